@@ -95,7 +95,7 @@ fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
         HistoryAction::Compact { threshold: true, .. } if guards.auto_compact_paused => {
             Some("automatic compaction is paused: the last two gained nothing".to_owned())
         }
-        _ => None,
+        HistoryAction::Callback(_) | HistoryAction::Swap { .. } | HistoryAction::Compact { .. } => None,
     }
 }
 

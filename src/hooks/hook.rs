@@ -60,7 +60,10 @@ impl HookOrigin {
     }
 
     pub fn is_repository(self) -> bool {
-        self == HookOrigin::Repository
+        match self {
+            HookOrigin::Repository => true,
+            HookOrigin::Enforced | HookOrigin::User => false,
+        }
     }
 }
 
@@ -130,7 +133,9 @@ impl HookKind {
                 headers.values().chain(secret).filter_map(|value| variable(value)).collect()
             }
             HookKind::Claude { options, .. } => options.action.variables().collect(),
-            _ => BTreeSet::new(),
+            HookKind::Script { .. } | HookKind::Resident { .. } | HookKind::Declared { .. } => {
+                BTreeSet::new()
+            }
         }
     }
 }

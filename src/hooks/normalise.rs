@@ -35,7 +35,11 @@ fn fields_of(event: HookEvent) -> &'static str {
         }
         HookEvent::SessionStart | HookEvent::TaskCompleted => "context notice",
         HookEvent::PermissionRequest => "decision reason notice",
-        _ => "notice",
+        HookEvent::PostCompact
+        | HookEvent::SessionEnd
+        | HookEvent::TurnFailed
+        | HookEvent::Notification
+        | HookEvent::SubagentStart => "notice",
     }
 }
 

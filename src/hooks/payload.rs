@@ -38,7 +38,17 @@ pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
         EventData::TurnEnd(_) | EventData::PreCompact { .. } => {
             to.messages.filter(|asked| *asked != PayloadMessages::None)
         }
-        _ => None,
+        EventData::SessionStart { .. }
+        | EventData::UserMessageSend { .. }
+        | EventData::BeforeToolCall(_)
+        | EventData::AfterToolCall { .. }
+        | EventData::PermissionRequest(_)
+        | EventData::Notification { .. }
+        | EventData::SubagentStart { .. }
+        | EventData::TaskCompleted { .. }
+        | EventData::PostCompact { .. }
+        | EventData::SessionEnd { .. }
+        | EventData::TurnFailed { .. } => None,
     };
     if let Some(asked) = asked {
         payload["messages"] = messages(&base.view, asked).into();

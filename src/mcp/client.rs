@@ -338,7 +338,10 @@ impl McpClient {
         drop(asking);
         let unanswered = match &reply {
             QuestionReply::Accepted(_) => 0,
-            _ => self.shared.unanswered.load(Ordering::Relaxed) + 1,
+            QuestionReply::Declined
+            | QuestionReply::Cancelled
+            | QuestionReply::Unable
+            | QuestionReply::TimedOut => self.shared.unanswered.load(Ordering::Relaxed) + 1,
         };
         self.shared.unanswered.store(unanswered, Ordering::Relaxed);
         Some(reply)
@@ -388,7 +391,13 @@ impl McpClient {
                 self.note("wants to call the model, and your client cannot ask you about it; it was refused");
                 Err("nobody can be asked whether the model may be called for it".to_owned())
             }
-            _ => Err("the user does not want the model to be called for it".to_owned()),
+            Some(
+                QuestionReply::Accepted(_)
+                | QuestionReply::Declined
+                | QuestionReply::Cancelled
+                | QuestionReply::TimedOut,
+            )
+            | None => Err("the user does not want the model to be called for it".to_owned()),
         }
     }
 

@@ -198,7 +198,9 @@ impl Tool for McpGatewayTool {
             }
             Ok(GatewayAction::Read { server, uri }) => format!("{}: read {}", short(server), short(uri)),
             Ok(GatewayAction::Resources(_)) => "Resources of MCP servers".to_owned(),
-            _ => "Tools of MCP servers".to_owned(),
+            Ok(GatewayAction::Call(..) | GatewayAction::List | GatewayAction::Describe(_)) | Err(_) => {
+                "Tools of MCP servers".to_owned()
+            }
         };
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }

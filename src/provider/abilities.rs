@@ -122,7 +122,13 @@ impl Abilities {
                 (images, openai_thinking(&model, version))
             }
             (WireFormat::Gemini, Family::Gemini) => (true, gemini_thinking(&model, version)),
-            _ => (false, Thinking::None),
+            (
+                WireFormat::AnthropicMessages
+                | WireFormat::OpenAiResponses
+                | WireFormat::OpenAiChat
+                | WireFormat::Gemini,
+                _,
+            ) => (false, Thinking::None),
         };
         Abilities { images, documents, audio, thinking }
     }

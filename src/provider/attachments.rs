@@ -91,7 +91,14 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
                     other => format!("no documents of type {other}"),
                 }
             }
-            _ => continue,
+            Content::Text { .. }
+            | Content::Thinking { .. }
+            | Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. }
+            | Content::Call(_)
+            | Content::Search(_) => continue,
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);

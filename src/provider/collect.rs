@@ -229,7 +229,10 @@ impl Collector {
         }
         let open = self.parts.iter_mut().rev().find_map(|part| match part {
             ReplyPart::Search(open) if open.is_open && open.call == search.call => Some(open),
-            _ => None,
+            ReplyPart::Search(_)
+            | ReplyPart::Text(_)
+            | ReplyPart::Thinking { .. }
+            | ReplyPart::Call { .. } => None,
         });
         if let Some(open) = open
             && let Some(native) = &mut open.native
@@ -248,7 +251,10 @@ impl Collector {
     fn call(&mut self, wanted: u32) -> Option<&mut String> {
         self.parts.iter_mut().rev().find_map(|part| match part {
             ReplyPart::Call { index, arguments, .. } if *index == wanted => Some(arguments),
-            _ => None,
+            ReplyPart::Call { .. }
+            | ReplyPart::Text(_)
+            | ReplyPart::Thinking { .. }
+            | ReplyPart::Search(_) => None,
         })
     }
 

@@ -169,7 +169,12 @@ impl Credential {
     pub(super) fn fixed(&self) -> &[(String, Secret)] {
         match self {
             Credential::Fixed(headers) => headers,
-            _ => &[],
+            Credential::Absent
+            | Credential::Stored(_)
+            | Credential::Aws(_)
+            | Credential::Google(_)
+            | Credential::Entra(_)
+            | Credential::Gateway(_) => &[],
         }
     }
 

@@ -104,7 +104,15 @@ impl ProviderEvent {
     /// Whether the user sees this event on arrival. Calls are shown only when the reply is complete, so a model call
     /// that fails before anything was shown can be retried.
     pub fn is_shown(&self) -> bool {
-        matches!(self, ProviderEvent::Text(_) | ProviderEvent::Thinking(_))
+        match self {
+            ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
+            ProviderEvent::ThinkingSealed { .. }
+            | ProviderEvent::Searched { .. }
+            | ProviderEvent::CallStarted { .. }
+            | ProviderEvent::CallArguments { .. }
+            | ProviderEvent::Usage(_)
+            | ProviderEvent::Stopped(_) => false,
+        }
     }
 }
 

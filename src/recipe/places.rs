@@ -59,7 +59,12 @@ impl PlaceKind {
     fn separator(self) -> &'static str {
         match self {
             PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands => ":",
-            _ => "/",
+            PlaceKind::Recipes
+            | PlaceKind::RecipesWithFrontMatter
+            | PlaceKind::Plugins
+            | PlaceKind::CodexPrompts
+            | PlaceKind::OpencodeCommands
+            | PlaceKind::Skills => "/",
         }
     }
 
@@ -156,7 +161,11 @@ pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<Strin
         }
         PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
         PlaceKind::Skills if below.file_name()? == SKILL_FILE => below.parent()?.to_path_buf(),
-        _ => return None,
+        PlaceKind::ClaudeCommands
+        | PlaceKind::CodexPrompts
+        | PlaceKind::OpencodeCommands
+        | PlaceKind::GeminiCommands
+        | PlaceKind::Skills => return None,
     };
     let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
     parts.map(|parts| parts.join(kind.separator())).filter(|id| !id.is_empty())

@@ -102,7 +102,13 @@ impl FolderWalk {
                     })
                     .collect()
             }
-            _ => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
+            PlaceKind::Recipes
+            | PlaceKind::RecipesWithFrontMatter
+            | PlaceKind::ClaudeCommands
+            | PlaceKind::CodexPrompts
+            | PlaceKind::OpencodeCommands
+            | PlaceKind::GeminiCommands
+            | PlaceKind::Skills => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
         };
         folders
             .into_iter()

@@ -208,7 +208,11 @@ impl Ruler {
                 .iter()
                 .filter_map(|edit| match edit {
                     ViewEdit::Append { message, .. } => Some(self.tally_message(message)),
-                    _ => None,
+                    ViewEdit::Pin { .. }
+                    | ViewEdit::Unpin { .. }
+                    | ViewEdit::Mask { .. }
+                    | ViewEdit::Drop { .. }
+                    | ViewEdit::Replace { .. } => None,
                 })
                 .sum(),
             _ => Tally::default(),

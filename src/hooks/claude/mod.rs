@@ -130,18 +130,20 @@ pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
 
 /// The names with which a matcher is compared: Claude Code's, then Epitome's.
 fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
-    let what = &hook_context.what;
     let both = |name| Some([name, name]);
-    match what {
+    match &hook_context.what {
+        EventData::BeforeToolCall(call)
+        | EventData::AfterToolCall { call, .. }
+        | EventData::PermissionRequest(call) => Some([tools::tool_name(&call.tool), &call.tool]),
         EventData::Notification { kind, .. } | EventData::TurnFailed { kind, .. } => both(*kind),
         EventData::SubagentStart { agent, .. } => both(agent.as_str()),
         EventData::SessionStart { source } => Some([start_source(source), source]),
         EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
         EventData::AgentStop { .. } => both(agent_type(hook_context)?),
-        _ => match what.call() {
-            Some(call) => Some([tools::tool_name(&call.tool), &call.tool]),
-            None => both(what.trigger()?.name()),
-        },
+        EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {
+            both(trigger.name())
+        }
+        EventData::UserMessageSend { .. } | EventData::TaskCompleted { .. } | EventData::TurnEnd(_) => None,
     }
 }
 

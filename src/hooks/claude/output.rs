@@ -120,7 +120,13 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
         HookEvent::AfterToolCall | HookEvent::TaskCompleted => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
         // Nothing can be blocked here: show the reason to the user.
-        _ => output.notice = given,
+        HookEvent::SessionStart
+        | HookEvent::TurnEnd
+        | HookEvent::PostCompact
+        | HookEvent::SessionEnd
+        | HookEvent::TurnFailed
+        | HookEvent::Notification
+        | HookEvent::SubagentStart => output.notice = given,
     }
     output
 }
@@ -134,6 +140,8 @@ struct ClaudeOutputReader<'a> {
 
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
+        // `AsideHooks` moves a hook with `async: true` to the background; any other value is reported here.
+        let _ = fields.optional_flag("async");
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {
             match decision.as_str() {
@@ -230,7 +238,16 @@ impl ClaudeOutputReader<'_> {
             | HookEvent::BeforeToolCall
             | HookEvent::AfterToolCall
             | HookEvent::TaskCompleted => self.output.context.push(text),
-            _ => fields.warn(format!("`{}` has no `additionalContext`", self.registered)),
+            HookEvent::TurnEnd
+            | HookEvent::PreCompact
+            | HookEvent::PostCompact
+            | HookEvent::SessionEnd
+            | HookEvent::TurnFailed
+            | HookEvent::PermissionRequest
+            | HookEvent::Notification
+            | HookEvent::SubagentStart => {
+                fields.warn(format!("`{}` has no `additionalContext`", self.registered));
+            }
         }
     }
 }

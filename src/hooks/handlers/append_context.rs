@@ -20,6 +20,9 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     run: HandlerRun::Pure(answer),
 };
 
+/// Maximum size of a context in bytes. A longer reply is not a note.
+const CONTEXT_BYTES_MAX: usize = 64 * 1024;
+
 /// Whether it has at most one successful run per session.
 pub fn once_per_session(params: &super::HandlerParams) -> Result<bool, String> {
     Ok(params::truth(params, "once_per_session")?.unwrap_or(false))
@@ -33,6 +36,10 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
     let text = round.response.trim();
     if text.is_empty() {
         return Err("the reply has no text to append".to_owned());
+    }
+    if text.len() > CONTEXT_BYTES_MAX {
+        let length = text.len();
+        return Err(format!("the reply has {length} bytes, more than the {CONTEXT_BYTES_MAX} of a context"));
     }
     let context = match label {
         Some(label) => format!("{label}:\n{text}"),

@@ -27,6 +27,9 @@ const PATH: &str = "conversation.md";
 /// The beginning of an export that may be overwritten.
 const HEAD: &str = "# Conversation ";
 
+/// Maximum size of an export in bytes, below that of a file that `files::write` can read and replace. The oldest part of a
+/// longer conversation is left out, with a note at the top.
+const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes per tool call or result: the export is about the conversation, not about files.
 const TOOL_BYTES_MAX: usize = 4 * 1024;
 
@@ -57,8 +60,23 @@ fn perform(
 }
 
 fn conversation(session: &str, view: &View) -> String {
-    let sections: String = view.items().iter().map(section).collect();
-    format!("{HEAD}{session}\n\n{sections}")
+    let mut sections: Vec<String> = view.items().iter().map(section).collect();
+    sections.retain(|section| !section.is_empty());
+    let mut room = EXPORT_BYTES_MAX;
+    let kept = sections.iter().rev().take_while(|section| match room.checked_sub(section.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    });
+    let left_out = sections.len() - kept.count();
+    let mut text = format!("{HEAD}{session}\n\n");
+    if left_out > 0 {
+        let _ = write!(text, "_The oldest {left_out} parts are left out._\n\n");
+    }
+    text.extend(sections.drain(left_out..));
+    text
 }
 
 fn section(item: &ViewItem<'_>) -> String {

@@ -110,7 +110,7 @@ pub fn writes(table: &HandlerTable) -> impl Iterator<Item = (HookEvent, &str, &s
 pub fn without_writes(mut table: HandlerTable) -> HandlerTable {
     let writes = |declared: &DeclaredHandler| match declared {
         DeclaredHandler::Handler(handler) => handler.written().is_some(),
-        _ => false,
+        DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => false,
     };
     table.values_mut().for_each(|declared| declared.retain(|one| !writes(one)));
     table.retain(|_, declared| !declared.is_empty());

@@ -363,6 +363,17 @@ async fn export_overwrites_the_file_or_appends_replies() {
         read("out/talk.md"),
         "# Conversation s_01\n\n## User\n\nHello\n\n## Agent (m)\n\nagent: Hi\n\n"
     );
+    let long = "x".repeat(8 << 20);
+    hook_context.base.view = view(&[(long.as_str(), Origin::Person), ("agent: Hi", Origin::Person)]);
+    for _ in 0..2 {
+        ask("export_markdown", json!({"path": "out/talk.md"}), &hook_context, folder.path())
+            .await
+            .expect("exported");
+    }
+    assert_eq!(
+        read("out/talk.md"),
+        "# Conversation s_01\n\n_The oldest 1 parts are left out._\n\n## Agent (m)\n\nagent: Hi\n\n"
+    );
     for reply in ["one", "", "two"] {
         let params = json!({"path": "replies.md", "mode": "append"});
         ask("export_markdown", params, &said(reply), folder.path()).await.expect("exported");

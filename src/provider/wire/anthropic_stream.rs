@@ -93,8 +93,10 @@ impl Decode for AnthropicDecoder {
                 out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
             }
             "error" => return Err(DecodeError::Provider(data.to_owned())),
-            // Compatible servers send errors in a different shape, without a type.
-            _ if event.error.is_some() => return Err(DecodeError::Provider(data.to_owned())),
+            // Compatible servers send errors in different shapes, without this type.
+            _ if event.error.is_some() || event.message.is_string() => {
+                return Err(DecodeError::Provider(data.to_owned()));
+            }
             _ => {}
         }
         Ok(())

@@ -309,3 +309,13 @@ fn thinking_after_an_unsendable_part_is_dropped() {
     let sent = body(&test_endpoint(SONNET), &view.request());
     assert_eq!(sent["messages"][1]["content"], json!([block, {"type": "text", "text": "Hm."}]));
 }
+
+/// Regression: such an event, as sent by older vLLM, was ignored, and the reply seemed to have been cut off.
+#[test]
+fn an_error_without_a_wrapper_is_an_error() {
+    let mut decoding = crate::wire::stream::Decoding::new(test_endpoint(SONNET), "p".into(), None);
+    let event = r#"{"object":"error","message":"This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.","type":"BadRequestError","code":400}"#;
+    let pushed = decoding.push(format!("data: {event}\n\n").as_bytes(), &mut Vec::new());
+    let error = pushed.expect_err("the service refuses");
+    assert!(matches!(error.class, crate::ErrorClass::TooLong { .. }), "{error:?}");
+}

@@ -59,7 +59,10 @@ impl TemplateValue {
         match self {
             TemplateValue::Text(text) => text.len() as u64 / 1024,
             TemplateValue::Map(map) => map.values().map(|value| 1 + value.steps()).sum(),
-            _ => 0,
+            TemplateValue::Missing
+            | TemplateValue::Bool(_)
+            | TemplateValue::Int(_)
+            | TemplateValue::Float(_) => 0,
         }
     }
 

@@ -255,6 +255,7 @@ fn an_invalid_field_causes_a_warning_and_the_others_apply() {
     let table = [
         (bash(), json!({"decision": 1, "systemMessage": "m"}), "`decision` must be text"),
         (bash(), json!({"decision": "maybe", "systemMessage": "m"}), "\"maybe\""),
+        (bash(), json!({"async": "soon", "systemMessage": "m"}), "`async` must be true or false"),
         (
             bash(),
             json!({"hookSpecificOutput": {"permissionDecision": "defer"}, "systemMessage": "m"}),
