@@ -16,12 +16,12 @@ const PIECE_LENGTH_MIN: usize = 3;
 /// Digits of an id.
 const ID_DIGITS: usize = 20;
 
-/// `from`: the sessions to choose from, `more`: a further condition. `$1` is one spelling of a directory, and null means all.
+/// `from`: the sessions to choose from, `more`: a further condition, which begins with a space. `$1` is one spelling of a directory, and null means all.
 fn select(from: &str, more: &str) -> String {
     format!(
         "select id, header, updated_at from {from} s where ($1::text is null or cwd = $1) \
          and (not $2::bool or has_prompt) and ($3::bool is null or archived = $3) \
-         and (updated_at, id) < ($4, $5) {more} order by updated_at desc, id desc limit $6"
+         and (updated_at, id) < ($4, $5){more} order by updated_at desc, id desc limit $6"
     )
 }
 
@@ -36,7 +36,7 @@ fn statement(query: &SessionQuery) -> Option<(String, Vec<String>)> {
     let Some(longest) = own.first().cloned() else { return Some((select("epitome_session", ""), own)) };
     own.resize(PIECES, longest);
     // `exists` must not be part of another condition: it would be computed for all lines first.
-    let found = "and exists (select 1 from epitome_entry e where e.session = s.id \
+    let found = " and exists (select 1 from epitome_entry e where e.session = s.id \
                  and e.line ilike $7 and e.line ilike $8 and e.line ilike $9)";
     Some((select("epitome_session", found), own))
 }
