@@ -148,6 +148,11 @@ fn relative(path: &str, cwd: &Path) -> String {
     }
 }
 
+/// Whether a call is an edit rather than a command.
+pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
+    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
+}
+
 /// The files of a call, with its action on each.
 fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut paths: Vec<(String, FileAction)> = Vec::new();

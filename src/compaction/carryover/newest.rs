@@ -1,6 +1,7 @@
 //! The newest entries that left the view: calls, their results, and the agent's messages.
 
 use super::Render;
+use super::files::changes_a_file;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
 use epitome_thread::{Content, Seq};
@@ -47,6 +48,8 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
+        // The result of a successful edit says nothing more than that.
+        .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()
         .collect();
