@@ -8,10 +8,12 @@ use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
 use epitome_thread::Seq;
 
-/// Bytes of a command, of the output of a failed one, and of the last line of another's output.
+/// Bytes of a command, and of a line of its output.
 const COMMAND_BYTES_MAX: usize = 140;
-const FAILED_BYTES_MAX: usize = 300;
-const LAST_LINE_BYTES_MAX: usize = 160;
+const OUTPUT_LINE_BYTES_MAX: usize = 160;
+
+/// Number of lines shown from the beginning and from the end of a failed command's output.
+const OUTPUT_LINES: usize = 2;
 
 /// Programs that only read. Their results say nothing about the state of the work.
 const LOOKING: [&str; 22] = [
@@ -51,7 +53,7 @@ pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             // Which commands fail matters more than their complete output.
             let line = format!("- `{command}` (last {}): ", runs.last.entry);
             let room = lines.left().saturating_sub(line.len() + 1);
-            lines.push(line + &clip_line(runs.last.text(), room.min(FAILED_BYTES_MAX)));
+            lines.push(line + &clip_line(&ends_of(runs.last.text()), room));
         }
         lines.text()
     })
@@ -70,7 +72,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 CallStatus::Succeeded if !runs.is_piped => "succeeded".to_owned(),
                 CallStatus::Succeeded => {
                     let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
-                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), LAST_LINE_BYTES_MAX))
+                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
                 }
                 CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
             };
@@ -147,4 +149,19 @@ mod tests {
             assert_eq!(normalise(line), (command.to_owned(), is_piped), "{line}");
         }
     }
+}
+
+/// The first and the last lines of an output.
+fn ends_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_end = |at: usize| at < OUTPUT_LINES || at + OUTPUT_LINES >= lines.len();
+    let mut shown: Vec<String> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        match is_end(at) {
+            true => shown.push(clip_line(line, OUTPUT_LINE_BYTES_MAX)),
+            false if at == OUTPUT_LINES => shown.push("…".to_owned()),
+            false => {}
+        }
+    }
+    shown.join(" | ")
 }

@@ -40,7 +40,7 @@ fn a_command_is_listed_as_failed_if_its_last_run_failed() {
     let failed = part(&text, "Commands that failed when last run, newest first");
     assert_eq!(
         failed,
-        [format!("- `cargo clippy` (last {lint}): warning: unused ⏎ error: could not compile")]
+        [format!("- `cargo clippy` (last {lint}): warning: unused | error: could not compile")]
     );
     let others = part(&text, "Other commands, most frequent first");
     assert!(others[0].starts_with("- `cargo test` (2×") && others[0].ends_with("succeeded"), "{others:?}");
