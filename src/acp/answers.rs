@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::{BadParams, ClientTraits};
+use super::lines::object;
 use super::model::AcpVersion;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
@@ -78,10 +79,11 @@ pub fn result(
     let config_options =
         |options: &SessionOptions| config_options(options, AcpVersion::V1, traits.boolean_options);
     match (kind, answer) {
-        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
-            let (modes, options) = (modes(&options), config_options(&options));
-            raw(&json!({ "sessionId": session.0, "modes": modes, "configOptions": options }))
-        }
+        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => raw(&object([
+            ("sessionId", session.0.into()),
+            ("modes", modes(&options)),
+            ("configOptions", config_options(&options).into()),
+        ])),
         (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
             options(&now, traits.boolean_options)
         }
@@ -100,7 +102,7 @@ pub fn result(
             Ok(empty())
         }
         (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            raw(&json!({ "configOptions": config_options(&options) }))
+            raw(&object([("configOptions", config_options(&options).into())]))
         }
         // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
@@ -284,10 +286,15 @@ pub fn info() -> Value {
 pub fn config_options(options: &SessionOptions, version: AcpVersion, booleans: bool) -> Vec<Value> {
     let id_key = if version == AcpVersion::V2 { "configId" } else { "id" };
     let select = |id: &str, name: &str, category: &str, current: &str, choices: Vec<Value>| {
-        json!({
-            id_key: id, "name": name, "category": category, "type": "select", "currentValue": current,
-            "options": choices,
-        })
+        let [id, name, category, current] = [id, name, category, current].map(Value::from);
+        object([
+            (id_key, id),
+            ("name", name),
+            ("category", category),
+            ("type", json!("select")),
+            ("currentValue", current),
+            ("options", choices.into()),
+        ])
     };
     let modes = Mode::ALL.iter().map(|mode| choice(mode.id(), mode.name(), mode.description()));
     let levels = ThoughtLevel::ALL.iter().map(|level| {
@@ -365,7 +372,11 @@ fn model_options(current: &ModelName, models: &[ModelOption], version: AcpVersio
     let group = |(provider, models): (&str, Vec<&ModelOption>)| {
         let option = |model: &&ModelOption| choice(&model.name.0, parts(&model.name).1, &model.about);
         let options: Vec<Value> = models.iter().map(option).collect();
-        json!({ group_key: provider, "name": provider_title(provider), "options": options })
+        object([
+            (group_key, provider.into()),
+            ("name", provider_title(provider).into()),
+            ("options", options.into()),
+        ])
     };
     groups.into_iter().map(group).collect()
 }
@@ -448,9 +459,8 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 
 /// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
-    raw(
-        &json!({ "modes": modes(options), "configOptions": config_options(options, AcpVersion::V1, booleans) }),
-    )
+    let all = config_options(options, AcpVersion::V1, booleans);
+    raw(&object([("modes", modes(options)), ("configOptions", all.into())]))
 }
 
 /// The modes in the older form, for clients that don't support the `mode` option.

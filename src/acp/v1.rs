@@ -40,10 +40,10 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
             "sessionUpdate": "available_commands_update",
             "availableCommands": list.iter().map(command).collect::<Vec<_>>(),
         }),
-        Update::Options { options, shows_booleans } => json!({
-            "sessionUpdate": "config_option_update",
-            "configOptions": answers::config_options(&options, AcpVersion::V1, shows_booleans),
-        }),
+        Update::Options { options, shows_booleans } => lines::object([
+            ("sessionUpdate", json!("config_option_update")),
+            ("configOptions", answers::config_options(&options, AcpVersion::V1, shows_booleans).into()),
+        ]),
         Update::Mode(mode) => json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() }),
         Update::TerminalReplaced { .. } | Update::Terminal { .. } | Update::State(_) => return,
     };
@@ -88,7 +88,7 @@ fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
 pub fn permission(session: &SessionId, card: PermissionCard) -> Value {
     let mut call = json!({});
     add_call(&mut call, card.call);
-    json!({ "sessionId": session.0, "toolCall": call, "options": card.options })
+    lines::object([("sessionId", json!(session.0)), ("toolCall", call), ("options", json!(card.options))])
 }
 
 fn terminal_meta(id: &str, change: &TerminalChange) -> Value {
