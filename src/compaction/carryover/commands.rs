@@ -132,6 +132,21 @@ fn normalise(line: &str) -> (String, bool) {
     (line.to_owned(), is_piped)
 }
 
+/// The first and the last lines of an output.
+fn ends_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_end = |at: usize| at < OUTPUT_LINES || at + OUTPUT_LINES >= lines.len();
+    let mut shown: Vec<String> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        match is_end(at) {
+            true => shown.push(clip_line(line, OUTPUT_LINE_BYTES_MAX)),
+            false if at == OUTPUT_LINES => shown.push("…".to_owned()),
+            false => {}
+        }
+    }
+    shown.join(" | ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::normalise;
@@ -149,19 +164,4 @@ mod tests {
             assert_eq!(normalise(line), (command.to_owned(), is_piped), "{line}");
         }
     }
-}
-
-/// The first and the last lines of an output.
-fn ends_of(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let is_end = |at: usize| at < OUTPUT_LINES || at + OUTPUT_LINES >= lines.len();
-    let mut shown: Vec<String> = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        match is_end(at) {
-            true => shown.push(clip_line(line, OUTPUT_LINE_BYTES_MAX)),
-            false if at == OUTPUT_LINES => shown.push("…".to_owned()),
-            false => {}
-        }
-    }
-    shown.join(" | ")
 }
