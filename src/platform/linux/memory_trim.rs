@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::resident_bytes;
 
-/// Interval at which an idle process checks whether it has grown. What a user does next needs some hundred pages again,
-/// which takes about 0.1 ms.
+/// Interval at which an idle process checks whether it has grown. The next prompt needs many of the pages again, which
+/// takes about 0.5 ms.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Growth in bytes that triggers a release.
