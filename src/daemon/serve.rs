@@ -404,12 +404,8 @@ pub async fn trim_while_idle(sessions: Sessions) {
     let mut memory_trim = MemoryTrim::default();
     loop {
         tokio::time::sleep(memory_trim::LOOK_EVERY).await;
-        if !sessions.has_running_turn() {
-            let trimmed = tokio::task::spawn_blocking(move || {
-                memory_trim.trim_if_grown();
-                memory_trim
-            });
-            memory_trim = trimmed.await.unwrap_or_default();
+        if memory_trim.has_grown() && !sessions.has_running_turn() {
+            memory_trim = tokio::task::spawn_blocking(MemoryTrim::trim).await.unwrap_or_default();
         }
     }
 }

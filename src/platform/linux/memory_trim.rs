@@ -82,13 +82,15 @@ pub struct MemoryTrim {
 }
 
 impl MemoryTrim {
-    /// Releases memory if the process has grown. Takes milliseconds; call it on a thread that may block.
-    pub fn trim_if_grown(&mut self) {
-        if resident_bytes().is_some_and(|now| now > self.resident + GROWN_BYTES) {
-            release_heap();
-            let_go_of_program();
-            self.resident = resident_bytes().unwrap_or_default();
-        }
+    pub fn has_grown(&self) -> bool {
+        resident_bytes().is_some_and(|now| now > self.resident + GROWN_BYTES)
+    }
+
+    /// Releases memory. Takes milliseconds; call it on a thread that may block.
+    pub fn trim() -> MemoryTrim {
+        release_heap();
+        let_go_of_program();
+        MemoryTrim { resident: resident_bytes().unwrap_or_default() }
     }
 }
 
