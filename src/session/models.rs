@@ -89,22 +89,22 @@ impl Core {
 
     /// Tokens of the next request, as shown to clients.
     pub(super) fn tokens_in_context(&mut self) -> u64 {
-        self.model.tokens_in_context(&self.thread, self.trace.in_turn())
+        self.model.tokens_in_context(&self.thread)
     }
 
     /// Upper bound of the tokens of the next request, for deciding whether it fits.
     pub(super) fn tokens_at_most(&mut self) -> u64 {
-        self.model.tokens_at_most(&self.thread, self.trace.in_turn())
+        self.model.tokens_at_most(&self.thread)
     }
 
     /// The tokens in context before and after a change of the view.
     pub(super) fn context_sizes(&mut self, view: (u64, u64)) -> (u64, u64) {
-        self.model.context_sizes(view, &self.thread, self.trace.in_turn())
+        self.model.context_sizes(view, &self.thread)
     }
 
     /// Returns the change with the sizes of the complete context.
     pub(super) fn sized(&mut self, change: Change) -> Change {
-        self.model.sized(change, &self.thread, self.trace.in_turn())
+        self.model.sized(change, &self.thread)
     }
 
     // ── Finding the model ──────────────────────────────────────────────────────────────────────

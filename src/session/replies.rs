@@ -378,8 +378,7 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.fault = TurnFault::classify(error);
         }
-        let in_turn = self.work.is_some();
-        let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread, in_turn);
+        let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread);
         self.core.model_learned(effects);
         let partial = match seen {
             true => partial(self, call, ReplyCut::Broken { reason: reason.clone() }),

@@ -25,10 +25,6 @@ impl Trace {
         self.session.span()
     }
 
-    pub fn in_turn(&self) -> bool {
-        self.turn.is_some()
-    }
-
     /// The parent span for a tool, hook or model call that starts now: the round, between rounds the turn, between
     /// turns the session.
     pub fn scope(&self) -> &Span {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Endpoint;
-use super::resolve::{ConfiguredModel, EnvironmentPairs, HOSTED, choose, resolve};
+use super::resolve::{ConfiguredModel, EnvironmentPairs, Hosted, choose, resolve};
 use crate::abilities::needs_responses;
 use crate::models;
 use epitome_config::{Settings, WireFormat};
@@ -22,7 +22,7 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<NamedEndpoint
     let configured = settings.models.keys().chain(of_server.map(|(name, _)| name)).cloned().map(ModelName);
     let mut models: Vec<NamedEndpoint> =
         chosen.into_iter().chain(configured).map(|name| (name, None)).collect();
-    for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
+    for hosted in Hosted::usable(settings, env) {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         let of_table = of_table.chain([ModelName(hosted.default_model.into())]);
         models.extend(of_table.filter_map(|name| {

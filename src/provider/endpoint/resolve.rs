@@ -25,8 +25,7 @@ use epitome_config::{
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
-pub(super) use hosted::HOSTED;
-use hosted::Hosted;
+pub(super) use hosted::{HOSTED, Hosted};
 pub(crate) use hosted::key_check_url;
 pub use hosted::{built_in_providers, key_page, provider_title};
 
@@ -83,8 +82,7 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     if let Some(name) = of_server.filter(|name| may_be_called(name)) {
         return ConfiguredModel::Named(ModelName(name));
     }
-    let usable = |hosted: &&Hosted| hosted.is_there(settings, env) && may_be_called(hosted.default_model);
-    match HOSTED.iter().find(usable) {
+    match Hosted::usable(settings, env).find(|hosted| may_be_called(hosted.default_model)) {
         Some(hosted) => ConfiguredModel::Named(ModelName(hosted.default_model.into())),
         None => ConfiguredModel::SearchLocal(local_urls(settings, env)),
     }

@@ -6,13 +6,6 @@ use epitome_provider::learned::Learned;
 use epitome_thread::{Change, Entry, Thread};
 use epitome_tokens::{Ruler, Rulers};
 
-/// The vocabulary is worth its 55 MB and its CPU time from this part of the window. Below, an estimate is wrong by a fifth
-/// at most, which is a fortieth of the window.
-const VOCABULARY_FROM_PART: u64 = 8;
-
-/// The same in tokens, for an unknown window.
-const VOCABULARY_FROM_TOKENS: u64 = 10_000;
-
 impl SessionServices {
     /// Loads what earlier processes learned about models, once. It does not delay the start; only what needs it waits
     /// for it.
@@ -36,43 +29,36 @@ impl ModelLink {
         if self.counts_exactly { ruler } else { ruler.exact(None) }
     }
 
-    /// Tokens of the next request, as shown to clients. `in_turn`: whether a turn is running, so that an exact count is
-    /// worth loading the vocabulary.
-    pub fn tokens_in_context(&mut self, thread: &Thread, in_turn: bool) -> u64 {
-        let tokens = self.counter.in_context(&self.ruler(thread), thread);
-        self.want_vocabulary(tokens, in_turn);
-        tokens
+    /// Tokens of the next request, as shown to clients.
+    pub fn tokens_in_context(&mut self, thread: &Thread) -> u64 {
+        self.counter.in_context(&self.ruler(thread), thread)
     }
 
     /// Upper bound of the tokens of the next request, to decide whether it fits.
-    pub fn tokens_at_most(&mut self, thread: &Thread, in_turn: bool) -> u64 {
-        let tokens = self.counter.at_most(&self.ruler(thread), thread);
-        self.want_vocabulary(tokens, in_turn);
-        tokens
+    pub fn tokens_at_most(&mut self, thread: &Thread) -> u64 {
+        self.counter.at_most(&self.ruler(thread), thread)
     }
 
-    fn want_vocabulary(&self, tokens: u64, in_turn: bool) {
-        if in_turn && tokens >= vocabulary_from(self.known_window()) {
-            self.rulers.load();
-        }
+    /// Loads the vocabulary in the background, for exact counts.
+    pub fn load_vocabulary(&self) {
+        self.rulers.load();
     }
 
     /// Tokens in context before and after a change of the view. `view` has the tokens of the view alone, before and
     /// after.
-    pub fn context_sizes(&mut self, view: (u64, u64), thread: &Thread, in_turn: bool) -> (u64, u64) {
-        let now = self.tokens_in_context(thread, in_turn);
+    pub fn context_sizes(&mut self, view: (u64, u64), thread: &Thread) -> (u64, u64) {
+        let now = self.tokens_in_context(thread);
         (now, self.ruler(thread).in_context_then(thread, now, view))
     }
 
     /// The change with the token counts that clients see: those of the entire context instead of the view alone.
-    pub fn sized(&mut self, mut change: Change, thread: &Thread, in_turn: bool) -> Change {
+    pub fn sized(&mut self, mut change: Change, thread: &Thread) -> Change {
         if let Change::Compacted { tokens_before, tokens_after, window: window @ None, .. }
         | Change::Pruned { tokens_before, tokens_after, window: window @ None, .. }
         | Change::Mutated { tokens_before, tokens_after, window: window @ None, .. } = &mut change
         {
             *window = Some(self.window());
-            (*tokens_before, *tokens_after) =
-                self.context_sizes((*tokens_before, *tokens_after), thread, in_turn);
+            (*tokens_before, *tokens_after) = self.context_sizes((*tokens_before, *tokens_after), thread);
         }
         change
     }
@@ -92,31 +78,6 @@ impl ModelLink {
         if let Some(sent) = self.counter.request(&ruler, thread) {
             let calibration = self.rulers.learn(model, sent, usage.input);
             self.learned.learn_calibration(model, calibration);
-        }
-    }
-}
-
-/// Tokens in context from which the vocabulary is loaded, given the window in tokens if it is known.
-fn vocabulary_from(window: Option<u64>) -> u64 {
-    window.map_or(VOCABULARY_FROM_TOKENS, |window| window / VOCABULARY_FROM_PART)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// In a window of 200,000 tokens the vocabulary was loaded from 10,000 on, which took 0.2 s of CPU time after the
-    /// first longer answer, for numbers that hardly changed.
-    #[test]
-    fn the_vocabulary_is_loaded_when_an_estimate_would_be_too_far_from_it() {
-        for (window, from) in [
-            (None, 10_000),
-            (Some(8_192), 1_024),
-            (Some(32_768), 4_096),
-            (Some(200_000), 25_000),
-            (Some(1_000_000), 125_000),
-        ] {
-            assert_eq!(vocabulary_from(window), from, "{window:?}");
         }
     }
 }

@@ -101,7 +101,6 @@ impl ModelLink {
         model: &ModelName,
         class: &ErrorClass,
         thread: &Thread,
-        in_turn: bool,
     ) -> Vec<ModelEffect> {
         let ErrorClass::TooLong { used, limit, window } = *class else { return Vec::new() };
         match (limit, window) {
@@ -114,7 +113,7 @@ impl ModelLink {
                 if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
                     return Vec::new();
                 }
-                let sent = used.unwrap_or_else(|| self.tokens_at_most(thread, in_turn));
+                let sent = used.unwrap_or_else(|| self.tokens_at_most(thread));
                 if sent < REFUSED_TOKENS_MIN {
                     return Vec::new();
                 }
