@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::{Config, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 /// Maximum folders watched per session: each is one of the few thousand watches that the system grants a user
 /// for all programs.
@@ -83,7 +83,9 @@ impl RecipeWatch {
         let mut armed = lock(&self.shared.armed);
         if armed.watcher.is_none() {
             let interested = Arc::clone(&self.shared.interested);
-            let watcher = notify::recommended_watcher(move |event| on_event(&interested, event));
+            // Not what is only opened and read: each program that starts opens files in /etc.
+            let kinds = Config::default().with_event_kinds(EventKindMask::CORE);
+            let watcher = RecommendedWatcher::new(move |event| on_event(&interested, event), kinds);
             armed.watcher = Some(watcher.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
         }
         drop(armed);
@@ -192,7 +194,6 @@ impl Armed {
 
 fn on_event(interested: &Mutex<Vec<Weak<Interest>>>, event: notify::Result<notify::Event>) {
     let event = match event {
-        Ok(event) if matches!(event.kind, EventKind::Access(_)) => return,
         Ok(event) => event,
         Err(error) => {
             tracing::debug!(%error, "the watcher of recipe folders reports an error");

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::resident_bytes;
 
 /// Interval at which an idle process checks whether it has grown. The next prompt needs many of the pages again, which
-/// takes about 0.5 ms.
-pub const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
+pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Growth in bytes that triggers a release.
 const GROWN_BYTES: u64 = 1 << 20;
