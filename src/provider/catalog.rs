@@ -9,7 +9,7 @@ use super::abilities::{Abilities, Thinking};
 use super::endpoint::{
     self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL, NamedEndpoint,
 };
-use super::learned::{FactSource, Learned};
+use super::learned::{AppliedFacts, FactSource, Learned};
 use super::listing::Lifecycle;
 use super::models::{self, ModelPrice};
 use epitome_config::Settings;
@@ -187,24 +187,22 @@ impl ModelCatalog<'_> {
         let known = models::known(&name);
         let resolved = endpoint.or_else(|| self.resolve(&name));
         let is_usable = resolved.is_some() || endpoint::is_searched(&name, self.settings);
-        let life = match resolved.as_ref().and_then(|endpoint| self.learned.life(endpoint)) {
+        let (AppliedFacts { window, max_output, life }, abilities) = match resolved {
+            Some(mut endpoint) => (self.learned.apply(self.settings, &mut endpoint), endpoint.abilities),
+            None => {
+                let from = if known.is_some() { FactSource::Table } else { FactSource::Guess };
+                let (window, max_output) = known.map_or((0, 0), |known| (known.window, known.max_output));
+                let facts =
+                    AppliedFacts { window: (window, from), max_output: (max_output, from), life: None };
+                (facts, Abilities::default())
+            }
+        };
+        let life = match life {
             Some(ending @ Lifecycle::Ending { .. }) => ending,
             Some(Lifecycle::Active) | None => match known.and_then(|known| known.retires) {
                 Some(day) => Lifecycle::Ending { on: Some(day.to_owned()) },
                 None => Lifecycle::Active,
             },
-        };
-        let (window, max_output, abilities) = match resolved {
-            Some(mut endpoint) => {
-                self.learned.apply(self.settings, &mut endpoint);
-                let window = self.learned.window(self.settings, &endpoint);
-                (window, self.learned.max_output(self.settings, &endpoint), endpoint.abilities)
-            }
-            None => {
-                let from = if known.is_some() { FactSource::Table } else { FactSource::Guess };
-                let (window, max_output) = known.map_or((0, 0), |known| (known.window, known.max_output));
-                ((window, from), (max_output, from), Abilities::default())
-            }
         };
         let price = models::price(self.settings, &name);
         OfferedModel { name, window, max_output, price, abilities, life, is_usable }

@@ -74,6 +74,17 @@ impl FactSource {
     }
 }
 
+/// What is known about an endpoint's model.
+#[derive(Debug)]
+pub struct AppliedFacts {
+    /// The context window in tokens, and its source.
+    pub window: (u64, FactSource),
+    /// Maximum tokens of a reply, before the window limits them, and their source.
+    pub max_output: (u32, FactSource),
+    /// What the provider's last list says about the future of the model, if it contains it.
+    pub life: Option<Lifecycle>,
+}
+
 /// When to request a provider's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefreshTime {
@@ -137,35 +148,31 @@ impl Learned {
         self.state().fault.take()
     }
 
-    /// The context window of this endpoint's model, in tokens, and its source.
-    pub fn window(&self, settings: &Settings, endpoint: &Endpoint) -> (u64, FactSource) {
-        window(settings, endpoint, &self.known(endpoint))
-    }
-
-    /// Applies the known facts to the endpoint: window, maximum output, abilities, form of tools. Returns the source of
-    /// the window.
-    pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> FactSource {
-        let known = self.known(endpoint);
-        let (window, source) = window(settings, endpoint, &known);
-        self.apply_form(settings, endpoint);
-        endpoint.max_output = max_output(endpoint, &known.facts).0;
-        endpoint.set_window(window);
+    /// Applies the known facts to the endpoint: window, maximum output, abilities, form of tools.
+    pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> AppliedFacts {
+        let place = endpoint.place();
+        let state = self.state();
+        let known = state.cache.model(&place, &endpoint.model).cloned().unwrap_or_default();
+        let life = state.cache.life(&place, &endpoint.model);
+        drop(state);
+        let window = window(settings, endpoint, &known);
+        apply_form(settings, endpoint, &known);
+        let of_model = max_output(endpoint, &known.facts);
+        endpoint.max_output = of_model.0;
+        endpoint.set_window(window.0);
         let configured = settings.models.get(&endpoint.name.0);
-        if let Some(most) = configured.and_then(|model| model.max_output) {
-            endpoint.max_output = most;
-        }
+        let max_output = match configured.and_then(|model| model.max_output) {
+            Some(most) => {
+                endpoint.max_output = most;
+                (most, FactSource::Config)
+            }
+            None => of_model,
+        };
         known.facts.set_abilities(&mut endpoint.abilities);
         if let Some(configured) = configured {
             endpoint.abilities = endpoint.abilities.clone().with(configured);
         }
-        source
-    }
-
-    /// Maximum reply tokens of this endpoint's model, before its window limits them, and their source.
-    pub fn max_output(&self, settings: &Settings, endpoint: &Endpoint) -> (u32, FactSource) {
-        let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.max_output);
-        let known = || max_output(endpoint, &self.known(endpoint).facts);
-        configured.map_or_else(known, |most| (most, FactSource::Config))
+        AppliedFacts { window, max_output, life }
     }
 
     /// Records a context window that a rejected request revealed.
@@ -178,9 +185,7 @@ impl Learned {
 
     /// Switches to the form of tools that is known to be accepted.
     pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
-        if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
-            endpoint.take_form(form, settings.models.get(&endpoint.name.0));
-        }
+        apply_form(settings, endpoint, &self.known(endpoint));
     }
 
     /// Returns the endpoint for another attempt after an error, with the next form of tools; `None` if another form
@@ -239,12 +244,6 @@ impl Learned {
     pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
         self.state().cache.listed(&endpoint.place())
     }
-
-    /// What the provider's last list says about the future of the endpoint's model, if it contains it.
-    pub fn life(&self, endpoint: &Endpoint) -> Option<Lifecycle> {
-        self.state().cache.life(&endpoint.place(), &endpoint.model)
-    }
-
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
     /// been done.
     pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {
@@ -331,6 +330,12 @@ impl Learned {
     fn state(&self) -> MutexGuard<'_, LearnedState> {
         // No panic can leave the cache inconsistent.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn apply_form(settings: &Settings, endpoint: &mut Endpoint, known: &ModelEntry) {
+    if let Some(form) = known.form(now()).filter(|form| *form != endpoint.form) {
+        endpoint.take_form(form, settings.models.get(&endpoint.name.0));
     }
 }
 

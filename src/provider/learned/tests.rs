@@ -33,6 +33,10 @@ fn empty() -> (Learned, tempfile::TempDir) {
     (Learned::below(&directory.path().join("data")), directory)
 }
 
+fn window_of(learned: &Learned, settings: &Settings, endpoint: &Endpoint) -> (u64, FactSource) {
+    learned.apply(settings, &mut endpoint.clone()).window
+}
+
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
@@ -44,21 +48,29 @@ fn window_follows_source_precedence() {
     compatible.base_url = "https://box.example/v1".into();
     let (learned, _directory) = empty();
     let nothing = Settings::default();
-    assert_eq!(learned.window(&nothing, &hosted), (200_000, FactSource::Table));
-    assert_eq!(learned.window(&nothing, &compatible), (WINDOW_DEFAULT, FactSource::Guess));
-    assert_eq!(learned.window(&nothing, &near), (WINDOW_NEAR_DEFAULT, FactSource::Guess));
+    assert_eq!(window_of(&learned, &nothing, &hosted), (200_000, FactSource::Table));
+    assert_eq!(window_of(&learned, &nothing, &compatible), (WINDOW_DEFAULT, FactSource::Guess));
+    assert_eq!(window_of(&learned, &nothing, &near), (WINDOW_NEAR_DEFAULT, FactSource::Guess));
     for endpoint in [&hosted, &near] {
         learned.learn_list(endpoint, &[listed(endpoint, window(50_000))]);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint));
+        assert_eq!(window_of(&learned, &nothing, endpoint), (50_000, FactSource::Endpoint));
         learned.learn_window(endpoint, 60_000);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint), "it is no smaller");
+        assert_eq!(
+            window_of(&learned, &nothing, endpoint),
+            (50_000, FactSource::Endpoint),
+            "it is no smaller"
+        );
         learned.learn_window(endpoint, 10);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint), "a misread number");
+        assert_eq!(
+            window_of(&learned, &nothing, endpoint),
+            (50_000, FactSource::Endpoint),
+            "a misread number"
+        );
         let configured = with_window(&endpoint.name.0, 70_000);
-        assert_eq!(learned.window(&configured, endpoint), (70_000, FactSource::Config));
+        assert_eq!(window_of(&learned, &configured, endpoint), (70_000, FactSource::Config));
     }
     learned.learn_window(&compatible, 40_000);
-    assert_eq!(learned.window(&nothing, &compatible), (40_000, FactSource::Overflow));
+    assert_eq!(window_of(&learned, &nothing, &compatible), (40_000, FactSource::Overflow));
 }
 
 #[test]
@@ -79,7 +91,7 @@ fn known_facts_are_applied_to_endpoints() {
     assert!(!endpoint.abilities.images);
     let mut settings = with_window("local/qwen", 8_000);
     settings.models.entry("local/qwen".into()).or_default().max_output = Some(3_000);
-    assert_eq!(learned.apply(&settings, &mut endpoint), FactSource::Config);
+    assert_eq!(learned.apply(&settings, &mut endpoint).window.1, FactSource::Config);
     assert_eq!((endpoint.window, endpoint.max_output), (8_000, 3_000));
 }
 
@@ -98,7 +110,7 @@ fn learned_data_persists_without_secrets() {
     let next = Learned::below(&directory.path().join("data"));
     block_on(next.load());
     assert_eq!(next.fault(), None);
-    assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, FactSource::Overflow));
+    assert_eq!(window_of(&next, &Settings::default(), &endpoint), (4_096, FactSource::Overflow));
 }
 
 /// Regression: the provider's list overrode the user's settings, so a model that was configured to accept images got
@@ -150,8 +162,8 @@ fn two_processes_merge_what_they_learned() {
     let third = Learned::below(&directory.path().join("data"));
     block_on(third.load());
     for learned in [other, third] {
-        assert_eq!(learned.window(&Settings::default(), &a).0, 4_096);
-        assert_eq!(learned.window(&Settings::default(), &b).0, 8_192);
+        assert_eq!(window_of(&learned, &Settings::default(), &a).0, 4_096);
+        assert_eq!(window_of(&learned, &Settings::default(), &b).0, 8_192);
     }
 }
 

@@ -29,7 +29,7 @@ impl ModelLink {
         mut endpoint: Endpoint,
         settings: &Settings,
     ) -> Option<ModelEffect> {
-        self.window_from = self.learned.apply(settings, &mut endpoint);
+        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
         self.list_asked = false;
         let model = endpoint.name.clone();
         // A remote service is not contacted before the user's first prompt.
@@ -67,7 +67,7 @@ impl ModelLink {
             return effects;
         };
         let mut endpoint = current.clone();
-        self.window_from = self.learned.apply(settings, &mut endpoint);
+        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
         if self.window_from == FactSource::Config {
             // The session may have learned that the configured window is too large.
             (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
