@@ -56,7 +56,7 @@ mod worktree;
 use std::ffi::OsString;
 use std::fmt::Display;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
 use crate::mcp::FIRST_START_ARGUMENT;
@@ -269,6 +269,9 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
 }
 
 fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
+    if let Some(args) = front_end_arguments(arguments) {
+        return acp::main(args);
+    }
     if arguments.is_empty() && chat::is_possible() {
         return chat::main();
     }
@@ -316,6 +319,18 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Man => manual::man(),
         CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }
+}
+
+/// The arguments of `epitome acp`, which each window of an editor starts; `None` for others, wrong ones included. Defining
+/// all commands takes a third of the time in which that is ready.
+fn front_end_arguments(arguments: &[OsString]) -> Option<acp::AcpArgs> {
+    let (command, arguments) = arguments.split_first()?;
+    if command != "acp" {
+        return None;
+    }
+    let definition = clap::Command::new("acp").no_binary_name(true).args_override_self(true);
+    let parsed = acp::AcpArgs::augment_args(definition).try_get_matches_from(arguments).ok()?;
+    acp::AcpArgs::from_arg_matches(&parsed).ok()
 }
 
 /// Prints help and the version to stdout, and errors to stderr with the common prefix of this program's errors.

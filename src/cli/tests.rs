@@ -35,6 +35,25 @@ fn a_later_option_overrides_an_earlier_one() {
 }
 
 #[test]
+fn the_short_way_to_the_front_end_reads_its_arguments_in_the_same_way() {
+    for line in [
+        &["acp"][..],
+        &["acp", "--standalone", "--transcript", "t.jsonl", "--model", "a/b", "--model", "c/d"],
+        &["acp", "--remote", "wss://build.example:4711", "--worker", "linux"],
+        &["acp", "--listen", "127.0.0.1:1", "--allow-origin", "https://a.example"],
+    ] {
+        let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
+        let args = front_end_arguments(&arguments).unwrap_or_else(|| panic!("{line:?} is refused"));
+        assert_eq!(format!("{:?}", CliCommand::Acp(args)), format!("{:?}", parsed(line).command));
+    }
+    // The complete definition has the error texts, and the help.
+    for line in [&["acp", "--standalon"][..], &["acp", "--help"], &["run", "x"], &[]] {
+        let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
+        assert!(front_end_arguments(&arguments).is_none(), "{line:?}");
+    }
+}
+
+#[test]
 fn an_option_of_a_subcommand_may_precede_it() {
     for (line, names) in [
         (["hooks", "--json", "list"], ["hooks", "list"]),
