@@ -47,6 +47,8 @@ pub enum ChatEffect {
     Redraw,
     /// Tell a user who looks elsewhere that a long turn has ended, or waits.
     Notify,
+    /// Stop the program, until the shell continues it.
+    Suspend,
     Leave,
 }
 
@@ -238,6 +240,7 @@ impl ChatState {
             KeyAction::ConfirmNumber(number) => self.confirm(focus, Some(number), now),
             KeyAction::Cancel => self.cancel(),
             KeyAction::Interrupt => self.interrupt(now),
+            KeyAction::Suspend => self.effects.push(ChatEffect::Suspend),
             KeyAction::Leave => self.effects.push(ChatEffect::Leave),
             KeyAction::Redraw => self.effects.push(ChatEffect::Redraw),
             KeyAction::Sessions => self.list(None),

@@ -84,8 +84,8 @@ fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
     chat.transcript.set_columns(usize::from(area.width));
     if chat.transcript.is_empty() {
         let mut rows = ScreenRows::new(usize::from(area.width));
-        rows.line("Epitome", ink(&[Color::Bold]));
-        rows.line(&format!("in {}", chat.cwd.display()), ink(&[Color::Dim]));
+        rows.prose("Epitome", ink(&[Color::Bold]));
+        rows.prose(&format!("in {}", chat.cwd.display()), ink(&[Color::Dim]));
         frame.render_widget(Paragraph::new(rows.as_slice().to_vec()), area);
         return;
     }
