@@ -94,7 +94,7 @@ impl ScreenRows {
         }
         if open.width + width > self.columns && is_blank {
             // At the end of a row it can't be seen.
-            open.word = Some(open.bytes);
+            (open.word, open.width) = (Some(open.bytes), self.columns);
             return;
         }
         // A character that is wider than the screen can't be shown at all.
@@ -290,12 +290,13 @@ mod tests {
             ("a longestword", 7, vec!["a", "longest", "word"]),
             ("one\n\ntwo", 7, vec!["one", "", "two"]),
             ("one two   ", 7, vec!["one two"]),
+            ("one\ttwo", 5, vec!["one", "two"]),
             ("日本 日本", 7, vec!["日本 日", "本"]),
             // Between wide characters, but not in front of punctuation.
             ("a 日本語。", 8, vec!["a 日本", "語。"]),
             ("a 日本abc", 7, vec!["a 日本", "abc"]),
             ("• one two three", 9, vec!["• one two", "  three"]),
-            ("  12. one two", 11, vec!["  12. one", "      two"]),
+            ("  12. one two", 12, vec!["  12. one", "      two"]),
             ("› 1. Allow always", 12, vec!["› 1. Allow", "     always"]),
             ("│ one two", 7, vec!["│ one", "│ two"]),
             ("• longestword", 7, vec!["• longe", "  stwor", "  d"]),

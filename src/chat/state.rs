@@ -162,6 +162,10 @@ impl ChatState {
 
     /// Whether time changes the screen.
     pub fn is_animated(&self) -> bool {
+        self.is_working() || self.interrupted.is_some()
+    }
+
+    fn is_working(&self) -> bool {
         matches!(self.activity, SessionActivity::Working(_))
     }
 
@@ -433,6 +437,13 @@ impl ChatState {
         self.draft.set("");
     }
 
+    /// After a while, a second Ctrl+C does not leave, and nothing says that it does.
+    fn forget_interrupt(&mut self, now: Duration) {
+        if self.interrupted.is_some_and(|at| now.saturating_sub(at) > LEAVE_WITHIN) {
+            (self.interrupted, self.remark) = (None, None);
+        }
+    }
+
     /// Opens a session in place of the current one.
     fn open(&mut self, resumed: Option<(wire::SessionId, PathBuf)>) {
         if self.is_busy() {
@@ -634,14 +645,20 @@ impl ChatState {
             wire::StateUpdate::Idle(idle) => {
                 self.activity = SessionActivity::Idle;
                 self.transcript.settle();
-                if let Some(wire::StopReason::Error(stopped)) = idle.stop_reason {
-                    let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
-                    self.transcript.notice(Color::Red, &why.unwrap_or_else(|| "The turn failed".to_owned()));
+                match idle.stop_reason {
+                    Some(wire::StopReason::Error(stopped)) => {
+                        let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
+                        let why = why.unwrap_or_else(|| "The turn failed".to_owned());
+                        self.transcript.notice(Color::Red, &why);
+                    }
+                    // A reply that ends within a sentence doesn't say why.
+                    Some(wire::StopReason::Cancelled) => self.transcript.notice(Color::Yellow, "Cancelled"),
+                    _ => {}
                 }
             }
             wire::StateUpdate::RequiresAction(_) => self.activity = SessionActivity::Asking,
             // An unknown state is one of work.
-            _ if self.is_animated() => {}
+            _ if self.is_working() => {}
             _ => self.activity = SessionActivity::Working(now),
         }
     }
