@@ -128,6 +128,13 @@ impl Scroll {
         (self.height, self.page) = (height, page);
         self.by(0);
     }
+
+    /// Notes the height of the same conversation at another width. What the user reads stays nearby.
+    fn rescale(&mut self, height: usize) {
+        let below = (self.below * height + self.height / 2) / self.height.max(1);
+        // Only who has scrolled to the end follows it.
+        (self.below, self.height) = (below.max(self.below.min(1)), height);
+    }
 }
 
 impl ChatState {

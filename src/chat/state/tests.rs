@@ -307,6 +307,22 @@ fn a_cancelled_turn_says_so() {
     assert!(fixture.shows("Half of a sen\n\nCancelled"));
 }
 
+/// Regression: rows that a narrower screen adds were taken for new ones below, so that another part was shown.
+#[test]
+fn what_is_read_stays_on_a_narrower_screen() {
+    let mut fixture = ChatFixture::new();
+    let line = |number: usize| format!("line {number} of a reply that is broken at forty columns\n");
+    fixture.say("m", &(0..200).map(line).collect::<String>());
+    fixture.state(json!({ "state": "idle", "stopReason": "end_turn" }));
+    fixture.screen(80, 24);
+    fixture.press(KeyCode::PageUp);
+    fixture.press(KeyCode::PageUp);
+    for columns in [80, 40, 80] {
+        let screen = fixture.screen(columns, 24).join("\n");
+        assert!(screen.contains("line 160 of") && !screen.contains("line 162 of"), "{columns}: {screen}");
+    }
+}
+
 #[test]
 fn ctrl_z_suspends_and_changes_nothing() {
     let mut fixture = ChatFixture::new();

@@ -99,7 +99,7 @@ fn rows_of_draft(line: &str, columns: usize) -> usize {
 }
 
 fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
-    chat.transcript.set_columns(usize::from(area.width));
+    let is_other_width = chat.transcript.set_columns(usize::from(area.width));
     if chat.transcript.is_empty() {
         let mut rows = ScreenRows::new(usize::from(area.width));
         rows.prose("Epitome", ink(&[Color::Bold]));
@@ -109,6 +109,9 @@ fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
     }
     let page = usize::from(area.height);
     let height = chat.transcript.height();
+    if is_other_width {
+        chat.scroll.rescale(height);
+    }
     chat.scroll.resize(height, page);
     let first = height.saturating_sub(page + chat.scroll.below);
     frame.render_widget(Paragraph::new(chat.transcript.rows(first, page)), area);
