@@ -78,7 +78,7 @@ impl ShownCall {
         rows.put(mark, ink(&[color]));
         rows.put(" ", Style::new());
         self.render_title(rows);
-        rows.line(words, ink(&[color]));
+        rows.prose(words, ink(&[color]));
         for part in &self.content {
             render_part(part, rows, details);
         }
@@ -98,7 +98,7 @@ impl ShownCall {
     pub fn render_request(&self, rows: &mut ScreenRows) -> bool {
         for part in &self.content {
             match text_of(part) {
-                Some(text) => unfenced(text).lines().for_each(|line| rows.line(line, Style::new())),
+                Some(text) => request_lines(text, rows),
                 None => render_part(part, rows, true),
             }
         }
@@ -133,6 +133,20 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
+/// Shows a text as it is. Fences only decide how long lines are broken.
+fn request_lines(text: &str, rows: &mut ScreenRows) {
+    let shown = unfenced(text);
+    let mut is_code = shown.len() < text.trim_matches('\n').len();
+    for line in shown.lines() {
+        let is_fence = line.starts_with("```");
+        match is_code || is_fence {
+            true => rows.code(line, Style::new()),
+            false => rows.prose(line, Style::new()),
+        }
+        is_code ^= is_fence;
+    }
+}
+
 fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: bool) {
     match part {
         wire::ToolCallContent::Content(content) => match &content.content {
@@ -161,7 +175,7 @@ fn render_patch(patch: &str, rows: &mut ScreenRows, details: bool) {
             Some(b'@') => &[Color::Dim],
             _ => &[],
         };
-        rows.indented(line, ink(styles));
+        rows.output(line, ink(styles));
     }
     left_out(lines.count(), rows);
 }
@@ -172,7 +186,7 @@ fn tail(text: &str, rows: &mut ScreenRows, details: bool) {
     let hidden = if details { 0 } else { text.lines().count().saturating_sub(OUTPUT_LINES_MAX) };
     left_out(hidden, rows);
     for line in text.lines().skip(hidden) {
-        rows.indented(line, ink(&[Color::Dim]));
+        rows.output(line, ink(&[Color::Dim]));
     }
 }
 

@@ -225,6 +225,29 @@ mod tests {
         assert_eq!(shown, ["ls *.rs"]);
     }
 
+    /// The model's reason was broken within words, and nothing showed where a line of the command continued.
+    #[test]
+    fn prose_is_broken_between_words_and_further_rows_of_a_command_are_marked() {
+        let text = "```sh\ncat one && cat two\n```\n\nThe model says: `to read them`";
+        let call = wire::ToolCallUpdate::new("c").content(vec![wire::ToolCallContent::from(text)]);
+        let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));
+        let option = |name: &str| {
+            wire::PermissionOption::new(
+                "o".to_owned(),
+                name.to_owned(),
+                wire::PermissionOptionKind::AllowOnce,
+            )
+        };
+        let options = vec![option("Allow"), option("Always allow this")];
+        let request = wire::RequestPermissionRequest::new("s_1", "Run `cat`", options).subject(subject);
+        let mut card = OpenCard::new(1, request, Duration::ZERO);
+        let texts = |rows: Vec<Line<'_>>| rows.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let shown =
+            ["Run cat", "```sh", "cat one && cat", "↳ two", "```", "", "The model says:", "`to read them`"];
+        assert_eq!(texts(card.request(16)), shown);
+        assert_eq!(texts(card.options(16)), ["› 1. Allow", "  2. Always", "     allow this"]);
+    }
+
     #[test]
     fn lines_of_fences_within_a_request_are_shown() {
         let content = vec![wire::ToolCallContent::from("```sh\ncat <<E\n```\nrm -rf /\nE\n```")];

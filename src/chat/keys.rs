@@ -46,6 +46,8 @@ pub enum KeyAction {
     Cancel,
     /// Clears the draft or cancels, and leaves the second time.
     Interrupt,
+    /// Stops the program, until the shell continues it.
+    Suspend,
     Leave,
     Help,
     Sessions,
@@ -66,6 +68,7 @@ pub const HELP: &[(&str, &str)] = &[
     ("Esc", "cancel the turn; close a list"),
     ("Ctrl+C", "clear the prompt or cancel; twice: leave"),
     ("Ctrl+D", "leave, if the prompt is empty"),
+    ("Ctrl+Z", "suspend, where the system can; fg continues"),
     ("PageUp, PageDown, wheel", "scroll"),
     ("Ctrl+O", "show outputs and thinking completely"),
     ("Shift+Tab", "next mode"),
@@ -81,6 +84,7 @@ pub fn action(key: KeyEvent, focus: Focus) -> KeyAction {
     let shift = key.modifiers.contains(KeyModifiers::SHIFT);
     match (key.code, ctrl) {
         (KeyCode::Char('c'), true) => return KeyAction::Interrupt,
+        (KeyCode::Char('z'), true) => return KeyAction::Suspend,
         (KeyCode::Char('o'), true) => return KeyAction::Details,
         (KeyCode::Char('l'), true) => return KeyAction::Redraw,
         (KeyCode::PageUp, _) => return KeyAction::PageUp,
@@ -168,6 +172,9 @@ mod tests {
             (KeyCode::Esc, NONE, completing, KeyAction::Dismiss),
             (KeyCode::Char('c'), CTRL, draft, KeyAction::Interrupt),
             (KeyCode::Char('c'), CTRL, Focus::Card, KeyAction::Interrupt),
+            (KeyCode::Char('z'), CTRL, draft, KeyAction::Suspend),
+            (KeyCode::Char('z'), CTRL, Focus::Card, KeyAction::Suspend),
+            (KeyCode::Char('z'), NONE, draft, KeyAction::Edit),
             (KeyCode::Char('d'), CTRL, empty, KeyAction::Leave),
             (KeyCode::Char('d'), CTRL, draft, KeyAction::Edit),
             (KeyCode::Up, NONE, draft, KeyAction::HistoryBack),

@@ -31,11 +31,17 @@ pub enum Color {
 pub struct StyledText {
     pub text: String,
     pub styles: Vec<Color>,
+    /// Whether it is a line of a code block, or the end of one.
+    pub is_code: bool,
 }
 
 impl StyledText {
     fn new(text: impl Into<String>, styles: &[Color]) -> StyledText {
-        StyledText { text: text.into(), styles: styles.to_vec() }
+        StyledText { text: text.into(), styles: styles.to_vec(), is_code: false }
+    }
+
+    fn code(line: impl Into<String>) -> StyledText {
+        StyledText { is_code: true, ..StyledText::new(line, &[Color::Cyan]) }
     }
 }
 
@@ -51,6 +57,8 @@ const DELAYED_BYTES_MAX: usize = 2_000;
 /// A stream of Markdown.
 pub struct Markdown {
     columns: usize,
+    /// Whether lines are broken here, or by the caller.
+    is_broken: bool,
     /// The part of the last line that is not rendered yet.
     pending: String,
     /// Whether a part of the last line has been rendered.
@@ -82,6 +90,7 @@ impl Markdown {
     pub fn new(columns: usize) -> Markdown {
         Markdown {
             columns,
+            is_broken: true,
             pending: String::new(),
             within_line: false,
             fence: None,
@@ -92,6 +101,11 @@ impl Markdown {
             before: LineBefore::Blank,
             in_list: false,
         }
+    }
+
+    /// Lines that are wider than the screen stay as they are. Only tables and rules depend on its width.
+    pub fn unbroken(columns: usize) -> Markdown {
+        Markdown { is_broken: false, ..Markdown::new(columns) }
     }
 
     /// Adds a piece of text and returns what can be shown.
@@ -112,7 +126,7 @@ impl Markdown {
         let mut out = Vec::new();
         let rest = std::mem::take(&mut self.pending);
         if self.fence.is_some() {
-            out.push(StyledText::new(rest, &[Color::Cyan]));
+            out.push(StyledText::code(rest));
         } else if self.within_line {
             self.words(&rest, &[], &mut out);
         } else if !rest.is_empty() && self.starts_table(&rest) {
@@ -124,7 +138,7 @@ impl Markdown {
                 self.block(&rest, &mut out);
             }
         }
-        *self = Markdown::new(self.columns);
+        *self = Markdown { is_broken: self.is_broken, ..Markdown::new(self.columns) };
         out
     }
 
@@ -134,10 +148,11 @@ impl Markdown {
             self.words(line, &[], out);
         } else if let Some(fence) = &self.fence {
             let is_end = line.trim().starts_with(fence.as_str()) && line.trim().trim_matches('`').is_empty();
-            let color = if is_end { Color::Dim } else { Color::Cyan };
-            out.push(StyledText::new(line, &[color]));
             if is_end {
+                out.push(StyledText::new(line, &[Color::Dim]));
                 self.fence = None;
+            } else {
+                out.push(StyledText::code(line));
             }
         } else if self.starts_table(line) {
             self.table.push(line.to_owned());
@@ -173,7 +188,7 @@ impl Markdown {
     fn block(&mut self, line: &str, out: &mut StyledPieces) {
         if self.is_indented_code(line) && !line.trim().is_empty() {
             self.before = LineBefore::IndentedCode;
-            out.push(StyledText::new(line, &[Color::Cyan]));
+            out.push(StyledText::code(line));
             return;
         }
         let text = line.trim_start();
@@ -245,15 +260,15 @@ impl Markdown {
         let mut word: Vec<StyledText> = Vec::new();
         for mut piece in pieces(text) {
             piece.styles.extend_from_slice(styles);
-            let StyledText { text, styles } = piece;
+            let StyledText { text, styles, .. } = piece;
             let mut parts = text.split(' ');
             if let Some(first) = parts.next() {
-                word.push(StyledText { text: first.to_owned(), styles: styles.clone() });
+                word.push(StyledText::new(first, &styles));
             }
             for part in parts {
                 self.word(&std::mem::take(&mut word), out);
                 self.gap = self.column > self.indent;
-                word.push(StyledText { text: part.to_owned(), styles: styles.clone() });
+                word.push(StyledText::new(part, &styles));
             }
         }
         self.word(&word, out);
@@ -265,7 +280,7 @@ impl Markdown {
             return;
         }
         let gap = usize::from(std::mem::take(&mut self.gap));
-        if self.column + gap + width > self.columns && self.column > self.indent {
+        if self.is_broken && self.column + gap + width > self.columns && self.column > self.indent {
             out.push(StyledText::new("\n", &[]));
             out.push(StyledText::new(" ".repeat(self.indent), &[]));
             self.column = self.indent;
@@ -309,8 +324,8 @@ impl Markdown {
                         out.push(StyledText::new(" ".repeat(std::mem::take(&mut gap)), &[]));
                     }
                     for piece in cell {
-                        let styles = piece.styles.iter().copied().chain(bold).collect();
-                        out.push(StyledText { text: piece.text.clone(), styles });
+                        let styles: Vec<Color> = piece.styles.iter().copied().chain(bold).collect();
+                        out.push(StyledText::new(&piece.text, &styles));
                     }
                     gap += wanted - width(cell) + 2;
                 }

@@ -14,6 +14,10 @@ const BARS: [char; 4] = ['█', '▒', '░', '▏'];
 /// In front of each row of what belongs to a call.
 const INDENT: &str = "    ";
 
+/// In front of the further rows of a line of code, and of an output.
+const CONTINUED: &str = "↳ ";
+const OUTPUT_CONTINUED: &str = "  ↳ ";
+
 /// Columns of a tab.
 const TAB: &str = "    ";
 
@@ -31,15 +35,26 @@ pub fn ink(styles: &[Color]) -> Style {
     })
 }
 
-/// Rows that grow at their end.
+/// Rows that grow at their end. All text that may be wider than the screen is broken here.
 #[derive(Default)]
 pub struct ScreenRows {
     columns: usize,
     rows: Vec<Line<'static>>,
-    /// The width of the last row, if it may still grow.
-    open: Option<usize>,
-    /// What the rows of a broken line begin with, except the first.
-    hanging: &'static str,
+    /// The line at the end, if it may still grow.
+    open: Option<OpenLine>,
+}
+
+#[derive(Default)]
+struct OpenLine {
+    /// The bytes and the width of its last row.
+    bytes: usize,
+    width: usize,
+    /// The last position of that row at which a word begins.
+    word: Option<usize>,
+    /// Whether the row ends with a wide character. Those are words of their own.
+    is_wide: bool,
+    /// What its further rows begin with. Known when the first one is full.
+    hanging: Option<String>,
 }
 
 impl ScreenRows {
@@ -51,40 +66,74 @@ impl ScreenRows {
         &self.rows
     }
 
-    /// Adds text to the last row; a newline begins another one. The text must have passed through `visible`.
+    /// Adds prose to the last row; a newline begins another one. The text must have passed through `visible`.
     pub fn put(&mut self, text: &str, style: Style) {
+        self.put_marked(text, style, None);
+    }
+
+    /// Adds text; further rows of a line begin with the mark, or are indented as the first one.
+    fn put_marked(&mut self, text: &str, style: Style, mark: Option<&str>) {
         for (at, line) in text.split('\n').enumerate() {
             if at > 0 {
                 self.end_row();
             }
-            if !line.is_empty() {
-                self.put_line(line, style);
-            }
+            line.graphemes(true).for_each(|grapheme| self.put_grapheme(grapheme, style, mark));
         }
     }
 
-    fn put_line(&mut self, line: &str, style: Style) {
-        for grapheme in line.graphemes(true) {
-            let grapheme = if grapheme == "\t" { TAB } else { grapheme };
-            // A character that is wider than the screen can't be shown at all.
-            let width = grapheme.width();
-            let used = match self.open {
-                Some(used) if used + width <= self.columns => used,
-                Some(_) if self.hanging.len() + width <= self.columns => {
-                    self.rows.push(Line::from(Span::styled(self.hanging, style)));
-                    self.hanging.len()
-                }
-                Some(_) | None => {
-                    self.rows.push(Line::default());
-                    0
-                }
-            };
-            self.open = Some(used + width);
-            let Some(row) = self.rows.last_mut() else { continue };
-            match row.spans.last_mut().filter(|span| span.style == style) {
-                Some(span) => span.content.to_mut().push_str(grapheme),
-                None => row.push_span(Span::styled(grapheme.to_owned(), style)),
-            }
+    fn put_grapheme(&mut self, grapheme: &str, style: Style, mark: Option<&str>) {
+        let grapheme = if grapheme == "\t" { TAB } else { grapheme };
+        let (width, is_blank) = (grapheme.width(), grapheme.starts_with(' '));
+        let open = self.open.get_or_insert_with(|| {
+            self.rows.push(Line::default());
+            OpenLine::default()
+        });
+        let begins_word = (open.is_wide || width > 1) && grapheme.starts_with(char::is_alphanumeric);
+        if begins_word {
+            open.word = Some(open.bytes);
+        }
+        if open.width + width > self.columns && is_blank {
+            // At the end of a row it can't be seen.
+            (open.word, open.width) = (Some(open.bytes), self.columns);
+            return;
+        }
+        // A character that is wider than the screen can't be shown at all.
+        if open.width + width > self.columns && open.bytes > 0 {
+            self.break_row(mark);
+        }
+        let (Some(open), Some(row)) = (&mut self.open, self.rows.last_mut()) else { return };
+        match row.spans.last_mut().filter(|span| span.style == style) {
+            Some(span) => span.content.to_mut().push_str(grapheme),
+            None => row.push_span(Span::styled(grapheme.to_owned(), style)),
+        }
+        (open.bytes, open.width) = (open.bytes + grapheme.len(), open.width + width);
+        open.is_wide = width > 1;
+        if is_blank {
+            open.word = Some(open.bytes);
+        }
+    }
+
+    /// Begins another row of the last line with the word at its end, or within a word that fills the row.
+    fn break_row(&mut self, mark: Option<&str>) {
+        let (Some(open), Some(row)) = (self.open.take(), self.rows.last_mut()) else { return };
+        let text = row.to_string();
+        let begin = open.hanging.as_ref().map_or_else(|| marks(&text), String::len);
+        let is_after_words = |at: &usize| text[begin.min(*at)..*at].contains(char::is_alphanumeric);
+        let end = open.word.filter(is_after_words).unwrap_or(text.len());
+        let word = split_off(row, end);
+        drop(split_off(row, text[..end].trim_end_matches(' ').len()));
+        let fits = |hanging: &String| 2 * hanging.width() <= self.columns;
+        let hanging = open.hanging.unwrap_or_else(|| {
+            Some(mark.map_or_else(|| below(&text[..begin]), str::to_owned)).filter(fits).unwrap_or_default()
+        });
+        let (bytes, width) = (hanging.len(), hanging.width());
+        self.rows.push(Line::default());
+        if let Some(row) = self.rows.last_mut().filter(|_| bytes > 0) {
+            row.push_span(Span::styled(hanging.clone(), ink(&[Color::Dim])));
+        }
+        self.open = Some(OpenLine { bytes, width, hanging: Some(hanging), ..OpenLine::default() });
+        for span in word {
+            self.put_marked(&span.content, span.style, mark);
         }
     }
 
@@ -95,34 +144,63 @@ impl ScreenRows {
         }
     }
 
-    /// Adds whole lines that are broken between words where possible.
+    /// Adds whole lines of prose.
     pub fn prose(&mut self, text: &str, style: Style) {
-        for line in visible(text).split('\n') {
-            for (at, word) in line.split(' ').enumerate() {
-                match self.open {
-                    Some(used) if used + 1 + word.width() > self.columns => self.open = None,
-                    Some(_) | None if at > 0 => self.put(" ", style),
-                    Some(_) | None => {}
-                }
-                self.put(word, style);
-            }
-            self.end_row();
-        }
-    }
-
-    /// Adds whole lines.
-    pub fn line(&mut self, text: &str, style: Style) {
         self.put(&visible(text), style);
         self.end_row();
     }
 
-    /// Adds a whole line that belongs to a call: all its rows are indented.
+    /// Adds a whole line of prose that belongs to a call: all its rows are indented.
     pub fn indented(&mut self, text: &str, style: Style) {
         self.put(INDENT, style);
-        self.hanging = INDENT;
-        self.line(text, style);
-        self.hanging = "";
+        self.prose(text, style);
     }
+
+    /// Adds a part of a line of code. Each further row has a mark.
+    pub fn put_code(&mut self, text: &str, style: Style) {
+        self.put_marked(text, style, Some(CONTINUED));
+    }
+
+    /// Adds a whole line of code.
+    pub fn code(&mut self, text: &str, style: Style) {
+        self.put_code(&visible(text), style);
+        self.end_row();
+    }
+
+    /// Adds a whole line of an output or a change, which belongs to a call.
+    pub fn output(&mut self, text: &str, style: Style) {
+        self.put(INDENT, style);
+        self.put_marked(&visible(text), style, Some(OUTPUT_CONTINUED));
+        self.end_row();
+    }
+}
+
+/// The length of the blanks and marks that a line begins with: those of quotes, lists, answers and calls.
+fn marks(line: &str) -> usize {
+    let text = line.trim_start_matches([' ', '│', '•', '›', '✓', '▸', '○', '●', '◐']);
+    let item = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_item = item.len() < text.len() && (item.starts_with(". ") || item.starts_with(") "));
+    line.len() - if is_item { item.len() - 2 } else { text.len() }
+}
+
+/// What is below the marks of a line. Only the bar of a quote is repeated.
+fn below(marks: &str) -> String {
+    marks.chars().map(|c| if c == '│' { c } else { ' ' }).collect()
+}
+
+/// Splits a row at a byte of its text.
+fn split_off(row: &mut Line<'static>, at: usize) -> Vec<Span<'static>> {
+    let (mut skipped, mut rest) = (0, Vec::new());
+    for span in std::mem::take(&mut row.spans) {
+        let (before, after) = span.content.split_at(at.saturating_sub(skipped).min(span.content.len()));
+        skipped += span.content.len();
+        for (part, spans) in [(before, &mut row.spans), (after, &mut rest)] {
+            if !part.is_empty() {
+                spans.push(Span::styled(part.to_owned(), span.style));
+            }
+        }
+    }
+    rest
 }
 
 /// A paragraph of Markdown that streams in, as rows.
@@ -133,7 +211,7 @@ pub struct Flow {
 
 impl Flow {
     pub fn new(columns: usize) -> Flow {
-        Flow { markdown: Markdown::new(columns), rows: ScreenRows::new(columns) }
+        Flow { markdown: Markdown::unbroken(columns), rows: ScreenRows::new(columns) }
     }
 
     pub fn rows(&self) -> &[Line<'static>] {
@@ -157,6 +235,7 @@ impl Flow {
                 [Color::Cyan] if piece.text.ends_with(BARS) => {
                     self.rows.put(&fitting_bar(&piece.text, self.rows.columns), ink(&piece.styles));
                 }
+                _ if piece.is_code => self.rows.put_code(&piece.text, ink(&piece.styles)),
                 _ => self.rows.put(&piece.text, ink(&piece.styles)),
             }
         }
@@ -185,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_broken_between_characters_that_belong_together() {
+    fn words_that_fill_a_row_are_broken_between_characters_that_belong_together() {
         for (text, columns, expected) in [
             ("abcdef", 4, vec!["abcd", "ef"]),
             ("日本語", 5, vec!["日本", "語"]),
             ("e\u{301}e\u{301}e\u{301}", 2, vec!["e\u{301}e\u{301}", "e\u{301}"]),
-            ("שלום עולם", 5, vec!["שלום ", "עולם"]),
+            ("שלום עולם", 5, vec!["שלום", "עולם"]),
             ("👩\u{200d}💻👩\u{200d}💻", 3, vec!["👩\u{200d}💻", "👩\u{200d}💻"]),
             ("a\n\nb\n", 4, vec!["a", "", "b"]),
             ("\na", 4, vec!["", "a"]),
@@ -202,36 +281,91 @@ mod tests {
         }
     }
 
-    /// The second row of a long line of output began at the edge of the screen, like text of the agent.
+    /// Regression: lists, quotes and answers continued at the edge of the screen, and long commands, outputs and titles
+    /// were broken within words.
     #[test]
-    fn all_rows_of_a_line_of_output_are_indented() {
+    fn prose_is_broken_between_words() {
         for (text, columns, expected) in [
-            ("abcdefgh", 8, vec!["    abcd", "    efgh"]),
-            ("日本語", 8, vec!["    日本", "    語"]),
-            ("", 8, vec!["    "]),
-            // Too narrow for an indent.
-            ("abc", 3, vec!["   ", " ab", "c"]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("a longestword", 7, vec!["a", "longest", "word"]),
+            ("one\n\ntwo", 7, vec!["one", "", "two"]),
+            ("one two   ", 7, vec!["one two"]),
+            ("one\ttwo", 5, vec!["one", "two"]),
+            ("日本 日本", 7, vec!["日本 日", "本"]),
+            // Between wide characters, but not in front of punctuation.
+            ("a 日本語。", 8, vec!["a 日本", "語。"]),
+            ("a 日本abc", 7, vec!["a 日本", "abc"]),
+            ("• one two three", 9, vec!["• one two", "  three"]),
+            ("  12. one two", 12, vec!["  12. one", "      two"]),
+            ("› 1. Allow always", 12, vec!["› 1. Allow", "     always"]),
+            ("│ one two", 7, vec!["│ one", "│ two"]),
+            ("• longestword", 7, vec!["• longe", "  stwor", "  d"]),
+            // Too narrow for the indent.
+            ("      one", 7, vec!["      o", "ne"]),
         ] {
             let mut rows = ScreenRows::new(columns);
-            rows.indented(text, Style::new());
-            rows.line("end", Style::new());
-            let expected: Vec<&str> = expected.into_iter().chain(["end"]).collect();
+            rows.prose(text, Style::new());
             assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn prose_is_broken_between_words() {
-        for (text, expected) in [
-            ("one two three", vec!["one two", "three"]),
-            ("a longestword", vec!["a", "longest", "word"]),
-            ("one\n\ntwo", vec!["one", "", "two"]),
-            ("日本 日本", vec!["日本", "日本"]),
+    fn words_keep_their_styles_when_they_move_to_the_next_row() {
+        let mut rows = ScreenRows::new(8);
+        let (bold, dim) = (ink(&[Color::Bold]), ink(&[Color::Dim]));
+        rows.put("one ", Style::new());
+        rows.put("tw", bold);
+        rows.put("o-three", dim);
+        assert_eq!(texts(rows.as_slice()), ["one", "two-thre", "e"]);
+        let styles: Vec<Style> = rows.as_slice()[1].spans.iter().map(|span| span.style).collect();
+        assert_eq!(styles, [bold, dim]);
+    }
+
+    /// The second row of a long line of output began at the edge of the screen, like text of the agent, and later in the
+    /// column of the first row, like another line.
+    #[test]
+    fn further_rows_of_a_line_of_code_or_output_are_marked() {
+        for (text, columns, output, code) in [
+            ("abcdefgh", 8, vec!["    abcd", "  ↳ efgh"], vec!["abcdefgh"]),
+            ("日本語", 8, vec!["    日本", "  ↳ 語"], vec!["日本語"]),
+            ("-    abc def", 9, vec!["    -", "  ↳ abc", "  ↳ def"], vec!["-    abc", "↳ def"]),
+            ("", 8, vec!["    "], vec![""]),
+            // Too narrow for a mark.
+            ("abc", 3, vec!["", "abc"], vec!["abc"]),
         ] {
-            let mut rows = ScreenRows::new(7);
-            rows.prose(text, Style::new());
-            assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
+            for (expected, is_output) in [(output, true), (code, false)] {
+                let mut rows = ScreenRows::new(columns);
+                match is_output {
+                    true => rows.output(text, Style::new()),
+                    false => rows.code(text, Style::new()),
+                }
+                rows.prose("end", Style::new());
+                let expected: Vec<&str> = expected.into_iter().chain(["end"]).collect();
+                assert_eq!(texts(rows.as_slice()), expected, "{text:?}");
+            }
         }
+    }
+
+    #[test]
+    fn markdown_is_broken_by_what_it_is() {
+        let mut flow = Flow::new(10);
+        flow.push("> one two three\n\n- one two three\n\n```\none two three\n```\nlongestword, end");
+        flow.finish();
+        let expected = [
+            "│ one two",
+            "│ three",
+            "",
+            "• one two",
+            "  three",
+            "",
+            "```",
+            "one two",
+            "↳ three",
+            "```",
+            "longestwor",
+            "d, end",
+        ];
+        assert_eq!(texts(flow.rows()), expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The terminal: full screen, keys and frames. It decides nothing; `state` does.
 
 use epitome_platform::local::Stream;
-use epitome_platform::signals::EndRequests;
+use epitome_platform::signals::{EndRequests, JobControl, JobRequest};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use ratatui::crossterm::event::{
 };
 use ratatui::crossterm::execute;
 use ratatui::crossterm::style::Print;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::style::Color as Ink;
 use tokio::sync::mpsc;
 
@@ -73,22 +74,45 @@ struct FullScreen(DefaultTerminal);
 impl FullScreen {
     fn open() -> io::Result<FullScreen> {
         // It also restores the terminal if the program panics.
-        let terminal = ratatui::try_init()?;
-        let screen = FullScreen(terminal);
-        let disambiguate = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
-        // A terminal that doesn't know one of these ignores it.
-        execute!(
-            io::stdout(),
-            EnableBracketedPaste,
-            PushKeyboardEnhancementFlags(disambiguate),
-            Print(REPORT_WHEEL)
-        )?;
+        let screen = FullScreen(ratatui::try_init()?);
+        report_keys()?;
         Ok(screen)
+    }
+
+    /// Restores the terminal, stops until the shell continues the program, and shows the chat again.
+    fn suspend(&mut self, jobs: &JobControl) -> io::Result<()> {
+        report_no_keys()?;
+        self.0.show_cursor()?;
+        ratatui::try_restore()?;
+        let stopped = jobs.stop();
+        self.enter_again()?;
+        stopped
+    }
+
+    /// Shows the chat again, whatever the terminal shows now, and in whichever mode it is.
+    fn enter_again(&mut self) -> io::Result<()> {
+        // Raw mode that is enabled already would not be set again.
+        disable_raw_mode()?;
+        enable_raw_mode()?;
+        // The flags are on a stack. That of this screen is empty, or has the ones that were pushed before.
+        execute!(io::stdout(), EnterAlternateScreen, PopKeyboardEnhancementFlags)?;
+        report_keys()?;
+        self.clear()
+    }
+
+    /// Draws everything again with the next frame.
+    ///
+    /// `Terminal::clear` would ask the terminal for the position of the cursor, and the thread that reads keys would
+    /// get the answer.
+    fn clear(&mut self) -> io::Result<()> {
+        let size = self.0.size()?;
+        self.0.resize(size.into())
     }
 
     async fn serve(&mut self, mut link: ChatConnection, setup: &ChatSetup) -> io::Result<ChatEnd> {
         let mut keys = read_keys()?;
         let mut ends = EndRequests::without_interrupts()?;
+        let mut jobs = JobControl::new()?;
         let began = Instant::now();
         let (mut chat, mut effects) = ChatState::new(setup.cwd.clone());
         let (mut is_changed, mut drawn) = (true, began);
@@ -97,7 +121,8 @@ impl FullScreen {
                 match effect {
                     // It fails if the connection has ended, which is a message.
                     ChatEffect::Request(request) => drop(link.requests.send(request).await),
-                    ChatEffect::Redraw => self.0.clear()?,
+                    ChatEffect::Redraw => self.clear()?,
+                    ChatEffect::Suspend => self.suspend(&jobs)?,
                     ChatEffect::Notify => {
                         if let Some(sequence) = setup.notification {
                             execute!(io::stdout(), Print(sequence))?;
@@ -120,6 +145,13 @@ impl FullScreen {
             let event = tokio::select! {
                 biased;
                 () = ends.recv() => return Ok(ChatEnd::Left),
+                request = jobs.recv() => {
+                    match request {
+                        JobRequest::Stop => self.suspend(&jobs)?,
+                        JobRequest::Continue => self.enter_again()?,
+                    }
+                    None
+                }
                 event = keys.recv() => match event {
                     Some(event) => event,
                     None => return Ok(ChatEnd::Left),
@@ -154,10 +186,25 @@ impl FullScreen {
 impl Drop for FullScreen {
     fn drop(&mut self) {
         // Errors are ignored: the terminal is gone.
-        drop(execute!(io::stdout(), PopKeyboardEnhancementFlags, DisableMouseCapture, DisableBracketedPaste));
+        drop(report_no_keys());
         ratatui::restore();
         drop(io::stdout().flush());
     }
+}
+
+/// Asks for pastes, the wheel, and keys that differ. A terminal that doesn't know one of these ignores it.
+fn report_keys() -> io::Result<()> {
+    let disambiguate = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+    execute!(
+        io::stdout(),
+        EnableBracketedPaste,
+        PushKeyboardEnhancementFlags(disambiguate),
+        Print(REPORT_WHEEL)
+    )
+}
+
+fn report_no_keys() -> io::Result<()> {
+    execute!(io::stdout(), PopKeyboardEnhancementFlags, DisableMouseCapture, DisableBracketedPaste)
 }
 
 /// Reads keys on a thread. `None` is a change that only has to be drawn, such as another size.

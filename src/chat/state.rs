@@ -47,6 +47,8 @@ pub enum ChatEffect {
     Redraw,
     /// Tell a user who looks elsewhere that a long turn has ended, or waits.
     Notify,
+    /// Stop the program, until the shell continues it.
+    Suspend,
     Leave,
 }
 
@@ -126,6 +128,13 @@ impl Scroll {
         (self.height, self.page) = (height, page);
         self.by(0);
     }
+
+    /// Notes the height of the same conversation at another width. What the user reads stays nearby.
+    fn rescale(&mut self, height: usize) {
+        let below = (self.below * height + self.height / 2) / self.height.max(1);
+        // Only who has scrolled to the end follows it.
+        (self.below, self.height) = (below.max(self.below.min(1)), height);
+    }
 }
 
 impl ChatState {
@@ -160,6 +169,10 @@ impl ChatState {
 
     /// Whether time changes the screen.
     pub fn is_animated(&self) -> bool {
+        self.is_working() || self.interrupted.is_some()
+    }
+
+    fn is_working(&self) -> bool {
         matches!(self.activity, SessionActivity::Working(_))
     }
 
@@ -238,6 +251,7 @@ impl ChatState {
             KeyAction::ConfirmNumber(number) => self.confirm(focus, Some(number), now),
             KeyAction::Cancel => self.cancel(),
             KeyAction::Interrupt => self.interrupt(now),
+            KeyAction::Suspend => self.effects.push(ChatEffect::Suspend),
             KeyAction::Leave => self.effects.push(ChatEffect::Leave),
             KeyAction::Redraw => self.effects.push(ChatEffect::Redraw),
             KeyAction::Sessions => self.list(None),
@@ -428,6 +442,13 @@ impl ChatState {
         let text = self.draft.text();
         self.draft.remember(&text);
         self.draft.set("");
+    }
+
+    /// After a while, a second Ctrl+C does not leave, and nothing says that it does.
+    fn forget_interrupt(&mut self, now: Duration) {
+        if self.interrupted.is_some_and(|at| now.saturating_sub(at) > LEAVE_WITHIN) {
+            (self.interrupted, self.remark) = (None, None);
+        }
     }
 
     /// Opens a session in place of the current one.
@@ -631,14 +652,20 @@ impl ChatState {
             wire::StateUpdate::Idle(idle) => {
                 self.activity = SessionActivity::Idle;
                 self.transcript.settle();
-                if let Some(wire::StopReason::Error(stopped)) = idle.stop_reason {
-                    let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
-                    self.transcript.notice(Color::Red, &why.unwrap_or_else(|| "The turn failed".to_owned()));
+                match idle.stop_reason {
+                    Some(wire::StopReason::Error(stopped)) => {
+                        let why = stopped.error.map(|error| with_hint(&error.message, error.data.as_ref()));
+                        let why = why.unwrap_or_else(|| "The turn failed".to_owned());
+                        self.transcript.notice(Color::Red, &why);
+                    }
+                    // A reply that ends within a sentence doesn't say why.
+                    Some(wire::StopReason::Cancelled) => self.transcript.notice(Color::Yellow, "Cancelled"),
+                    _ => {}
                 }
             }
             wire::StateUpdate::RequiresAction(_) => self.activity = SessionActivity::Asking,
             // An unknown state is one of work.
-            _ if self.is_animated() => {}
+            _ if self.is_working() => {}
             _ => self.activity = SessionActivity::Working(now),
         }
     }

@@ -84,12 +84,14 @@ impl ChatTranscript {
         self.items.iter().map(ShownItem::bytes).sum()
     }
 
-    /// Renders everything again at this width.
-    pub fn set_columns(&mut self, columns: usize) {
-        if self.columns != columns {
+    /// Renders everything again at this width. Returns whether it is another one.
+    pub fn set_columns(&mut self, columns: usize) -> bool {
+        let is_other = self.columns != columns;
+        if is_other {
             self.columns = columns;
             self.render_again();
         }
+        is_other
     }
 
     /// Shows outputs and thinking completely, or shortened again.

@@ -1,8 +1,10 @@
 //! Receives SIGTERM, SIGHUP and SIGINT, with a runtime or without: then they are blocked, and a thread waits for them.
+//! With a runtime, also SIGTSTP and SIGCONT.
 
 use std::io;
 
-use libc::{SIGHUP, SIGINT, SIGTERM, sigset_t};
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, sigaction, sigset_t};
+use rustix::process::kill_current_process_group;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Blocks the signals for this thread and for all threads started from it, until dropped. Child processes
@@ -103,5 +105,75 @@ impl Interrupts {
 
     pub async fn recv(&mut self) {
         let _ = self.0.recv().await;
+    }
+}
+
+/// Requests that this process stop and continue, for the runtime: for programs that own the terminal and have to restore
+/// it before they stop.
+pub struct JobControl {
+    stops: Signal,
+    continues: Signal,
+    /// Whether the process was started with the request ignored: nobody would continue it.
+    is_ignored: bool,
+}
+
+/// What a shell, or another process, asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRequest {
+    Stop,
+    /// The process was stopped before, perhaps without a request. Another program may have changed the terminal.
+    Continue,
+}
+
+impl JobControl {
+    pub fn new() -> io::Result<JobControl> {
+        let is_ignored = stop_action()?.sa_sigaction == libc::SIG_IGN;
+        let stops = signal(SignalKind::from_raw(SIGTSTP))?;
+        Ok(JobControl { stops, continues: signal(SignalKind::from_raw(libc::SIGCONT))?, is_ignored })
+    }
+
+    /// Waits for a request.
+    pub async fn recv(&mut self) -> JobRequest {
+        tokio::select! {
+            _ = self.stops.recv(), if !self.is_ignored => JobRequest::Stop,
+            _ = self.continues.recv() => JobRequest::Continue,
+        }
+    }
+
+    /// Stops the process group, as Ctrl-Z does where the terminal handles it, and returns when it continues. A shell that
+    /// waits for another process of the group sees that it has stopped, too. Returns at once if there is no shell.
+    pub fn stop(&self) -> io::Result<()> {
+        if self.is_ignored {
+            return Ok(());
+        }
+        let handled = stop_action()?;
+        let action = |handler| sigaction { sa_sigaction: handler, ..handled };
+        // The others first: a signal to the group could reach another thread after this one has gone on.
+        set_stop_action(&action(libc::SIG_IGN))?;
+        let sent = kill_current_process_group(rustix::process::Signal::TSTP);
+        set_stop_action(&action(libc::SIG_DFL))?;
+        // SAFETY: it has no preconditions. The kernel ignores it in a group that no shell controls.
+        unsafe { libc::raise(SIGTSTP) };
+        set_stop_action(&handled)?;
+        Ok(sent?)
+    }
+}
+
+fn stop_action() -> io::Result<sigaction> {
+    // SAFETY: a structure of integers, which the call fills.
+    unsafe {
+        let mut action: sigaction = std::mem::zeroed();
+        match libc::sigaction(SIGTSTP, std::ptr::null(), &mut action) {
+            0 => Ok(action),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn set_stop_action(action: &sigaction) -> io::Result<()> {
+    // SAFETY: the handler is the one that the runtime has set, or one of the constants.
+    match unsafe { libc::sigaction(SIGTSTP, action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -168,6 +168,22 @@ fn a_question_is_answered_and_a_file_is_attached() {
     until(&mut chat, "I see the attachment.");
 }
 
+/// Regression: Ctrl+Z did nothing, and Ctrl+L ended the chat after two seconds. Here, no shell could continue the chat, so
+/// that it goes on at once.
+#[test]
+fn the_terminal_is_restored_for_a_stop_and_drawn_again() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    chat.press("\x1a");
+    let stopped = chat.until("\x1b[?1006h");
+    for left in ["\x1b[?1049l", "\x1b[?2004l", "\x1b[?1049h"] {
+        assert!(stopped.contains(left), "{left:?}: {stopped:?}");
+    }
+    chat.press("\x0c");
+    prompt(&mut chat, "say one");
+    until(&mut chat, "You said one.");
+}
+
 /// Without a model, the chat says what the command line says, and offers the login.
 #[test]
 fn without_a_login_it_offers_one() {

@@ -18,7 +18,7 @@ pub const LINE_BYTES_MAX: usize = 8 * 1024;
 /// Splits a text into styled pieces without marks.
 pub fn pieces(text: &str) -> Vec<StyledText> {
     if text.len() > LINE_BYTES_MAX {
-        return vec![StyledText { text: text.to_owned(), styles: Vec::new() }];
+        return vec![StyledText::new(text, &[])];
     }
     let mut found = Vec::new();
     split(text, &[], &mut found);
@@ -30,7 +30,7 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
     let mut at = 0;
     let put = |plain: &mut String, found: &mut Vec<StyledText>| {
         if !plain.is_empty() {
-            found.push(StyledText { text: std::mem::take(plain), styles: styles.to_vec() });
+            found.push(StyledText::new(std::mem::take(plain), styles));
         }
     };
     while let Some(c) = text[at..].chars().next() {
@@ -46,15 +46,14 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
                 put(&mut plain, found);
                 match kind {
                     SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), found),
-                    SpanKind::Code => found.push(StyledText {
-                        text: inner.to_owned(),
-                        styles: [styles, &[Color::Cyan]].concat(),
-                    }),
+                    SpanKind::Code => {
+                        found.push(StyledText::new(inner, &[styles, &[Color::Cyan]].concat()));
+                    }
                     SpanKind::Link(target) => {
                         split(inner, &[styles, &[Color::Underline]].concat(), found);
                         if target != inner {
                             let text = format!(" ({target})");
-                            found.push(StyledText { text, styles: [styles, &[Color::Dim]].concat() });
+                            found.push(StyledText::new(text, &[styles, &[Color::Dim]].concat()));
                         }
                     }
                 }

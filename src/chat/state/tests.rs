@@ -286,6 +286,66 @@ fn ctrl_c_clears_then_cancels_then_leaves() {
     assert_eq!(fixture.ctrl('d'), [ChatEffect::Leave]);
 }
 
+/// Regression: the remark stayed on the screen until the next key, and so promised more than the two seconds.
+#[test]
+fn ctrl_c_leaves_only_while_the_screen_says_so() {
+    let mut fixture = ChatFixture::new();
+    fixture.ctrl('c');
+    assert!(fixture.chat.is_animated() && fixture.shows("Ctrl+C again to leave"));
+    fixture.now += Duration::from_secs(3);
+    assert!(!fixture.shows("Ctrl+C again to leave") && !fixture.chat.is_animated());
+    assert_eq!(fixture.ctrl('c'), []);
+}
+
+/// Regression: a reply that was cancelled just ended within a word.
+#[test]
+fn a_cancelled_turn_says_so() {
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    fixture.say("m1", "Half of a sen");
+    fixture.state(json!({ "state": "idle", "stopReason": "cancelled" }));
+    assert!(fixture.shows("Half of a sen\n\nCancelled"));
+}
+
+/// Regression: rows that a narrower screen adds were taken for new ones below, so that another part was shown.
+#[test]
+fn what_is_read_stays_on_a_narrower_screen() {
+    let mut fixture = ChatFixture::new();
+    let line = |number: usize| format!("line {number} of a reply that is broken at forty columns\n");
+    fixture.say("m", &(0..200).map(line).collect::<String>());
+    fixture.state(json!({ "state": "idle", "stopReason": "end_turn" }));
+    fixture.screen(80, 24);
+    fixture.press(KeyCode::PageUp);
+    fixture.press(KeyCode::PageUp);
+    for columns in [80, 40, 80] {
+        let screen = fixture.screen(columns, 24).join("\n");
+        assert!(screen.contains("line 160 of") && !screen.contains("line 162 of"), "{columns}: {screen}");
+    }
+}
+
+#[test]
+fn ctrl_z_suspends_and_changes_nothing() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("a thought");
+    assert_eq!(fixture.ctrl('z'), [ChatEffect::Suspend]);
+    fixture.card(1, 1);
+    assert_eq!(fixture.ctrl('z'), [ChatEffect::Suspend]);
+    fixture.hear(AgentMessage::CardWithdrawn(1));
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("a thought")]);
+}
+
+/// Regression: rows were counted as if words were broken, so that the first row of a prompt with long words was hidden.
+#[test]
+fn all_rows_of_a_short_draft_are_shown() {
+    for (word, words, columns) in [("averyverylongwordabc", 4, 39), ("abcde", 3, 8), ("日本語", 2, 8)] {
+        let mut fixture = ChatFixture::new();
+        let text = vec![word; words].join(" ");
+        fixture.event(ChatEvent::Paste(text));
+        let screen = fixture.screen(columns, 24).concat().replace(' ', "");
+        assert_eq!(screen.matches(word).count(), words, "{word}");
+    }
+}
+
 #[test]
 fn a_prompt_that_was_not_taken_comes_back() {
     let mut fixture = ChatFixture::new();

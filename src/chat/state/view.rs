@@ -11,6 +11,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph};
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::{ChatState, SessionActivity};
@@ -38,6 +39,7 @@ const SPINNER_EVERY: Duration = Duration::from_millis(125);
 
 /// Draws the chat.
 pub fn draw(chat: &mut ChatState, frame: &mut Frame<'_>, now: Duration) {
+    chat.forget_interrupt(now);
     let area = frame.area();
     if area.height < 3 || area.width < 4 {
         return;
@@ -76,21 +78,40 @@ fn rows_of(lines: &[Line<'_>]) -> u16 {
 /// The rows for the draft, which scrolls in them.
 fn draft_rows(chat: &ChatState, area: Rect) -> u16 {
     let columns = usize::from(area.width);
-    let rows: usize = chat.draft.widget().lines().iter().map(|line| 1 + line.width() / columns).sum();
+    let rows: usize = chat.draft.widget().lines().iter().map(|line| rows_of_draft(line, columns)).sum();
     u16::try_from(rows).unwrap_or(u16::MAX).clamp(1, DRAFT_ROWS_MAX.min(area.height / 3).max(1))
 }
 
+/// The rows of a line of the draft, which its widget breaks between words, and the one for the cursor behind a full row.
+fn rows_of_draft(line: &str, columns: usize) -> usize {
+    let (mut rows, mut used) = (1, 0);
+    for word in line.split_word_bounds() {
+        let width = word.width();
+        if used + width <= columns {
+            used += width;
+        } else {
+            // A word that is wider than the screen has rows of its own.
+            rows += usize::from(used > 0) + (width - 1) / columns;
+            used = width.min(columns);
+        }
+    }
+    rows + used / columns
+}
+
 fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
-    chat.transcript.set_columns(usize::from(area.width));
+    let is_other_width = chat.transcript.set_columns(usize::from(area.width));
     if chat.transcript.is_empty() {
         let mut rows = ScreenRows::new(usize::from(area.width));
-        rows.line("Epitome", ink(&[Color::Bold]));
-        rows.line(&format!("in {}", chat.cwd.display()), ink(&[Color::Dim]));
+        rows.prose("Epitome", ink(&[Color::Bold]));
+        rows.prose(&format!("in {}", chat.cwd.display()), ink(&[Color::Dim]));
         frame.render_widget(Paragraph::new(rows.as_slice().to_vec()), area);
         return;
     }
     let page = usize::from(area.height);
     let height = chat.transcript.height();
+    if is_other_width {
+        chat.scroll.rescale(height);
+    }
     chat.scroll.resize(height, page);
     let first = height.saturating_sub(page + chat.scroll.below);
     frame.render_widget(Paragraph::new(chat.transcript.rows(first, page)), area);

@@ -106,3 +106,26 @@ impl Interrupts {
         let _ = self.0.recv().await;
     }
 }
+
+/// Requests that this process stop and continue, which Windows doesn't have.
+pub struct JobControl;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRequest {
+    Stop,
+    Continue,
+}
+
+impl JobControl {
+    pub fn new() -> io::Result<JobControl> {
+        Ok(JobControl)
+    }
+
+    pub async fn recv(&mut self) -> JobRequest {
+        std::future::pending().await
+    }
+
+    pub fn stop(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
