@@ -14,9 +14,10 @@ const BARS: [char; 4] = ['█', '▒', '░', '▏'];
 /// In front of each row of what belongs to a call.
 const INDENT: &str = "    ";
 
-/// In front of the further rows of a line of code, and of an output.
-const CONTINUED: &str = "↳ ";
-const OUTPUT_CONTINUED: &str = "  ↳ ";
+/// In front of the further rows of a line of code, and of an output. The blanks between two words are on the row of the
+/// second one, so that a command can be read exactly: `↳ b` continues `a b`, and `↳b` continues `ab`.
+const CONTINUED: &str = "↳";
+const OUTPUT_CONTINUED: &str = "  ↳";
 
 /// Columns of a tab.
 const TAB: &str = "    ";
@@ -93,9 +94,12 @@ impl ScreenRows {
             open.word = Some(open.bytes);
         }
         if open.width + width > self.columns && is_blank {
-            // At the end of a row it can't be seen.
-            (open.word, open.width) = (Some(open.bytes), self.columns);
-            return;
+            open.word = Some(open.bytes);
+            if mark.is_none() {
+                // At the end of a row of prose it can't be seen.
+                open.width = self.columns;
+                return;
+            }
         }
         // A character that is wider than the screen can't be shown at all.
         if open.width + width > self.columns && open.bytes > 0 {
@@ -119,9 +123,18 @@ impl ScreenRows {
         let text = row.to_string();
         let begin = open.hanging.as_ref().map_or_else(|| marks(&text), String::len);
         let is_after_words = |at: &usize| text[begin.min(*at)..*at].contains(char::is_alphanumeric);
-        let end = open.word.filter(is_after_words).unwrap_or(text.len());
-        let word = split_off(row, end);
-        drop(split_off(row, text[..end].trim_end_matches(' ').len()));
+        let last_word = open.word.filter(is_after_words);
+        let end = last_word.unwrap_or(text.len());
+        let blanks = text[..end].trim_end_matches(' ').len();
+        let rest = match (mark, last_word) {
+            (Some(_), Some(_)) => split_off(row, blanks),
+            (Some(_), None) => Vec::new(),
+            (None, _) => {
+                let word = split_off(row, end);
+                drop(split_off(row, blanks));
+                word
+            }
+        };
         let fits = |hanging: &String| 2 * hanging.width() <= self.columns;
         let hanging = open.hanging.unwrap_or_else(|| {
             Some(mark.map_or_else(|| below(&text[..begin]), str::to_owned)).filter(fits).unwrap_or_default()
@@ -132,7 +145,7 @@ impl ScreenRows {
             row.push_span(Span::styled(hanging.clone(), ink(&[Color::Dim])));
         }
         self.open = Some(OpenLine { bytes, width, hanging: Some(hanging), ..OpenLine::default() });
-        for span in word {
+        for span in rest {
             self.put_marked(&span.content, span.style, mark);
         }
     }
@@ -326,12 +339,15 @@ mod tests {
     #[test]
     fn further_rows_of_a_line_of_code_or_output_are_marked() {
         for (text, columns, output, code) in [
-            ("abcdefgh", 8, vec!["    abcd", "  ↳ efgh"], vec!["abcdefgh"]),
-            ("日本語", 8, vec!["    日本", "  ↳ 語"], vec!["日本語"]),
-            ("-    abc def", 9, vec!["    -", "  ↳ abc", "  ↳ def"], vec!["-    abc", "↳ def"]),
+            ("abcdefgh", 8, vec!["    abcd", "  ↳efgh"], vec!["abcdefgh"]),
+            ("日本語", 8, vec!["    日本", "  ↳語"], vec!["日本語"]),
+            ("abc def", 9, vec!["    abc", "  ↳ def"], vec!["abc def"]),
+            ("abc  def", 8, vec!["    abc", "  ↳  def"], vec!["abc  def"]),
+            ("rm a b", 6, vec!["    rm", "  ↳ a", "  ↳ b"], vec!["rm a b"]),
+            ("ab cdefgh", 8, vec!["    ab", "  ↳ cdef", "  ↳gh"], vec!["ab", "↳ cdefgh"]),
             ("", 8, vec!["    "], vec![""]),
             // Too narrow for a mark.
-            ("abc", 3, vec!["", "abc"], vec!["abc"]),
+            ("abc", 3, vec!["   ", "abc"], vec!["abc"]),
         ] {
             for (expected, is_output) in [(output, true), (code, false)] {
                 let mut rows = ScreenRows::new(columns);
