@@ -83,6 +83,15 @@ fn a_missing_subcommand_is_named_by_every_command() {
     }
 }
 
+/// Regression: the name of a recipe whose file has an error was reported as one that does not exist.
+#[test]
+fn the_error_of_a_recipe_that_is_typed_is_shown() {
+    let user = user_with(vec![vec![say("What?")]]);
+    user.write(".epitome/recipes/ship.md", "Ship {{if .x}}\n");
+    let ran = user.run(&["run", "/ship"]).exited(0);
+    assert!(ran.err.contains("The recipe /ship can't be used") && ran.err.contains("ship.md:1:"), "{ran:?}");
+}
+
 #[test]
 fn a_run_prints_replies_and_one_line_per_call() {
     let user = user_with(vec![
