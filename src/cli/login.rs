@@ -106,12 +106,10 @@ pub fn main(args: LoginArgs) -> Result<i32, CliError> {
 
 pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
     let logins = Logins::below(&serve::paths().data);
-    let providers = match args.provider {
-        Some(provider) => vec![usual_name(&provider).to_owned()],
-        None => logins.providers(),
-    };
+    let named = args.provider.as_deref().map(usual_name);
+    let removable = named.map_or_else(|| logins.providers(), |provider| vec![provider.to_owned()]);
     let mut text = String::new();
-    for provider in providers {
+    for provider in removable {
         let removed =
             logins.remove(&provider).context(format_args!("the login for {provider} can't be removed"))?;
         let Some(removed) = removed else { continue };
@@ -126,6 +124,13 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
         text.push_str(&format!("Removed the stored login for {provider}. {rest}\n"));
     }
     if text.is_empty() {
+        // A mistyped name must not look like a login that is gone.
+        let settings = serve::settings(&serve::paths(), None);
+        if let Some(unknown) =
+            named.filter(|name| *name != "local" && !providers(&settings).iter().any(|known| known == name))
+        {
+            return Err(no_provider(unknown, &settings));
+        }
         text.push_str("There is no stored login to remove.\n");
     }
     terminal::print_visible(&text).map(|()| 0)
@@ -170,9 +175,13 @@ fn service(provider: &str, settings: &Settings) -> Result<Endpoint, CliError> {
         if error.class == ErrorClass::Auth {
             return CliError::failed(error.message).hint_if(error.hint);
         }
-        let hint = format!("the providers are {}", providers(settings).join(", "));
-        CliError::usage(format!("there is no provider {provider:?}")).hint(hint)
+        no_provider(provider, settings)
     })
+}
+
+fn no_provider(provider: &str, settings: &Settings) -> CliError {
+    let hint = format!("the providers are {}", providers(settings).join(", "));
+    CliError::usage(format!("there is no provider {provider:?}")).hint(hint)
 }
 
 // ── Asking ─────────────────────────────────────────────────────────────────────────────────────────

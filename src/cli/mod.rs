@@ -55,6 +55,7 @@ mod worktree;
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::Path;
 
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser};
 
@@ -268,11 +269,24 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
     }
 }
 
+/// Fails if `EPITOME_HOME` is relative. It would be ignored, and the command would act on the user's usual sessions
+/// instead of those that were meant.
+fn check_home() -> Result<(), CliError> {
+    match std::env::var_os("EPITOME_HOME") {
+        Some(home) if !home.is_empty() && !Path::new(&home).is_absolute() => {
+            let message = format!("EPITOME_HOME is {}, which is no absolute path", home.display());
+            Err(CliError::failed(message).hint("set it to an absolute path, or unset it"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if let Some(args) = front_end_arguments(arguments) {
         return acp::main(args);
     }
     if arguments.is_empty() && chat::is_possible() {
+        check_home()?;
         return chat::main();
     }
     if arguments.is_empty() {
@@ -285,6 +299,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error, arguments),
     };
+    check_home()?;
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
         CliCommand::Ahp(args) => ahp::main(args),

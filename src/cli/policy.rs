@@ -17,6 +17,7 @@ use crate::thread::visible::visible;
 ///
 /// It applies to everybody whose sessions are in this database, see docs/policy.md.
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: PolicyCommand,

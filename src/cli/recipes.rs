@@ -3,7 +3,6 @@
 
 mod show;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -221,12 +220,7 @@ impl RecipeListing {
 pub fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
-        let last = name.rsplit([':', '/']).next().unwrap_or(name);
-        let is_named = |part: Option<&OsStr>| part.is_some_and(|part| part == last);
-        let fault = catalog.problems.iter().find(|Problem { path, .. }| {
-            is_named(path.file_stem()) || is_named(path.parent().and_then(Path::file_name))
-        });
-        if let Some(problem) = fault {
+        if let Some(problem) = catalog.fault(name) {
             return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"))
                 .hint("`epitome recipes check` shows all faults");
         }

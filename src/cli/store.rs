@@ -10,6 +10,7 @@ use crate::thread::visible::visible;
 
 /// Copy sessions between files and a database
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub struct StoreArgs {
     #[command(subcommand)]
     command: StoreCommand,

@@ -14,6 +14,7 @@ use crate::session::AccessScope;
 ///
 /// A client of `epitome serve` needs one. Its name is shown next to the prompts that are sent with it.
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub struct TokenArgs {
     #[command(subcommand)]
     command: TokenCommand,
@@ -89,7 +90,8 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
                 terminal::print_json(&json!({ "name": name, "revoked": is_revoked }))?;
             }
             match is_revoked {
-                true => Ok(0),
+                true if json => Ok(0),
+                true => terminal::print_visible(&format!("revoked the token {name}\n")).map(|()| 0),
                 false => Err(CliError::failed(format!("there is no token {name:?}"))
                     .hint("`epitome token list` shows all")),
             }

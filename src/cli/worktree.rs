@@ -13,6 +13,7 @@ use crate::thread::visible::visible;
 /// `epitome run --worktree NAME` and /worktree make them. `/worktree` in a session shows what has changed and asks what
 /// to do.
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub struct WorktreeArgs {
     #[command(subcommand)]
     command: WorktreeCommand,

@@ -102,6 +102,9 @@ pub(super) struct ConfigReader<'a> {
     collector: Option<KeyCollector>,
 }
 
+/// Names of keys that a message lists if none of them resembles the one that was written.
+const KEYS_LISTED_MAX: usize = 8;
+
 /// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
 /// is the current one; the others are aliases.
 macro_rules! fields {
@@ -268,8 +271,9 @@ impl<'a> ConfigReader<'a> {
     }
 
     pub(super) fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
-        let hint = nearest(name, known.iter().copied()).map(|key| format!("did you mean {key:?}?"));
-        self.problem(span, format!("unknown key {name:?}"), hint);
+        let near = nearest(name, known.iter().copied()).map(|key| format!("did you mean {key:?}?"));
+        let all = || (known.len() <= KEYS_LISTED_MAX).then(|| format!("the keys are {}", known.join(", ")));
+        self.problem(span, format!("unknown key {name:?}"), near.or_else(all));
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.

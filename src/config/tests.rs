@@ -188,6 +188,16 @@ fn an_invalid_value_is_reported_with_its_position() {
     assert_eq!(settings.max_rounds, 7);
 }
 
+/// Regression: a wrong key of a small table was reported without the right ones, so that one had to guess which names
+/// the variable with a provider's key.
+#[test]
+fn an_unknown_key_of_a_small_table_is_reported_with_the_known_ones() {
+    let table = "[providers.x]\nwire = \"openai_chat\"\nbase_url = \"https://x.example\"\napi = \"X_KEY\"\n";
+    let (_, problems) = ConfigDisk::new(table, "").load(&[]);
+    let hints: Vec<_> = problems.iter().map(|problem| problem.hint.as_deref()).collect();
+    assert_eq!(hints, [Some("the keys are wire, base_url, key_variable, headers")]);
+}
+
 /// Regression: `max_rounds = 0` was reported as "not a value of the kind integer", and an empty command of an MCP server
 /// not before a session tried to run it.
 #[test]

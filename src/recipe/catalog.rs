@@ -2,6 +2,7 @@
 //! problem and does not affect other recipes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -128,6 +129,16 @@ impl RecipeCatalog {
     pub fn find(&self, name: &str) -> Option<&Arc<Recipe>> {
         let by_id = self.recipes.iter().find(|recipe| recipe.id == name);
         by_id.or_else(|| self.recipes.iter().find(|recipe| recipe.aliases.iter().any(|alias| alias == name)))
+    }
+
+    /// The problem of the file that a name without a recipe would be in.
+    pub fn fault(&self, name: &str) -> Option<&Problem> {
+        let last = name.rsplit([':', '/']).next().unwrap_or(name);
+        let name_of = |path: &Path| match path.ends_with(SKILL_FILE) {
+            true => path.parent().and_then(Path::file_name).map(OsStr::to_owned),
+            false => path.file_stem().map(OsStr::to_owned),
+        };
+        self.problems.iter().find(|problem| name_of(&problem.path).is_some_and(|name| name == last))
     }
 
     /// The slash commands to list in clients.

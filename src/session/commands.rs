@@ -341,8 +341,16 @@ impl SessionRecipes {
     pub(super) fn report_unknown(&self, core: &Core, content: &[Content]) {
         let list = self.command_list();
         let typed = outer_texts(content).next().filter(|_| !core.lineage.is_child());
-        if let Some(text) = typed.and_then(|(_, typed)| unknown(typed, &list)) {
-            core.notify(NoticeSeverity::Info, text);
+        let Some((typed, text)) = typed.and_then(|(_, typed)| Some((typed, unknown(typed, &list)?))) else {
+            return;
+        };
+        match command::parse(typed).and_then(|parsed| Some((parsed.name, self.catalog().fault(parsed.name)?)))
+        {
+            Some((name, problem)) => core.notify(
+                NoticeSeverity::Warning,
+                format!("The recipe /{name} can't be used, and it was sent as text: {problem}"),
+            ),
+            None => core.notify(NoticeSeverity::Info, text),
         }
     }
 }

@@ -189,7 +189,7 @@ impl Core {
             let advice = match &error {
                 StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
                 // It says what to do.
-                StoreError::TakenOver { .. } => String::new(),
+                StoreError::TakenOver { .. } | StoreError::Damaged { .. } => String::new(),
                 _ => format!(" Check the disk; then close this session and load {} again.", self.id()),
             };
             SessionError::Store(format!(

@@ -40,6 +40,58 @@ fn a_run_without_a_model_explains_what_to_set() {
     }
 }
 
+/// Regression: a failed run printed nothing with `--output json`, so that `| jq -r .text` ended with nothing and 0.
+#[test]
+fn a_failed_run_prints_one_object_too() {
+    let user = user_with(Vec::new());
+    let ran = user.run(&["run", "--output", "json", "hello"]).exited(1);
+    let [done] = &ran.objects()[..] else { panic!("{ran:?}") };
+    assert_eq!(done["reason"], "failed");
+    for error in [done["error"].as_str().expect("a text"), &ran.err] {
+        assert!(error.contains("not in the script"), "{ran:?}");
+    }
+}
+
+/// Regression: a reader that closed the pipe (`epitome run … | head -1`) was reported as an error when the run ended.
+#[test]
+fn a_run_without_a_reader_ends_without_a_message() {
+    let user = user_with(vec![vec![say("Hello.")]]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = user.command(&["run", "--output", "json", "hello"]).stdout(writer).spawn();
+    let ran = child.and_then(std::process::Child::wait_with_output).expect("the program starts");
+    assert_eq!((ran.status.code(), String::from_utf8_lossy(&ran.stderr).as_ref()), (Some(1), ""));
+}
+
+/// Regression: a relative `EPITOME_HOME` was ignored without a word, and the user's own sessions were used.
+#[test]
+fn a_relative_home_is_an_error() {
+    let mut user = User::new();
+    user.set("EPITOME_HOME", "elsewhere");
+    let ran = user.run(&["sessions", "list"]).exited(1);
+    assert!(ran.out.is_empty() && ran.err.contains("EPITOME_HOME is elsewhere"), "{ran:?}");
+}
+
+/// Regression: some commands without their subcommand printed their help as if it were an error.
+#[test]
+fn a_missing_subcommand_is_named_by_every_command() {
+    let user = User::new();
+    for command in ["policy", "sessions", "store", "token", "worktree"] {
+        let ran = user.run(&[command]).exited(2);
+        let expected = format!("epitome: 'epitome {command}' requires a subcommand");
+        assert!(ran.out.is_empty() && ran.err.starts_with(&expected), "{ran:?}");
+    }
+}
+
+/// Regression: the name of a recipe whose file has an error was reported as one that does not exist.
+#[test]
+fn the_error_of_a_recipe_that_is_typed_is_shown() {
+    let user = user_with(vec![vec![say("What?")]]);
+    user.write(".epitome/recipes/ship.md", "Ship {{if .x}}\n");
+    let ran = user.run(&["run", "/ship"]).exited(0);
+    assert!(ran.err.contains("The recipe /ship can't be used") && ran.err.contains("ship.md:1:"), "{ran:?}");
+}
+
 #[test]
 fn a_run_prints_replies_and_one_line_per_call() {
     let user = user_with(vec![

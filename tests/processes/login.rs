@@ -127,6 +127,8 @@ fn a_stored_key_is_used_shown_nowhere_and_removed() {
     assert!(!file.exists());
     assert!(user.run(&["run", "say", "hello"]).exited(1).err.contains("epitome login"));
     assert_eq!(user.run(&["logout", "--all"]).ok(), "There is no stored login to remove.\n");
+    // Regression: a mistyped name looked like a login that is gone.
+    assert!(user.run(&["logout", "antropic"]).exited(2).err.contains("there is no provider \"antropic\""));
 }
 
 #[test]

@@ -20,6 +20,9 @@ use crate::provider::network::Network;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
+/// What helps against a policy that can't be used.
+const POLICY_TODO: &str = "the administrator of this machine can correct it";
+
 /// The default environment variables for API keys and base URLs.
 const KEY_VARIABLES: [&str; 6] = [
     "ANTHROPIC_API_KEY",
@@ -147,14 +150,18 @@ pub(super) fn files(
     let is_of_policy =
         |problem: &&Problem| unusable.as_ref().is_some_and(|why| why.contains(&problem.to_string()));
     let of_files = problems.iter().filter(|problem| !is_of_policy(problem));
-    lines.extend(of_files.map(|problem| DoctorLine::problem("settings", problem)));
+    lines.extend(of_files.map(|problem| match unusable {
+        // No part of a policy with a mistake is used.
+        Some(_) if problem.path == paths.policy_file() => {
+            DoctorLine::error("policy", problem.to_string(), POLICY_TODO)
+        }
+        Some(_) | None => DoctorLine::problem("settings", problem),
+    }));
     if problems.is_empty() {
         lines.push(DoctorLine::ok("settings", settings_file(&paths.config_file())));
     }
     match &unusable {
-        Some(why) => {
-            lines.push(DoctorLine::error("policy", why, "the administrator of this machine can correct it"))
-        }
+        Some(why) => lines.push(DoctorLine::error("policy", why, POLICY_TODO)),
         None => {
             let applies = |place: &Path| DoctorLine::ok("policy", format!("{} applies", place.display()));
             lines.extend(settings.policy.places().map(applies));

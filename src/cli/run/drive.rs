@@ -189,15 +189,14 @@ impl<P: SessionPort> PromptRun<P> {
                 // The reader of the output is gone.
                 Err(error) => {
                     self.cancel();
-                    return match error.kind() {
-                        io::ErrorKind::BrokenPipe => Ok(1),
-                        _ => Err(terminal::cannot_write(&error)),
-                    };
+                    return unprinted(&error);
                 }
             };
             while let Some(end) = ended {
                 self.code = Some(end.code());
-                self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
+                if let Err(error) = self.finish(&end) {
+                    return unprinted(&error);
+                }
                 match end {
                     RunEnd::Error(error) if !self.is_running || self.host.is_none() => return Err(error),
                     RunEnd::Unfit(faults) if self.host.is_none() => return Err(unfit(&faults)),
@@ -579,6 +578,15 @@ pub struct RunFigures<'a> {
     pub cost: Option<f64>,
 }
 
+/// The result of a run whose output can't be printed. A reader that has closed the pipe (`| head`) is no reason for a
+/// message.
+fn unprinted(error: &io::Error) -> Result<i32, CliError> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(1),
+        _ => Err(terminal::cannot_write(error)),
+    }
+}
+
 /// The error of a program that sends nothing.
 fn no_prompt() -> CliError {
     let hint = r#"write a line such as {"type":"user","message":{"role":"user","content":"…"}}"#;
@@ -586,7 +594,7 @@ fn no_prompt() -> CliError {
 }
 
 /// The error after the last attempt.
-fn unfit(faults: &[String]) -> CliError {
+pub(super) fn unfit(faults: &[String]) -> CliError {
     let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
     CliError::failed(message).hint("the session has all replies; a simpler schema or another model may help")
 }

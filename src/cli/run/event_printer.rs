@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::drive::{RunEnd, RunFigures};
+use super::drive::{RunEnd, RunFigures, unfit};
 use super::stream_json::StreamJson;
+use crate::cli::CliError;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::terminal::{Color, Style};
 use crate::session::{PermissionRequest, SessionEvent, SessionOptions, UserDecision};
-use crate::thread::{Usage, text};
+use crate::thread::{SessionId, Usage, text};
 
 /// How events are shown.
 pub enum EventPrinter {
@@ -104,10 +105,20 @@ impl EventPrinter {
                     object.extend(result.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }
-                RunEnd::Unfit(_) | RunEnd::Error(_) => Ok(()),
+                RunEnd::Unfit(faults) => print_failure(figures.session, &unfit(faults)),
+                RunEnd::Error(error) => print_failure(figures.session, error),
             },
         }
     }
+}
+
+/// Prints the one object of a run that failed. Without it, `… --output json | jq -r .text` would end with nothing and 0.
+fn print_failure(session: &SessionId, error: &CliError) -> io::Result<()> {
+    let mut object = json!({ "session": session, "reason": "failed", "error": error.message });
+    if let Some(hint) = &error.hint {
+        object["hint"] = hint.as_str().into();
+    }
+    writeln!(io::stdout(), "{object}")
 }
 
 fn finish_text(printer: &mut Printer<'_>, end: &RunEnd, figures: &RunFigures<'_>) -> io::Result<()> {
@@ -144,10 +155,7 @@ fn finish_lines(lines: &mut JsonLines<'_>, end: &RunEnd, figures: &RunFigures<'_
             }
             lines.done(session, Ok(reason.id()), spent, &fields)
         }
-        RunEnd::Unfit(faults) => {
-            let error = format!("no reply matched the schema; the last one: {}", faults.join("; "));
-            lines.done(session, Err((&error, None)), spent, &Map::new())
-        }
+        RunEnd::Unfit(faults) => lines.done(session, Err((&unfit(faults).message, None)), spent, &Map::new()),
         RunEnd::Error(error) => {
             let ended = Err((error.message.as_str(), error.hint.as_deref()));
             lines.done(session, ended, &Usage::default(), &Map::new())

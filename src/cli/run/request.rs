@@ -104,7 +104,7 @@ docs/programs.md. With --json-schema and text output, only the checked JSON is p
 formats have it as structured_output.
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and
-cost; for a command, its result.
+cost; for a command, its result; with the reason failed, error and hint.
 
 --output jsonl, or --json, prints an object with a \"type\" per line. Later versions only add fields.
   text, thinking  message, text (in pieces; those of one message have the same id)

@@ -67,7 +67,8 @@ pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> Provid
             format!("There is no provider {provider:?} for the model {:?}.", model.0),
             format!(
                 "The providers are {known}; `epitome models` lists their models. Another one is a table \
-                 [providers.{provider}] in config.toml, with wire and base_url."
+                 [providers.{provider}] in config.toml, with wire and base_url; a table with a mistake is not used \
+                 (`epitome config check`)."
             ),
         ),
         None => (
