@@ -283,6 +283,7 @@ fn check_home() -> Result<(), CliError> {
 
 fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if let Some(args) = front_end_arguments(arguments) {
+        check_home()?;
         return acp::main(args);
     }
     if arguments.is_empty() && chat::is_possible() {
