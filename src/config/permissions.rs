@@ -1,6 +1,7 @@
 //! Permission settings: the `[permissions]` and `[secrets]` tables. Rules of all files are combined; a repository's
 //! file may add only `ask` and `deny` rules.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -64,28 +65,58 @@ impl ConfigReader<'_> {
         let DeValue::Array(list) = value.get_ref() else {
             let wrong = wrong_type("a list of rules", value.get_ref());
             let hint = format!("for example {} = [\"bash(cargo test *)\"]", word.id());
-            return self.problem(value.span(), wrong.message, Some(hint));
+            return self.invalid_rule(value.span(), (word, ""), (wrong.message, Some(hint)), rules);
         };
-        if list.len() > RULES_MAX {
+        if let Some(first) = list.get(RULES_MAX) {
             let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
-            self.problem(value.span(), message, Some("use patterns with *".to_owned()));
+            let hint = Some("use patterns with *".to_owned());
+            self.invalid_rule(first.span(), (word, ""), (message, hint), rules);
         }
         for item in list.iter().take(RULES_MAX) {
             let Some(text) = item.get_ref().as_str() else {
-                self.problem(item.span(), wrong_type("a rule, as text", item.get_ref()).message, None);
+                let message = wrong_type("a rule, as text", item.get_ref()).message;
+                self.invalid_rule(item.span(), (word, ""), (message, None), rules);
                 continue;
             };
-            let parsed = rules::parse(text);
-            let checked = parsed.clone().and_then(|pattern| pattern.check_tool());
-            if let Err(rules::RuleError { message, hint }) = checked {
+            let pattern = match rules::parse(text) {
+                Ok(pattern) => pattern,
+                Err(rules::RuleError { message, hint }) => {
+                    self.invalid_rule(item.span(), (word, text), (message, hint), rules);
+                    continue;
+                }
+            };
+            if let Err(rules::RuleError { message, hint }) = pattern.check_tool() {
                 self.problem(item.span(), message, hint);
             }
-            if let Ok(pattern) = parsed {
-                let (path, line) = self.place(item.span());
-                self.note_value(item.span(), json!(pattern.to_string()));
-                rules.push(WrittenRule { word, pattern, path, line });
-            }
+            let (path, line) = self.place(item.span());
+            self.note_value(item.span(), json!(pattern.to_string()));
+            rules.push(WrittenRule { word, pattern, path, line });
         }
+    }
+
+    /// Reports a rule that can't be used. A mistake in a restriction must not lift it, so what it may be about is asked for.
+    fn invalid_rule(
+        &mut self,
+        span: Range<usize>,
+        (word, text): (RuleEffect, &str),
+        (message, hint): (String, Option<String>),
+        rules: &mut Vec<WrittenRule>,
+    ) {
+        if word == RuleEffect::Allow {
+            return self.problem(span, message, hint);
+        }
+        let pattern = rules::covered(text);
+        let calls = match &*pattern.tool {
+            "*" => String::new(),
+            tool => format!(" of {tool}"),
+        };
+        self.problem(
+            span.clone(),
+            format!("{message}; until it is corrected, every call{calls} is asked for"),
+            hint,
+        );
+        let (path, line) = self.place(span);
+        rules.push(WrittenRule { word: RuleEffect::Ask, pattern, path, line });
     }
 
     pub(super) fn secrets(&mut self, value: &TomlValue<'_>, mask: &mut bool) {

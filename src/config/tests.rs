@@ -670,7 +670,8 @@ fn only_the_user_asks_for_prompt_suggestions() {
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
-    assert_eq!(settings.permissions.len(), 1);
+    let rules: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["allow bash(ls)", "ask *"]);
     let reported: Vec<_> =
         problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
@@ -680,7 +681,7 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
             (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
             (
                 Some((3, 8)),
-                "this must be a list of rules, not a value of the kind string",
+                "this must be a list of rules, not a value of the kind string; until it is corrected, every call is asked for",
                 Some("for example deny = [\"bash(cargo test *)\"]")
             ),
             (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
@@ -721,6 +722,23 @@ fn problems_are_in_the_order_of_their_lines() {
     let lines: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.place?.0)).collect();
     assert_eq!(lines, [1, 2, 3, 5, 8]);
     assert_eq!(problems[1].hint.as_deref(), Some("did you mean \"model\"?"));
+}
+
+/// Regression: a restriction with a mistake was reported and then left out, so in the mode `full` the command that it was
+/// about ran without a question.
+#[test]
+fn a_restriction_with_a_mistake_becomes_a_question() {
+    for (list, rules) in [
+        ("deny = [\"bash(rm *\", \"web_fetch\"]", &["ask bash", "deny web_fetch"][..]),
+        ("ask = [\"Edit(a[)\"]", &["ask Edit"]),
+        ("deny = [7]", &["ask *"]),
+        ("allow = [\"bash(rm *\"]", &[]),
+    ] {
+        let (settings, problems) = ConfigDisk::new(&format!("[permissions]\n{list}\n"), "").load(&[]);
+        let read: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+        assert_eq!(read, rules, "{list}");
+        assert_eq!(problems.len(), 1, "{list}");
+    }
 }
 
 /// `allow = ["Foo"]` was accepted silently.

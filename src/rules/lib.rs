@@ -180,6 +180,13 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     Ok(RulePattern { tool: named, about })
 }
 
+/// All calls that a rule with a mistake may be about: those of the tool that it names, or else all.
+pub fn covered(text: &str) -> RulePattern {
+    let tool = text.split('(').next().unwrap_or_default().trim();
+    let named = parse(tool).ok().filter(|pattern| is_known(&pattern.tool));
+    named.unwrap_or_else(|| RulePattern { tool: "*".to_owned(), about: None })
+}
+
 /// Whether a name is that of an MCP server, such as `mcp__github`, which means all of its tools, as in Claude Code.
 fn is_server(tool: &str) -> bool {
     let server = tool.strip_prefix("mcp__");
@@ -311,6 +318,21 @@ mod tests {
         let error = unknown.check_tool().expect_err("no tool has this name");
         assert!(error.message.contains("no tool \"Foo\""), "{error:?}");
         assert!(error.hint.is_some_and(|hint| hint.contains("bash, ")));
+    }
+
+    #[test]
+    fn a_rule_with_a_mistake_covers_its_tool_or_all() {
+        for (text, tool) in [
+            ("bash(rm *", "bash"),
+            ("Edit(a[)", "Edit"),
+            ("mcp__a(x)", "mcp__a__*"),
+            ("bsh(ls)", "*"),
+            ("bash tool(ls)", "*"),
+            ("(ls)", "*"),
+            ("", "*"),
+        ] {
+            assert_eq!(covered(text), RulePattern { tool: tool.to_owned(), about: None }, "{text:?}");
+        }
     }
 
     #[test]
