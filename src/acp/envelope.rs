@@ -2,6 +2,7 @@
 //! leaves params and results as text.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -61,7 +62,7 @@ fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&
 pub fn read(line: &[u8]) -> Incoming<'_> {
     let invalid = |id, code, message| Incoming::Invalid { id, code, message };
     let Ok(text) = std::str::from_utf8(line) else {
-        return invalid("null", PARSE_ERROR, "The line is not UTF-8");
+        return invalid(id_of_request(line).unwrap_or("null"), PARSE_ERROR, "The line is not UTF-8");
     };
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
     // Serde also deserializes structs from JSON arrays, so only an object may become an envelope.
@@ -69,7 +70,7 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
         None => return Incoming::Blank,
         Some(b'{') => {}
         Some(_) => {
-            return match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            return match serde_json::from_str::<IgnoredAny>(text) {
                 Ok(_) => {
                     invalid("null", INVALID_REQUEST, "A message is one JSON object; there are no batches")
                 }
@@ -90,7 +91,7 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
     };
     let id = match envelope.id.map(RawValue::get) {
         None => None,
-        Some(id) if id.len() <= ID_BYTES_MAX && is_id(id) => Some(id),
+        Some(id) if is_id(id) => Some(id),
         Some(_) => return invalid("null", INVALID_REQUEST, "The id is not a string, a number or null"),
     };
     let is_some = |value: &&RawValue| value.get() != "null";
@@ -111,8 +112,23 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
     }
 }
 
+/// The id of a request whose parameters may have bytes that are not UTF-8.
+fn id_of_request(line: &[u8]) -> Option<&str> {
+    #[derive(Deserialize)]
+    struct RequestHead<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+        #[serde(rename = "method")]
+        _method: IgnoredAny,
+    }
+    let line = line.trim_ascii();
+    let head = line.starts_with(b"{").then(|| serde_json::from_slice::<RequestHead<'_>>(line).ok())??;
+    Some(head.id.get()).filter(|id| is_id(id))
+}
+
 fn is_id(raw: &str) -> bool {
-    raw == "null" || matches!(raw.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
+    raw.len() <= ID_BYTES_MAX
+        && (raw == "null" || matches!(raw.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9')))
 }
 
 #[cfg(test)]
@@ -171,6 +187,22 @@ mod tests {
         ] {
             let line = format!(r#"{{"id":{id},"method":"a"}}"#);
             assert_eq!(describe(line.as_bytes()), format!("request {id} a -"));
+        }
+    }
+
+    /// An editor sent a prompt with the text of a Latin-1 buffer. The error had no id, so the prompt was never answered.
+    #[test]
+    fn a_request_that_is_not_utf8_is_answered() {
+        let cases: [(&[u8], &str); 5] = [
+            (b"{\"id\":3,\"method\":\"a\",\"params\":{\"text\":\"caf\xe9\"}}", "invalid 3 -32700"),
+            (b"{\"method\":\"a\",\"params\":\"\xff\",\"id\":\"x\"}\n", "invalid \"x\" -32700"),
+            // Not a request: the client waits for no answer.
+            (b"{\"id\":3,\"result\":\"\xff\"}", "invalid null -32700"),
+            (b"{\"id\":\"\xff\",\"method\":\"a\"}", "invalid null -32700"),
+            (b"[3,\"a\",\"\xff\"]", "invalid null -32700"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(describe(line), expected, "{}", String::from_utf8_lossy(line));
         }
     }
 

@@ -259,16 +259,14 @@ impl<'a> RequestParams<'a> {
     /// The value of an option as text; a boolean is `on` or `off`. A value whose `type` is unknown is an error.
     pub fn option_value(&self) -> Result<String, BadParams> {
         let (kind, value): (Option<String>, Value) = (self.optional("type")?, self.required("value")?);
-        let fits = match kind.as_deref() {
-            None => value.is_string(),
-            Some("id") => value.is_string(),
-            Some("boolean") => value.is_boolean(),
+        let (fits, wanted) = match kind.as_deref() {
+            None => (value.is_string(), "a string, or a boolean with `\"type\": \"boolean\"`"),
+            Some("id") => (value.is_string(), "a string, as `type` is id"),
+            Some("boolean") => (value.is_boolean(), "a boolean, as `type` is boolean"),
             Some(_) => return Err(BadParams("`type` must be id or boolean".to_owned())),
         };
         let value = answers::option_value(&value).filter(|_| fits);
-        value
-            .map(str::to_owned)
-            .ok_or_else(|| BadParams("`value` has another type than `type` says".to_owned()))
+        value.map(str::to_owned).ok_or_else(|| BadParams(format!("`value` must be {wanted}")))
     }
 
     /// The content of a prompt.

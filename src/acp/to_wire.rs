@@ -458,7 +458,11 @@ impl Cursor {
             Change::ModeChosen { mode } if !shown.replay => {
                 updates.push(Update::Mode(*mode));
             }
-            Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
+            Change::Titled { title } => {
+                // The time of an old title is not that of the last activity.
+                let at = (!shown.replay).then_some(entry.at);
+                updates.push(info_update(title.clone(), at));
+            }
             Change::Planned { steps } => {
                 updates.push(Update::Plan { steps: steps.clone(), by_id: shown.traits.plan_updates });
             }

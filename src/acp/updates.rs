@@ -216,12 +216,13 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     }
 }
 
-/// The session's title.
-pub(super) fn info_update(title: String, at: u64) -> Update {
-    Update::Shared(json!({
-        "sessionUpdate": "session_info_update", "title": visible_line(&title),
-        "updatedAt": answers::timestamp(at),
-    }))
+/// The session's title, and the time of its last activity if that is now.
+pub(super) fn info_update(title: String, at: Option<u64>) -> Update {
+    let mut update = json!({ "sessionUpdate": "session_info_update", "title": visible_line(&title) });
+    if let Some(at) = at {
+        update["updatedAt"] = json!(answers::timestamp(at));
+    }
+    Update::Shared(update)
 }
 
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.

@@ -4,6 +4,7 @@
 //! already run.
 
 use super::ask::{Effect, HookPoint, Permit};
+use super::{interrupted, not_run};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
@@ -64,17 +65,12 @@ impl Calls {
     }
 
     pub(super) fn are_finished(&self) -> bool {
-        self.open().next().is_none()
+        self.calls.iter().all(|call| call.step == CallStage::Finished)
     }
 
     /// Whether at least one call was more than a mistake of the model.
     pub(super) fn are_usable(&self) -> bool {
         self.usable
-    }
-
-    /// Calls without an outcome.
-    pub(super) fn open(&self) -> impl Iterator<Item = &CallId> {
-        self.calls.iter().filter(|call| call.step != CallStage::Finished).map(|call| &call.id)
     }
 
     /// Records that hooks let a call continue. Returns `false` if no hooks were running for it, which means
@@ -115,6 +111,19 @@ impl Calls {
         (call.step, call.ran) = (CallStage::Finished, None);
         self.usable = true;
         Some(Change::ToolFinished { outcome })
+    }
+
+    /// The outcomes of all open calls of a turn that was cancelled.
+    pub(super) fn cancelled(&self) -> impl Iterator<Item = Change> {
+        self.calls.iter().filter_map(|call| match call.step {
+            CallStage::New
+            | CallStage::Seen
+            | CallStage::Waiting
+            | CallStage::Asking
+            | CallStage::Permitted => Some(not_run(call.id.clone(), "Not run: the turn was cancelled.")),
+            CallStage::Running | CallStage::Ran => Some(interrupted(call.id.clone())),
+            CallStage::Finished => None,
+        })
     }
 
     fn at(&mut self, step: CallStage) -> Option<&mut TurnCall> {

@@ -419,8 +419,8 @@ impl Turn {
     }
 
     /// Ends the turn as cancelled. `partial` is the part of a running reply that was already shown, as the
-    /// `Replied` to commit. Every open tool call gets the outcome "interrupted", and hook decisions that are
-    /// still pending are discarded. No-op on a turn that is ending or has ended.
+    /// `Replied` to commit. Every open tool call gets an outcome that says whether it had begun, and hook
+    /// decisions that are still pending are discarded. No-op on a turn that is ending or has ended.
     pub fn cancel(&mut self, partial: Option<Change>) {
         if let TurnState::Ending(_) | TurnState::Ended(_) = self.state {
             return;
@@ -435,7 +435,7 @@ impl Turn {
             }
             TurnState::Sampling => self.keep(partial),
             TurnState::Calls(calls) => {
-                self.commits.extend(calls.open().cloned().map(interrupted));
+                self.commits.extend(calls.cancelled());
             }
             TurnState::Starting { .. }
             | TurnState::Ready
@@ -509,7 +509,7 @@ impl Turn {
                 self.is_cut = stop == ReplyEnd::MaxTokens;
                 let runs = !matches!(stop, ReplyEnd::Refused | ReplyEnd::Filtered | ReplyEnd::Broken);
                 if !runs {
-                    self.commits.extend(calls.iter().cloned().map(not_run));
+                    self.commits.extend(calls.iter().cloned().map(|call| not_run(call, BROKE_OFF)));
                 }
                 let round_end = |reason| TurnState::RoundEnd { then: Continuation::Stop(reason), swap: None };
                 let next = match stop {
@@ -670,7 +670,7 @@ impl Turn {
     fn keep(&mut self, partial: Option<Change>) {
         if let Some(partial) = partial {
             let calls = self.keep_reply(partial);
-            self.commits.extend(calls.into_iter().map(not_run));
+            self.commits.extend(calls.into_iter().map(|call| not_run(call, BROKE_OFF)));
         }
     }
 
@@ -715,16 +715,17 @@ fn never_entered(said: &Change) -> Option<Change> {
     }
 }
 
-/// The outcome of a call that was interrupted by a cancel or a crash.
+/// The outcome of a call that was interrupted by a cancel, or that may have been by a crash.
 pub fn interrupted(call: CallId) -> Change {
     let text = "Interrupted before it finished; what it did until then remains.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 
-/// The outcome of a call from a reply that broke off or was refused. The call never ran, so neither the user
-/// nor the model has anything to clean up.
-fn not_run(call: CallId) -> Change {
-    let text = "Not run: the reply that asked for it broke off.";
+/// Why a call from a reply that broke off or was refused did not run.
+const BROKE_OFF: &str = "Not run: the reply that asked for it broke off.";
+
+/// The outcome of a call that never ran, so neither the user nor the model has anything to clean up.
+fn not_run(call: CallId, text: &str) -> Change {
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 
