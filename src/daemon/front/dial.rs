@@ -4,7 +4,6 @@
 //! A socket that fails is replaced, and continues where the last one was. If the server no longer knows the connection,
 //! or can't be reached for a while, the link ends like that of a daemon that died.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -30,11 +29,12 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::http::Uri;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::LAST_WORDS_TIME_MAX;
 use super::attach::{DaemonLink, FindDaemon, WaitReport};
+use super::kept_frames::KeptFrames;
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
     CONNECTION_HEADER, FORWARDED_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX,
@@ -410,21 +410,10 @@ struct SentFrames {
     from_front: BufReader<OwnedReadHalf>,
     /// The line that is being read.
     line: Vec<u8>,
-    kept: VecDeque<Utf8Bytes>,
-    kept_bytes: usize,
-    /// Number of frames that are no longer kept.
-    dropped: u64,
-    /// Number of frames that were written to a socket.
-    sent: u64,
+    frames: KeptFrames,
 }
 
 impl SentFrames {
-    /// Continues after the frames that have arrived. Returns false if others are needed that are no longer kept.
-    fn resume(&mut self, arrived: u64) -> bool {
-        self.sent = arrived;
-        (self.dropped..=self.dropped + self.kept.len() as u64).contains(&arrived)
-    }
-
     /// Sends lines until the front end closes its end, or the socket fails.
     async fn send(
         &mut self,
@@ -432,13 +421,11 @@ impl SentFrames {
         progress: &SocketProgress,
     ) -> SocketEnd {
         loop {
-            let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
-            if let Some(frame) = self.kept.get(at).cloned() {
+            if let Some(frame) = self.frames.next() {
                 match progress.while_writing(WRITE_TIME_MAX, sink.send(Message::Text(frame))).await {
-                    Some(Ok(())) => self.sent += 1,
+                    Some(Ok(())) => self.frames.trim(KEPT_BYTES_MAX),
                     Some(Err(_)) | None => return SocketEnd::Cut,
                 }
-                self.trim();
                 continue;
             }
             match self.from_front.read_until(b'\n', &mut self.line).await {
@@ -448,17 +435,8 @@ impl SentFrames {
             let line = String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned();
             self.line.clear();
             if !line.is_empty() {
-                self.kept_bytes += line.len();
-                self.kept.push_back(line.into());
+                self.frames.put(line.into());
             }
-        }
-    }
-
-    fn trim(&mut self) {
-        while self.kept_bytes > KEPT_BYTES_MAX && self.dropped < self.sent {
-            let Some(frame) = self.kept.pop_front() else { return };
-            self.kept_bytes -= frame.len();
-            self.dropped += 1;
         }
     }
 }
@@ -519,10 +497,7 @@ async fn carry(
     let mut sent = SentFrames {
         from_front: BufReader::new(from_front),
         line: Vec::new(),
-        kept: VecDeque::new(),
-        kept_bytes: 0,
-        dropped: 0,
-        sent: 0,
+        frames: KeptFrames::default(),
     };
     let mut received = ReceivedFrames { to_front, rest: BytesMut::new(), received: 0 };
     let DialedSocket { mut socket, mut progress, id, .. } = dialed;
@@ -549,7 +524,7 @@ async fn carry(
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
         let Ok(next) = dial_again(&server, headers, &was_linked).await else { return };
-        if !sent.resume(next.arrived) {
+        if !sent.frames.resume(next.arrived) {
             return;
         }
         (socket, progress) = (next.socket, next.progress);

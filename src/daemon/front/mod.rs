@@ -13,7 +13,7 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
-//! - `dial`: connects to a daemon on another machine instead.
+//! - `dial`: connects to a daemon on another machine instead; `kept_frames` are what a lost socket may lack.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
 //! - `forward`: passes sessions on that are open at another server.
 //! - `worker`: offers the daemon of this machine to clients of a server; `tunnel` carries them.
@@ -23,6 +23,7 @@ pub mod access;
 pub mod attach;
 pub mod dial;
 pub mod forward;
+mod kept_frames;
 mod progress;
 pub mod reconnect;
 #[cfg(test)]
