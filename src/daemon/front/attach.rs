@@ -53,12 +53,12 @@ pub trait FindDaemon: Send {
     /// which is waited for.
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String>;
 
-    /// Has this called with a sentence when finding a daemon takes long.
+    /// Has this called when finding a daemon, or returning to one, takes long.
     fn report_to(&mut self, _report: WaitReport) {}
 }
 
-/// Shows the user what is waited for.
-pub type WaitReport = Box<dyn Fn(&str) + Send>;
+/// Shows the user what is waited for, a sentence; `None` once a link continues.
+pub type WaitReport = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 impl FindDaemon for Box<dyn FindDaemon> {
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {

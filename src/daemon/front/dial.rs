@@ -4,11 +4,9 @@
 //! A socket that fails is replaced, and continues where the last one was. If the server no longer knows the connection,
 //! or can't be reached for a while, the link ends like that of a daemon that died.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,22 +17,25 @@ use hyper::client::conn::http1;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::task::block_in_place;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::http::Uri;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::LAST_WORDS_TIME_MAX;
 use super::attach::{DaemonLink, FindDaemon, WaitReport};
+use super::kept_frames::KeptFrames;
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
     CONNECTION_HEADER, FORWARDED_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX,
@@ -53,6 +54,9 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// The longest such delay.
 const TRY_AGAIN_MAX: Duration = Duration::from_secs(3);
+
+/// Time without a connection after which the user is shown that it is waited for.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// Bytes of frames kept to send them again after a socket has failed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -88,13 +92,37 @@ pub struct RemoteServerAddress {
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
     worker: Option<WorkerName>,
-    has_linked: bool,
-    /// Whether there was a link, and its server was not waited for in vain since.
-    was_linked: Arc<AtomicBool>,
+    /// The newest link. Each has its own: one that was given up may still wait in vain for its own server.
+    link: Arc<Mutex<LinkState>>,
     report: Option<WaitReport>,
-    /// What was reported last, and when it was last so.
-    reported: Option<(String, Instant)>,
     runtime: Runtime,
+}
+
+/// What a connector shares with the task that carries a link.
+#[derive(Default)]
+struct LinkState {
+    history: LinkHistory,
+    /// Shows the user that the task waits for the server; `None` once the connector looks for another link.
+    report: Option<WaitReport>,
+}
+
+/// What is known of a server or worker from earlier links to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LinkHistory {
+    /// It may not exist.
+    #[default]
+    NeverLinked,
+    Linked,
+    /// It was linked, and has been waited for in vain since.
+    WaitedInVain,
+}
+
+impl LinkHistory {
+    fn waited_in_vain(&mut self) {
+        if *self == LinkHistory::Linked {
+            *self = LinkHistory::WaitedInVain;
+        }
+    }
 }
 
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -125,16 +153,16 @@ impl DialError {
         DialError::Refused(status, text.chars().take(REFUSAL_CHARS_MAX).collect())
     }
 
-    /// Whether another server or worker may soon take the place of one that can't be used. One that was never linked may not
-    /// exist. `was_linked`: not if it was waited for in vain since.
-    fn may_pass(&self, has_linked: bool, was_linked: bool) -> bool {
+    /// Whether another server or worker may soon take the place of one that can't be used.
+    fn may_pass(&self, history: LinkHistory) -> bool {
         match self {
             // The server is there, and its worker may return at any time.
-            DialError::Refused(StatusCode::NOT_FOUND, _) => has_linked,
-            DialError::Unreachable(_) => was_linked,
+            DialError::Refused(StatusCode::NOT_FOUND, _) => history != LinkHistory::NeverLinked,
+            DialError::Unreachable(_) => history == LinkHistory::Linked,
             // A proxy answers like this while there is no server.
             DialError::Refused(status, _) => {
-                *status == StatusCode::SERVICE_UNAVAILABLE || was_linked && is_passing(*status)
+                *status == StatusCode::SERVICE_UNAVAILABLE
+                    || history == LinkHistory::Linked && is_passing(*status)
             }
             DialError::Incompatible(_) => false,
         }
@@ -213,11 +241,10 @@ impl RemoteServerAddress {
         self.linked(dialed.map_err(|error| error.to_string())?, Arc::default())
     }
 
-    /// `was_linked` becomes false when the server was waited for in vain.
     fn linked(
         self: Arc<Self>,
         dialed: DialedSocket,
-        was_linked: Arc<AtomicBool>,
+        link: Arc<Mutex<LinkState>>,
     ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
         let linked = || {
             let (front, relay) = local::pair()?;
@@ -225,7 +252,7 @@ impl RemoteServerAddress {
             Ok::<_, io::Error>((front, local::AsyncStream::from_std(relay)?))
         };
         let (front, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
-        Ok((front, carry(self, dialed, relay, was_linked)))
+        Ok((front, carry(self, dialed, relay, link)))
     }
 
     async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
@@ -346,53 +373,52 @@ impl RemoteConnector {
             .thread_name("front-remote")
             .enable_all()
             .build()?;
-        let (server, was_linked) = (Arc::new(server), Arc::default());
-        let has_linked = false;
-        Ok(RemoteConnector { server, worker, has_linked, was_linked, report: None, reported: None, runtime })
+        Ok(RemoteConnector { server: Arc::new(server), worker, link: Arc::default(), report: None, runtime })
     }
 }
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
+        self.link.lock().report = None;
         let mut headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
         headers.extend(self.worker.clone().map(|name| (WORKER_HEADER, name.0)));
         let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
             // The server is being shut down or has been, and another one takes its place; or the worker has vanished.
-            Err(error) if error.may_pass(self.has_linked, self.was_linked.load(Ordering::Relaxed)) => {
+            Err(error) if error.may_pass(self.link.lock().history) => {
                 let why = match &error {
                     DialError::Refused(_, text)
                     | DialError::Unreachable(text)
                     | DialError::Incompatible(text) => text,
                 };
-                let text = format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs());
-                let is_same =
-                    |(last, at): &(String, Instant)| *last == text && at.elapsed() <= RETURN_TIME_MAX;
-                if !self.reported.as_ref().is_some_and(is_same) {
-                    eprintln!("epitome: {text}");
-                    if let Some(report) = &self.report {
-                        report(&text);
-                    }
+                let text = waits_because(why);
+                eprintln!("epitome: {text}");
+                if let Some(report) = &self.report {
+                    report(Some(&text));
                 }
-                self.reported = Some((text, Instant::now()));
-                let dialed = self.runtime.block_on(dial_again(&self.server, headers, &self.was_linked));
+                let dialed = self.runtime.block_on(dial_again(&self.server, headers, &self.link));
                 dialed.map_err(|newest| newest.unwrap_or(error))
             }
             dialed => dialed,
         };
         let dialed = dialed.map_err(|error| error.to_string())?;
-        self.has_linked = true;
-        // A link that was given up may still wait in vain for its own server.
-        self.was_linked = Arc::new(AtomicBool::new(true));
+        let link = LinkState { history: LinkHistory::Linked, report: self.report.clone() };
+        self.link = Arc::new(Mutex::new(link));
         let _entered = self.runtime.enter();
-        let (front, carrying) = self.server.clone().linked(dialed, self.was_linked.clone())?;
+        let (front, carrying) = self.server.clone().linked(dialed, self.link.clone())?;
         self.runtime.spawn(carrying);
         DaemonLink::new(front, self.server.host.clone())
             .map_err(|error| format!("a socket can't be used: {error}"))
     }
 
     fn report_to(&mut self, report: WaitReport) {
+        self.link.lock().report = Some(report.clone());
         self.report = Some(report);
     }
+}
+
+/// The sentence for a user whose window waits for a server or its worker.
+fn waits_because(why: &str) -> String {
+    format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs())
 }
 
 /// Lets the system end a connection whose other machine is silent.
@@ -410,21 +436,10 @@ struct SentFrames {
     from_front: BufReader<OwnedReadHalf>,
     /// The line that is being read.
     line: Vec<u8>,
-    kept: VecDeque<Utf8Bytes>,
-    kept_bytes: usize,
-    /// Number of frames that are no longer kept.
-    dropped: u64,
-    /// Number of frames that were written to a socket.
-    sent: u64,
+    frames: KeptFrames,
 }
 
 impl SentFrames {
-    /// Continues after the frames that have arrived. Returns false if others are needed that are no longer kept.
-    fn resume(&mut self, arrived: u64) -> bool {
-        self.sent = arrived;
-        (self.dropped..=self.dropped + self.kept.len() as u64).contains(&arrived)
-    }
-
     /// Sends lines until the front end closes its end, or the socket fails.
     async fn send(
         &mut self,
@@ -432,13 +447,11 @@ impl SentFrames {
         progress: &SocketProgress,
     ) -> SocketEnd {
         loop {
-            let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
-            if let Some(frame) = self.kept.get(at).cloned() {
+            if let Some(frame) = self.frames.next() {
                 match progress.while_writing(WRITE_TIME_MAX, sink.send(Message::Text(frame))).await {
-                    Some(Ok(())) => self.sent += 1,
+                    Some(Ok(())) => self.frames.trim(KEPT_BYTES_MAX),
                     Some(Err(_)) | None => return SocketEnd::Cut,
                 }
-                self.trim();
                 continue;
             }
             match self.from_front.read_until(b'\n', &mut self.line).await {
@@ -448,17 +461,8 @@ impl SentFrames {
             let line = String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned();
             self.line.clear();
             if !line.is_empty() {
-                self.kept_bytes += line.len();
-                self.kept.push_back(line.into());
+                self.frames.put(line.into());
             }
-        }
-    }
-
-    fn trim(&mut self) {
-        while self.kept_bytes > KEPT_BYTES_MAX && self.dropped < self.sent {
-            let Some(frame) = self.kept.pop_front() else { return };
-            self.kept_bytes -= frame.len();
-            self.dropped += 1;
         }
     }
 }
@@ -513,16 +517,13 @@ async fn carry(
     server: Arc<RemoteServerAddress>,
     dialed: DialedSocket,
     relay: local::AsyncStream,
-    was_linked: Arc<AtomicBool>,
+    link: Arc<Mutex<LinkState>>,
 ) {
     let (from_front, to_front) = relay.into_split();
     let mut sent = SentFrames {
         from_front: BufReader::new(from_front),
         line: Vec::new(),
-        kept: VecDeque::new(),
-        kept_bytes: 0,
-        dropped: 0,
-        sent: 0,
+        frames: KeptFrames::default(),
     };
     let mut received = ReceivedFrames { to_front, rest: BytesMut::new(), received: 0 };
     let DialedSocket { mut socket, mut progress, id, .. } = dialed;
@@ -548,25 +549,50 @@ async fn carry(
         }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
-        let Ok(next) = dial_again(&server, headers, &was_linked).await else { return };
-        if !sent.resume(next.arrived) {
+        let dialing = dial_again(&server, headers, &link);
+        let Ok(next) = shown_waiting(&server, &link, dialing).await else { return };
+        if !sent.frames.resume(next.arrived) {
             return;
         }
         (socket, progress) = (next.socket, next.progress);
     }
 }
 
-/// Replaces a socket. The error is `None` if that is not possible in time, after which `was_linked` is false, or says why the
-/// server can't be used or no longer knows the connection.
+/// Waits for a socket in place of one that failed, and shows the user if that takes long.
+async fn shown_waiting<T>(
+    server: &RemoteServerAddress,
+    link: &Mutex<LinkState>,
+    dialing: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(dialing);
+    if let Ok(dialed) = timeout(SHOWN_AFTER, &mut dialing).await {
+        return dialed;
+    }
+    let why = format!("{}: the connection failed, and the server can't be reached", server.uri);
+    // The lock keeps a link that was given up from reporting anything about the next one.
+    let report = |text: Option<&str>| {
+        if let Some(report) = &link.lock().report {
+            // The editor may be slow to read.
+            block_in_place(|| report(text));
+        }
+    };
+    report(Some(&waits_because(&why)));
+    let dialed = dialing.await;
+    report(None);
+    dialed
+}
+
+/// Replaces a socket. The error is `None` if that is not possible in time, which the history shows then, or says why the server
+/// can't be used or no longer knows the connection.
 async fn dial_again(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
-    was_linked: &AtomicBool,
+    link: &Mutex<LinkState>,
 ) -> Result<DialedSocket, Option<DialError>> {
     match timeout(RETURN_TIME_MAX, dial_until_answered(server, headers)).await {
         Ok(dialed) => dialed.map_err(Some),
         Err(_) => {
-            was_linked.store(false, Ordering::Relaxed);
+            link.lock().history.waited_in_vain();
             Err(None)
         }
     }
@@ -614,11 +640,10 @@ pub fn is_passing(status: StatusCode) -> bool {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::io::{BufRead as _, Write as _};
     use std::net::SocketAddr;
-    use std::sync::atomic::AtomicUsize;
 
     use socket2::{Domain, Socket, Type};
+    use tokio::time::Instant;
     use tokio_tungstenite::tungstenite;
 
     use super::*;
@@ -641,8 +666,8 @@ mod tests {
         assert!(began.elapsed() <= PEER_SILENCE_MAX + Duration::from_secs(1), "{:?}", began.elapsed());
     }
 
-    /// Links one front end, and ends its connection.
-    fn serve(listener: &std::net::TcpListener) {
+    /// Links one front end.
+    fn serve(listener: &std::net::TcpListener) -> tungstenite::WebSocket<std::net::TcpStream> {
         let (stream, _) = listener.accept().expect("a client");
         #[expect(clippy::result_large_err, reason = "the error is the library's")]
         let named = |_: &_, mut response: tungstenite::handshake::server::Response| {
@@ -655,9 +680,21 @@ mod tests {
             );
             Ok(response)
         };
-        let mut socket = tungstenite::accept_hdr(stream, named).expect("a handshake");
-        // Without this, the link would dial as well, to continue.
-        drop(socket.close(None));
+        tungstenite::accept_hdr(stream, named).expect("a handshake")
+    }
+
+    /// Links one front end, and ends its connection: a link whose socket just fails dials as well, to continue.
+    fn serve_and_close(listener: &std::net::TcpListener) {
+        drop(serve(listener).close(None));
+    }
+
+    /// Listens where another server did before.
+    fn listen_again(address: SocketAddr) -> std::net::TcpListener {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("an option");
+        socket.bind(&address.into()).expect("it was free");
+        socket.listen(1).expect("it listens");
+        socket.into()
     }
 
     /// Regression: a window whose server was updated dialed between the end of the old server and the start of the new one.
@@ -669,24 +706,39 @@ mod tests {
         let server =
             RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
         let mut connector = RemoteConnector::new(server, None).expect("a runtime");
-        let first = std::thread::spawn(move || serve(&listener));
+        let first = std::thread::spawn(move || serve_and_close(&listener));
         connector.find(0, false).expect("it listens");
         first.join().expect("it answered");
 
         let (waits, waiting) = std::sync::mpsc::channel();
-        connector.report_to(Box::new(move |text| drop(waits.send(text.to_owned()))));
+        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
         let second = std::thread::spawn(move || {
-            let said = waiting.recv().expect("the window says that it waits");
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-            socket.set_reuse_address(true).expect("an option");
-            socket.bind(&address.into()).expect("it was free");
-            socket.listen(1).expect("it listens");
-            serve(&socket.into());
+            let said = waiting.recv().expect("the window says that it waits").expect("what it waits for");
+            serve_and_close(&listen_again(address));
             said
         });
         connector.find(0, false).expect("the next server listens");
         let said = second.join().expect("it answered");
         assert!(said.contains("refused") && said.contains("Waiting at most 60 s"), "{said}");
+    }
+
+    /// Regression: a window whose connection had failed showed nothing while it tried to connect again, for up to a minute.
+    #[test]
+    fn a_window_shows_that_it_tries_to_connect_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let server =
+            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
+        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
+        let (waits, waiting) = std::sync::mpsc::channel();
+        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
+        let first = std::thread::spawn(move || drop(serve(&listener)));
+        let _link = connector.find(0, false).expect("it listens");
+        first.join().expect("it answered");
+        let said = waiting.recv().expect("it says that it waits").expect("what it waits for");
+        assert!(said.contains("can't be reached. Waiting at most 60 s"), "{said}");
+        let _socket = serve(&listen_again(address));
+        assert_eq!(waiting.recv().expect("it says that it does not wait any longer"), None);
     }
 
     /// Regression: a window whose server was replaced by one of another version waited a minute before it said so.
@@ -698,9 +750,9 @@ mod tests {
             RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
         let mut connector = RemoteConnector::new(server, None).expect("a runtime");
         let (waits, waiting) = std::sync::mpsc::channel();
-        connector.report_to(Box::new(move |text| drop(waits.send(text.to_owned()))));
+        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
         let serving = std::thread::spawn(move || {
-            serve(&listener);
+            serve_and_close(&listener);
             let (stream, _) = listener.accept().expect("a client");
             drop(tungstenite::accept(stream).expect("a handshake"));
         });
@@ -714,47 +766,30 @@ mod tests {
     /// Regression: a window whose server was replaced behind a proxy gave up at once.
     #[test]
     fn answers_that_may_change_soon_are_waited_for() {
-        for (status, has_linked, was_linked, may_pass) in [
-            (StatusCode::BAD_GATEWAY, true, true, true),
-            (StatusCode::BAD_GATEWAY, true, false, false),
-            (StatusCode::GATEWAY_TIMEOUT, true, true, true),
-            (StatusCode::SERVICE_UNAVAILABLE, false, false, true),
+        use LinkHistory::{Linked, NeverLinked, WaitedInVain};
+        for (status, history, may_pass) in [
+            (StatusCode::BAD_GATEWAY, Linked, true),
+            (StatusCode::BAD_GATEWAY, WaitedInVain, false),
+            (StatusCode::GATEWAY_TIMEOUT, Linked, true),
+            (StatusCode::SERVICE_UNAVAILABLE, NeverLinked, true),
             // A worker that takes longer to return is waited for again.
-            (StatusCode::NOT_FOUND, true, false, true),
-            (StatusCode::NOT_FOUND, false, false, false),
-            (StatusCode::UNAUTHORIZED, true, true, false),
+            (StatusCode::NOT_FOUND, WaitedInVain, true),
+            (StatusCode::NOT_FOUND, NeverLinked, false),
+            (StatusCode::UNAUTHORIZED, Linked, false),
         ] {
-            let error = DialError::refused(status, "");
-            assert_eq!(error.may_pass(has_linked, was_linked), may_pass, "{status}");
+            assert_eq!(DialError::refused(status, "").may_pass(history), may_pass, "{status}");
         }
     }
 
-    /// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window
-    /// show twice in a row that it waits for the worker.
     #[test]
-    fn what_is_waited_for_is_said_once() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let address = listener.local_addr().expect("an address");
-        let serving = std::thread::spawn(move || {
-            for status in ["503 Service Unavailable", "400 Bad Request"].repeat(2) {
-                let (mut stream, _) = listener.accept().expect("a client");
-                let mut head = std::io::BufReader::new(stream.try_clone().expect("a socket")).lines();
-                while head.next().is_some_and(|line| !line.expect("text").is_empty()) {}
-                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").expect("it reads");
-            }
-        });
-        let server =
-            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
-        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
-        let said = Arc::new(AtomicUsize::new(0));
-        let counted = said.clone();
-        connector.report_to(Box::new(move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-        }));
-        for _ in 0..2 {
-            assert!(connector.find(0, false).is_err(), "it is refused");
+    fn only_a_server_that_was_linked_was_waited_for_in_vain() {
+        use LinkHistory::{Linked, NeverLinked, WaitedInVain};
+        for (before, after) in
+            [(NeverLinked, NeverLinked), (Linked, WaitedInVain), (WaitedInVain, WaitedInVain)]
+        {
+            let mut history = before;
+            history.waited_in_vain();
+            assert_eq!(history, after);
         }
-        serving.join().expect("it answered each time");
-        assert_eq!(said.load(Ordering::Relaxed), 1);
     }
 }

@@ -13,7 +13,7 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
-//! - `dial`: connects to a daemon on another machine instead.
+//! - `dial`: connects to a daemon on another machine instead; `kept_frames` are what a lost socket may lack.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
 //! - `forward`: passes sessions on that are open at another server.
 //! - `worker`: offers the daemon of this machine to clients of a server; `tunnel` carries them.
@@ -23,6 +23,7 @@ pub mod access;
 pub mod attach;
 pub mod dial;
 pub mod forward;
+mod kept_frames;
 mod progress;
 pub mod reconnect;
 #[cfg(test)]
@@ -133,8 +134,18 @@ fn start(
         tap: tap.map(Mutex::new),
     });
     let (up, down, waiting) = (shared.clone(), shared.clone(), shared.clone());
-    connector.report_to(Box::new(move |text| {
-        let lines = waiting.state.lock().reconnect.shown_waiting(text);
+    connector.report_to(Arc::new(move |text| {
+        let lines = {
+            let reconnect = &mut waiting.state.lock().reconnect;
+            match text {
+                Some(text) => reconnect.wait_begins(text, Instant::now()),
+                None => {
+                    reconnect.wait_ends();
+                    Vec::new()
+                }
+            }
+        };
+        waiting.changed.notify_all();
         // An editor that does not read is noticed when a daemon's messages are shown.
         drop(waiting.show(&lines));
     }));
@@ -184,13 +195,19 @@ type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<local::Stream>);
 
 impl FrontShared {
     /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
-    /// once the front end is ending, and if none is started for the line.
+    /// once the front end is ending, and if none is started for the line. If the daemon can't be reached at the moment,
+    /// the user is shown that.
     fn daemon(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state.lock();
         let mut tried = false;
         loop {
             if state.ended {
                 return None;
+            }
+            let shown = state.reconnect.shown_waiting_for(line);
+            if !shown.is_empty() {
+                MutexGuard::unlocked(&mut state, || drop(self.show(&shown)));
+                continue;
             }
             match &state.daemon {
                 DaemonState::Here(writer) if dead.is_none_or(|dead| !Arc::ptr_eq(writer, dead)) => {
@@ -490,6 +507,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
         self.shared.show(&lines).ok()?;
         let mut state = self.shared.state.lock();
         state.daemon = daemon;
+        state.reconnect.wait_ends();
         self.shared.changed.notify_all();
         loop {
             if state.closing.is_some() {
@@ -507,6 +525,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
     fn take_up(&self, link: DaemonLink) -> Option<DaemonLink> {
         let (replay, answers) = {
             let mut state = self.shared.state.lock();
+            state.reconnect.wait_ends();
             let replay = state.reconnect.replay();
             (replay, state.reconnect.answers_at_once())
         };
@@ -521,5 +540,103 @@ impl<F: FindDaemon> Downstream<'_, F> {
         self.shared.changed.notify_all();
         tracing::info!(version = link.version, "attached to another daemon");
         Some(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use serde_json::Value;
+
+    use super::attach::WaitReport;
+    use super::*;
+
+    /// Waits for the daemons of a test.
+    struct TestConnector {
+        begins: Sender<()>,
+        links: Receiver<DaemonLink>,
+        report: Option<WaitReport>,
+    }
+
+    impl FindDaemon for TestConnector {
+        fn find(&mut self, _: u64, _: bool) -> Result<DaemonLink, String> {
+            let is_over = || "the test is over".to_owned();
+            self.begins.send(()).map_err(|_| is_over())?;
+            if let Some(report) = &self.report {
+                report(Some("No worker"));
+            }
+            self.links.recv().map_err(|_| is_over())
+        }
+
+        fn report_to(&mut self, report: WaitReport) {
+            self.report = Some(report);
+        }
+    }
+
+    /// One side of a socket with messages.
+    struct TestPeer(BufReader<local::Stream>);
+
+    impl TestPeer {
+        fn send(&mut self, line: &str) {
+            self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("it is read");
+        }
+
+        fn next(&mut self) -> Value {
+            let mut line = String::new();
+            self.0.read_line(&mut line).expect("a line");
+            serde_json::from_str(&line).expect("JSON")
+        }
+    }
+
+    fn daemon() -> (DaemonLink, TestPeer) {
+        let (front, daemon) = local::pair().expect("two sockets");
+        (DaemonLink::new(front, String::new()).expect("a link"), TestPeer(BufReader::new(daemon)))
+    }
+
+    /// Regression: a user sent a prompt while the window waited for its worker, and no turn ran. For up to a minute, nothing
+    /// was shown.
+    #[test]
+    fn a_prompt_that_has_to_wait_for_a_daemon_shows_it() {
+        let ((begins, begun), (finds, links)) = (channel(), channel());
+        let (link, mut first) = daemon();
+        let connector = TestConnector { begins, links, report: None };
+        let client = through_socket(connector, link, || {}).expect("threads");
+        client.set_nonblocking(false).expect("an option");
+        let mut client = TestPeer(BufReader::new(client));
+        for (request, answer) in [
+            (
+                r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#,
+                r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s_1"}}"#,
+            ),
+        ] {
+            client.send(request);
+            first.next();
+            first.send(answer);
+            client.next();
+        }
+        drop(first);
+        begun.recv().expect("it looks for the next daemon");
+        client.send(
+            r#"{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s_1","prompt":[]}}"#,
+        );
+        let shown = client.next();
+        assert_eq!(shown["params"]["sessionId"], "s_1", "{shown}");
+        assert!(shown.to_string().contains("No worker"), "{shown}");
+
+        let (link, mut second) = daemon();
+        finds.send(link).expect("it waits");
+        for (method, result) in [("initialize", r#"{"protocolVersion":1}"#), ("session/resume", "{}")] {
+            let own = second.next();
+            assert_eq!(own["method"], method);
+            second.send(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, own["id"]));
+        }
+        assert_eq!(second.next()["id"], 2, "it is sent once there is a daemon");
+        second.send(r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#);
+        assert_eq!(client.next()["id"], 2, "it is answered once, and nothing else is shown");
     }
 }

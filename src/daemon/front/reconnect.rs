@@ -16,11 +16,13 @@
 //! A session that was to be closed, archived or deleted is resumed only if one of its prompts waits for an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::remote::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
@@ -91,6 +93,18 @@ pub struct ReconnectState {
     owed: Vec<Owed>,
     /// Ids of requests that the current daemon has, and that were answered without it.
     given_up: BTreeSet<Box<str>>,
+    /// The last wait for a daemon that the user was shown.
+    wait: Option<ShownWait>,
+}
+
+#[derive(Debug)]
+struct ShownWait {
+    /// What is waited for.
+    text: String,
+    began: Instant,
+    is_over: bool,
+    /// The sessions that show it.
+    sessions: BTreeSet<String>,
 }
 
 /// How the connection was initialized.
@@ -469,8 +483,43 @@ impl ReconnectState {
         updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
     }
 
-    /// What shows in the sessions with a running turn what is waited for.
-    pub fn shown_waiting(&self, text: &str) -> Vec<u8> {
+    /// Records that a daemon is waited for. Returns what shows it in the sessions whose prompts wait for an answer: if it is
+    /// waited for once more within a short time, not in those that show it.
+    pub fn wait_begins(&mut self, text: &str, now: Instant) -> Vec<u8> {
+        let prompts = self.waiting.iter().filter_map(WaitingRequest::prompt);
+        let running: BTreeSet<String> = prompts.map(|prompt| prompt.session.clone()).collect();
+        let last = self
+            .wait
+            .take()
+            .filter(|last| last.text == text && now.saturating_duration_since(last.began) <= RETURN_TIME_MAX);
+        let sessions = last.map(|last| &last.sessions & &running).unwrap_or_default();
+        self.wait = Some(ShownWait { text: text.to_owned(), began: now, is_over: false, sessions });
+        self.shown_waiting(running)
+    }
+
+    /// Records that there is a daemon again, or that none is waited for any longer.
+    pub fn wait_ends(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.is_over = true;
+        }
+    }
+
+    /// What shows in the session of a request that it has to wait for a daemon.
+    pub fn shown_waiting_for(&mut self, line: &[u8]) -> Vec<u8> {
+        if self.wait.as_ref().is_none_or(|wait| wait.is_over) {
+            return Vec::new();
+        }
+        let Incoming::Request { params: Some(params), .. } = envelope::read(line) else { return Vec::new() };
+        let named = serde_json::from_str::<NamesSession>(params.get()).ok();
+        self.shown_waiting(
+            named.map(|named| named.session_id).filter(|session| self.open.contains_key(session)),
+        )
+    }
+
+    /// What shows what is waited for in those of the sessions that don't show it.
+    fn shown_waiting(&mut self, sessions: impl IntoIterator<Item = String>) -> Vec<u8> {
+        let Some(wait) = &mut self.wait else { return Vec::new() };
+        let text = &wait.text;
         let update = match &self.initialize {
             Some(initialize) if initialize.version >= 2 => {
                 json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })
@@ -480,8 +529,13 @@ impl ReconnectState {
                 json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
             }
         };
-        let running = self.waiting.iter().filter_map(WaitingRequest::prompt).map(|prompt| &prompt.session);
-        running.collect::<BTreeSet<_>>().into_iter().flat_map(|session| updated(session, &update)).collect()
+        let mut lines = Vec::new();
+        for session in sessions {
+            if wait.sessions.insert(session.clone()) {
+                lines.extend(updated(&session, &update));
+            }
+        }
+        lines
     }
 
     /// Gives up on prompts whose fate no daemon has reported.

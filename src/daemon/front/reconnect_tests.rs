@@ -1,9 +1,12 @@
 //! Tests of the front end's recorded state, as sequences of lines.
 
+use std::time::Instant;
+
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
+use super::reconnect::{DaemonMessage, LineAction, ReconnectState, request, unserved};
+use super::remote::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind, PositionStep};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
@@ -337,20 +340,74 @@ fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
     assert_eq!(updates[0]["params"]["update"]["state"], "idle");
 }
 
-/// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
-/// cancelled prompt for the one in the log, and reported the kept one as not begun.
+/// The sessions that show with these lines what is waited for.
+fn shown_waiting(lines: &[u8]) -> Vec<String> {
+    let updates = messages(lines);
+    let shown = updates.iter().map(|shown| {
+        assert_eq!(shown["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
+        assert_eq!(shown["params"]["update"]["content"]["text"], "No worker\n\n");
+        shown["params"]["sessionId"].as_str().expect("an id").to_owned()
+    });
+    shown.collect()
+}
+
+const PROMPT: &str = r#"{"sessionId":"s_1","prompt":[]}"#;
+
 #[test]
 fn sessions_with_a_running_turn_show_what_is_waited_for() {
     let mut fixture = ReconnectFixture::with_session();
-    assert!(fixture.reconnect.shown_waiting("No worker").is_empty(), "no turn runs");
-    fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    let now = Instant::now();
+    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    fixture.request(2, "session/prompt", PROMPT);
     fixture.reconnect.lost();
-    let [shown] = &messages(&fixture.reconnect.shown_waiting("No worker"))[..] else { panic!("one message") };
-    assert_eq!(shown["params"]["sessionId"], "s_1");
-    assert_eq!(shown["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
-    assert_eq!(shown["params"]["update"]["content"]["text"], "No worker\n\n");
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", now)), ["s_1"]);
 }
 
+/// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window
+/// show twice in a row that it waits for the worker.
+#[test]
+fn what_is_waited_for_is_said_once() {
+    let mut fixture = ReconnectFixture::with_session();
+    let now = Instant::now();
+    fixture.request(2, "session/prompt", PROMPT);
+    fixture.reconnect.lost();
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", now)), ["s_1"]);
+    fixture.reconnect.wait_ends();
+    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty());
+    let later = now + 2 * RETURN_TIME_MAX;
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", later)), ["s_1"]);
+}
+
+/// Regression: a user sent a prompt while the window waited for its server. For up to a minute, nothing was shown.
+#[test]
+fn a_prompt_that_is_sent_during_a_wait_shows_it() {
+    let mut fixture = ReconnectFixture::with_session();
+    let now = Instant::now();
+    let prompt = request("2", "session/prompt", PROMPT);
+    assert!(fixture.reconnect.shown_waiting_for(prompt.as_bytes()).is_empty(), "there is a daemon");
+    fixture.reconnect.lost();
+    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    for other in [
+        request("3", "session/list", "{}"),
+        request("4", "session/load", r#"{"sessionId":"s_2"}"#),
+        r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s_1"}}"#.to_owned(),
+    ] {
+        assert!(fixture.reconnect.shown_waiting_for(other.as_bytes()).is_empty(), "{other}");
+    }
+    assert_eq!(shown_waiting(&fixture.reconnect.shown_waiting_for(prompt.as_bytes())), ["s_1"]);
+    assert!(fixture.reconnect.shown_waiting_for(prompt.as_bytes()).is_empty(), "it is shown");
+    fixture.reconnect.wait_ends();
+
+    // Its answer came before the next wait.
+    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    let next = request("5", "session/prompt", PROMPT);
+    assert_eq!(shown_waiting(&fixture.reconnect.shown_waiting_for(next.as_bytes())), ["s_1"]);
+    fixture.reconnect.wait_ends();
+    assert!(fixture.reconnect.shown_waiting_for(next.as_bytes()).is_empty(), "there is a daemon");
+}
+
+/// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
+/// cancelled prompt for the one in the log, and reported the kept one as not begun.
 #[test]
 fn the_next_daemon_learns_which_prompts_were_cancelled() {
     let mut fixture = ReconnectFixture::with_session();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, stop_reason};
+use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, spoken, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::within;
 use rustix::process::{Pid, Signal, kill_process};
@@ -84,6 +84,11 @@ pub fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> 
     let mut agent = Agent::spawn(remote_agent(laptop, address, token, arguments));
     agent.call("initialize", json!({ "protocolVersion": 1 }));
     agent
+}
+
+/// Whether a message shows that the window waits for its server or worker.
+pub fn shows_wait(message: &Value) -> bool {
+    spoken(std::slice::from_ref(message), "agent_thought_chunk").contains("Waiting at most")
 }
 
 #[test]
@@ -167,6 +172,26 @@ fn a_turn_goes_on_without_a_gap_when_the_connection_is_cut() {
     build.model().release();
     let (rest, answer) = agent.answer(prompt);
     assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+}
+
+/// Regression: a server was killed. A user who sent a prompt before there was another one saw nothing for up to a minute.
+#[test]
+fn a_prompt_shows_that_its_server_is_waited_for() {
+    let (build, laptop) = (user(obey), User::new());
+    let secret = token(&build, "anna", "approve");
+    let server = serve(&build, &["--listen", "127.0.0.1:0"]);
+    let address = server.address.clone();
+    let mut agent = editor(&laptop, &format!("ws://{address}"), &secret, &[]);
+    let session = build.new_session(&mut agent);
+    drop(server);
+    let prompt = agent.prompt(&session, "say hello");
+    let shown = agent.until("a sentence about what is waited for", shows_wait);
+    assert_eq!(shown.last().map(|shown| &shown["params"]["sessionId"]), Some(&json!(session)));
+    let _server = serve(&build, &["--listen", &address]);
+    let (rest, answer) = agent.answer(prompt);
+    assert!(!rest.iter().any(shows_wait), "it is said once: {rest:?}");
+    assert!(answer.to_string().contains("it had not begun"), "{answer}");
+    assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
 }
 
 async fn admitted(server: &Server, token: &str) -> Socket {

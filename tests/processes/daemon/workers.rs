@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use epitome_test_harness::agent::{Agent, agent_text, end_by, is_question, obey, spoken, stop_reason};
+use epitome_test_harness::agent::{Agent, agent_text, end_by, is_answer, is_question, obey, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::within;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use super::remote::{Server, certificate, editor, serve, token};
+use super::remote::{Server, certificate, editor, serve, shows_wait, token};
 use super::user;
 
 /// `epitome worker`, killed when dropped.
@@ -207,17 +207,31 @@ fn a_turn_goes_on_while_its_worker_is_started_again() {
     let (office, machine) = (Office::open(), user(obey));
     let worker = office.worker(&machine, &[]);
     let mut agent = office.editor();
-    let session = machine.new_session(&mut agent);
+    let [session, other] = [0, 1].map(|_| machine.new_session(&mut agent));
     let prompt = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     drop(worker);
-    let waits =
-        |message: &Value| spoken(std::slice::from_ref(message), "agent_thought_chunk").contains("Waiting");
-    agent.until("a sentence about what is waited for", waits);
+    agent.until("a sentence about what is waited for", shows_wait);
+    // Regression: a prompt that was sent now showed nothing until there was a worker, for up to a minute.
+    let next = agent.prompt(&other, "say hello");
+    agent.until("the same for a new prompt", |message| {
+        shows_wait(message) && message["params"]["sessionId"] == other.as_str()
+    });
     let _worker = office.worker(&machine, &[]);
     machine.model().release();
-    let (rest, answer) = agent.answer(prompt);
-    assert_eq!((agent_text(&rest).as_str(), stop_reason(&answer).as_str()), ("the second half.", "end_turn"));
+    let mut left = vec![prompt, next];
+    let rest = agent.until("both answers", |message| {
+        left.retain(|id| !is_answer(message, *id));
+        left.is_empty()
+    });
+    let of = |session: &str| {
+        let of_session = rest.iter().filter(|message| message["params"]["sessionId"] == session);
+        agent_text(&of_session.cloned().collect::<Vec<Value>>())
+    };
+    assert_eq!((of(&session).as_str(), of(&other).as_str()), ("the second half.", "You said hello."));
+    let answers: Vec<&Value> = rest.iter().filter(|message| message.get("id").is_some()).collect();
+    assert_eq!(answers.len(), 2, "each is answered once: {answers:?}");
+    answers.into_iter().for_each(|answer| assert_eq!(stop_reason(answer), "end_turn"));
 }
 
 /// The machine of a worker is started again: what ran there is recorded as interrupted.

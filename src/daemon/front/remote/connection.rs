@@ -2,7 +2,7 @@
 //! client whose network failed can continue without a gap.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::http::HttpRoutes;
 use crate::front::access::AdmittedToken;
+use crate::front::kept_frames::KeptFrames;
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::{answers, writer};
 
@@ -75,12 +76,7 @@ struct ClientStreams {
 #[derive(Default)]
 struct StreamBuffer {
     /// The newest messages to the client.
-    frames: VecDeque<Utf8Bytes>,
-    bytes: usize,
-    /// Number of messages that are no longer kept.
-    dropped: u64,
-    /// Number of messages that were written to a socket.
-    sent: u64,
+    frames: KeptFrames,
     /// Number of the current reader.
     readers: u64,
     is_read: bool,
@@ -89,38 +85,10 @@ struct StreamBuffer {
 }
 
 impl StreamBuffer {
-    fn put(&mut self, frame: Utf8Bytes) {
-        self.bytes += frame.len();
-        self.frames.push_back(frame);
-    }
-
-    fn unsent_bytes(&self) -> usize {
-        let sent = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
-        self.frames.iter().skip(sent).map(|frame| frame.len()).sum()
-    }
-
-    fn next(&mut self) -> Option<Utf8Bytes> {
-        let at = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
-        let next = self.frames.get(at).cloned()?;
-        self.sent += 1;
-        Some(next)
-    }
-
     /// Forgets unread messages.
     fn give_up(&mut self) {
-        self.dropped += self.frames.len() as u64;
-        self.sent = self.dropped;
         self.frames.clear();
-        self.bytes = 0;
         self.is_gone = true;
-    }
-
-    /// Drops the oldest message, if it was sent.
-    fn drop_oldest(&mut self) -> bool {
-        let Some(frame) = self.frames.pop_front_if(|_| self.dropped < self.sent) else { return false };
-        self.bytes -= frame.len();
-        self.dropped += 1;
-        true
     }
 }
 
@@ -131,7 +99,7 @@ impl ClientStreams {
             return true;
         }
         let idle = self.streams.iter().find(|(name, stream)| {
-            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.unsent_bytes() == 0
+            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.frames.unsent_bytes() == 0
         });
         let idle = idle.map(|(name, _)| name.clone());
         idle.is_some_and(|idle| self.streams.remove(&idle).is_some())
@@ -145,15 +113,15 @@ impl ClientStreams {
     }
 
     fn unsent_bytes(&self) -> usize {
-        self.streams.values().map(StreamBuffer::unsent_bytes).sum()
+        self.streams.values().map(|stream| stream.frames.unsent_bytes()).sum()
     }
 
     /// Drops messages that were sent, the oldest of the largest stream first, while more than the limit are kept.
     fn trim(&mut self) {
-        while self.streams.values().map(|stream| stream.bytes).sum::<usize>() > KEPT_BYTES_MAX {
-            let sent = self.streams.values_mut().filter(|stream| stream.dropped < stream.sent);
-            let is_dropped = sent.max_by_key(|stream| stream.bytes).is_some_and(StreamBuffer::drop_oldest);
-            if !is_dropped {
+        while self.streams.values().map(|stream| stream.frames.bytes()).sum::<usize>() > KEPT_BYTES_MAX {
+            let frames = self.streams.values_mut().map(|stream| &mut stream.frames);
+            let sent = frames.filter(|frames| frames.keeps_sent());
+            if !sent.max_by_key(|frames| frames.bytes()).is_some_and(KeptFrames::drop_oldest) {
                 return;
             }
         }
@@ -164,9 +132,9 @@ impl ClientStreams {
     /// Gives up the largest unread stream of a session; returns whether there was one.
     fn give_up_unread(&mut self) -> bool {
         let unread = self.streams.iter_mut().filter(|(name, stream)| {
-            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.unsent_bytes() > 0
+            matches!(name, ClientStream::Session(_)) && !stream.is_read && stream.frames.unsent_bytes() > 0
         });
-        let largest = unread.max_by_key(|(_, stream)| stream.bytes);
+        let largest = unread.max_by_key(|(_, stream)| stream.frames.bytes());
         largest.map(|(_, stream)| stream.give_up()).is_some()
     }
 }
@@ -221,8 +189,8 @@ impl StreamReader {
                 if stream.readers != self.number {
                     return None;
                 }
-                if let Some(frame) = stream.next() {
-                    let number = stream.sent;
+                if let Some(frame) = stream.frames.next() {
+                    let number = stream.frames.sent();
                     state.trim();
                     drop(state);
                     self.connection.changed.notify_waiters();
@@ -298,10 +266,8 @@ impl RemoteConnection {
             // Once: the client loads the session again, and then reads on.
             None if std::mem::take(&mut buffer.is_gone) => return Err(NoStream::Gone),
             None => {}
-            Some(received) if received < buffer.dropped || received > buffer.sent => {
-                return Err(NoStream::Gone);
-            }
-            Some(received) => buffer.sent = received,
+            Some(received) if !buffer.frames.resume(received) => return Err(NoStream::Gone),
+            Some(_) => {}
         }
         buffer.readers += 1;
         buffer.is_read = true;
@@ -362,7 +328,7 @@ impl RemoteConnection {
                     }
                     let unsent = state.unsent_bytes();
                     if unsent == 0 || unsent + frame.len() <= KEPT_BYTES_MAX {
-                        state.stream(&stream).put(frame);
+                        state.stream(&stream).frames.put(frame);
                         state.trim();
                         break;
                     }
@@ -454,7 +420,7 @@ impl RemoteConnection {
             let mut answer = Vec::new();
             writer::response(&mut answer, id, Err(answers::returned()));
             let answer = String::from_utf8_lossy(answer.trim_ascii_end()).into_owned();
-            state.stream(&ClientStream::Connection).put(answer.into());
+            state.stream(&ClientStream::Connection).frames.put(answer.into());
             drop(state);
             self.changed.notify_waiters();
         }
@@ -544,7 +510,7 @@ mod tests {
     fn with_frames(texts: &[&str]) -> Arc<RemoteConnection> {
         let connection = RemoteConnection::without_front(String::new(), Carrier::WebSocket);
         for text in texts {
-            connection.state().stream(&ClientStream::Connection).put(Utf8Bytes::from(*text));
+            connection.state().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from(*text));
         }
         Arc::new(connection)
     }
@@ -555,27 +521,21 @@ mod tests {
         Arc::new(connection)
     }
 
-    fn buffer(connection: &RemoteConnection, with: impl FnOnce(&mut StreamBuffer)) {
-        with(connection.state().stream(&ClientStream::Connection));
-    }
-
     #[tokio::test]
     async fn a_client_returns_to_messages_that_are_kept_and_to_no_others() {
-        let connection = with_frames(&["a", "b", "c"]);
+        let [a, b, c] = ["a", "b", "c"].map(|text| text.repeat(KEPT_BYTES_MAX / 2 + 1));
+        let connection = with_frames(&[&a, &b, &c]);
         let back = |received| connection.read(ClientStream::Connection, Some(received));
         let first = connection.read(ClientStream::Connection, None).expect("it has no reader");
         assert_eq!(connection.read(ClientStream::Connection, None).err(), Some(NoStream::Busy));
-        for expected in ["a", "b"] {
-            assert_eq!(first.next().await.expect("a message").1.as_str(), expected);
-        }
-        assert_eq!(back(3).err(), Some(NoStream::Gone), "it can't have received what was not sent");
-        let second = back(1).expect("it is kept");
+        assert!(first.next().await.expect("a message").1.as_str() == a);
+        assert_eq!(back(2).err(), Some(NoStream::Gone), "it can't have received what was not sent");
+        assert_eq!(back(0).err(), Some(NoStream::Gone), "the others fill the limit");
+        let second = back(1).expect("the next one is kept");
         assert_eq!(first.next().await, None, "another reader has taken over");
-        assert_eq!(second.next().await.expect("a message"), (2, Utf8Bytes::from("b")));
-        second.next().await.expect("a message");
-        buffer(&connection, |stream| stream.bytes = KEPT_BYTES_MAX + 2);
-        connection.state().trim();
-        buffer(&connection, |stream| assert_eq!((stream.dropped, stream.frames.len()), (2, 1)));
+        for (number, expected) in [(2, b), (3, c)] {
+            assert!(second.next().await.expect("a message") == (number, expected.into()));
+        }
         assert_eq!(back(1).err(), Some(NoStream::Gone));
         assert!(back(2).is_ok());
         connection.end();
@@ -632,8 +592,8 @@ mod tests {
     async fn an_unread_session_stops_no_other() {
         let connection = with_frames(&[]);
         let session = ClientStream::Session("s".to_owned());
-        connection.state().stream(&session).put(Utf8Bytes::from("unread"));
-        connection.state().stream(&ClientStream::Connection).put(Utf8Bytes::from("an answer"));
+        connection.state().stream(&session).frames.put(Utf8Bytes::from("unread"));
+        connection.state().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from("an answer"));
         assert!(connection.state().give_up_unread());
         assert!(!connection.state().give_up_unread(), "answers stay");
         assert_eq!(connection.state().unsent_bytes(), "an answer".len());
@@ -654,7 +614,7 @@ mod tests {
             .map(|number| connection.read(session(number), None).expect("there is room"))
             .collect();
         assert_eq!(connection.read(session(STREAMS_MAX), None).err(), Some(NoStream::TooMany));
-        connection.state().stream(&session(0)).put(Utf8Bytes::from("unread"));
+        connection.state().stream(&session(0)).frames.put(Utf8Bytes::from("unread"));
         drop(readers);
         assert!(connection.read(session(STREAMS_MAX), None).is_ok());
         assert!(connection.knows_session("s_0"), "a stream with messages stays");
@@ -678,13 +638,5 @@ mod tests {
         let mut read = Vec::new();
         tokio::io::AsyncReadExt::read_to_end(&mut front, &mut read).await.expect("it ends");
         assert!(read.len() < long.len());
-    }
-
-    #[test]
-    fn unsent_messages_are_never_dropped() {
-        let connection = with_frames(&["aaaa", "bbbb"]);
-        buffer(&connection, |stream| stream.bytes = 2 * KEPT_BYTES_MAX);
-        connection.state().trim();
-        buffer(&connection, |stream| assert_eq!((stream.dropped, stream.unsent_bytes()), (0, 8)));
     }
 }
