@@ -25,8 +25,8 @@ use epitome_config::{
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
-pub(super) use hosted::{HOSTED, Hosted};
 pub(crate) use hosted::key_check_url;
+pub(super) use hosted::{HOSTED, Hosted};
 pub use hosted::{built_in_providers, key_page, provider_title};
 
 /// An environment as a list; the first of several entries with the same name applies.
