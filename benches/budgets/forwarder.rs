@@ -8,7 +8,9 @@
 use std::io::{BufRead, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Messages that every `session/load` replays, as many as the measured thread contains.
 pub const LOADED_MESSAGES: usize = 1_000;
@@ -44,7 +46,7 @@ pub fn run() {
             }
             "session/prompt" => {
                 let text = string(&line, "\"text\":\"").unwrap_or_default();
-                let mut now = lock(&flight);
+                let mut now = flight.lock();
                 now.prompt = Some((id.to_owned(), session.to_owned()));
                 if now.model.is_none() {
                     let Some(stream) = connect() else { return };
@@ -57,7 +59,7 @@ pub fn run() {
                 }
             }
             "session/cancel" => {
-                let mut now = lock(&flight);
+                let mut now = flight.lock();
                 if let Some((id, _)) = now.prompt.take() {
                     answer(&id, r#"{"stopReason":"cancelled"}"#);
                 }
@@ -98,7 +100,7 @@ fn forward(mut model: TcpStream, flight: &Mutex<Flight>) -> bool {
             }
         }
         bytes.drain(..start);
-        let mut now = lock(flight);
+        let mut now = flight.lock();
         let Some((id, session)) = &now.prompt else { continue };
         if !text.is_empty() {
             say(&chunk(session, "agent_message_chunk", &text));
@@ -118,10 +120,6 @@ fn forward(mut model: TcpStream, flight: &Mutex<Flight>) -> bool {
             }
         }
     }
-}
-
-fn lock(flight: &Mutex<Flight>) -> MutexGuard<'_, Flight> {
-    flight.lock().expect("no thread panics while it holds the flight")
 }
 
 fn connect() -> Option<TcpStream> {

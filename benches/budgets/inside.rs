@@ -2,7 +2,7 @@
 //! They run in the bench process with the library linked, so they have no floor and do not exist for other agents.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +21,7 @@ use epitome::tokens::{Counter, Ruler, Vocabulary};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{SandboxRules, TEMPORARY};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::measures::Effort;
@@ -134,7 +135,7 @@ fn appends(count: u32, lines: &mut Vec<Line>) -> Result<()> {
             Message { id: MessageId(number.into()), content: vec![Content::Text { text }], author: None };
         let entry = head.stage(Change::Said { message, origin: Origin::Person })?;
         let writer = writer.clone();
-        let write = move || writer.lock().expect("nothing panics under it").write(&entry);
+        let write = move || writer.lock().write(&entry);
         let (written, took) = match number % 2 {
             0 => timed(write),
             _ => timed(|| {

@@ -11,10 +11,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 
 /// Deltas of a flood, and the text of each.
 pub const FLOOD_DELTAS: usize = 20_000;
@@ -132,17 +133,13 @@ impl Model {
     pub fn plan(&self, reply: Reply) -> Performance {
         let (moments, seen) = channel();
         let (go, going) = channel();
-        self.cues().push_back(Cue { reply, moments, go: going });
+        self.cues.lock().push_back(Cue { reply, moments, go: going });
         Performance { moments: seen, go }
     }
 
     /// Drops the replies that a failed measure left over.
     pub fn clear(&self) {
-        self.cues().clear();
-    }
-
-    fn cues(&self) -> std::sync::MutexGuard<'_, VecDeque<Cue>> {
-        self.cues.lock().expect("no thread panics while it holds the cues")
+        self.cues.lock().clear();
     }
 }
 
@@ -163,7 +160,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) ->
             write_text(&mut stream, "<summary>A person typed lines.</summary>", tokens)?;
             continue;
         }
-        let Some(cue) = cues.lock().expect("no thread panics while it holds the cues").pop_front() else {
+        let Some(cue) = cues.lock().pop_front() else {
             write_text(&mut stream, "Done.", tokens)?;
             continue;
         };

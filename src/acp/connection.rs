@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use super::envelope;
 use super::outbox::Outbox;
@@ -261,7 +263,7 @@ fn write_until_closed(
 fn tap_line(tap: &SharedTap, direction: LineDirection, line: &[u8]) {
     if let Some(tap) = tap {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let mut tap = tap.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tap = tap.lock();
         (*tap)(direction, line);
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
@@ -84,24 +85,24 @@ impl Outbox {
 
     /// The unanswered requests. Never locked together with the queue.
     pub fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock()
     }
 
     /// Sets what the client says of itself: its capabilities, for everything translated from now on, and its name.
     pub fn set_client(&self, traits: ClientTraits, name: Option<String>) {
-        let mut contents = self.lock();
+        let mut contents = self.pending.lock();
         contents.traits = traits;
         contents.client_name = name;
     }
 
     /// The client's capabilities.
     pub fn traits(&self) -> ClientTraits {
-        self.lock().traits
+        self.pending.lock().traits
     }
 
     /// Queues an event of a session.
     pub fn put(&self, session: &SessionId, out: SessionEvent) {
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         if pending.state == OutboxState::Open {
             // The client gets any dropped text with a later event.
             drop(pending.queue.put(session, out));
@@ -113,7 +114,7 @@ impl Outbox {
     pub fn put_line(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut line = Vec::new();
         write(&mut line);
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         if pending.state == OutboxState::Open {
             pending.lines += 1;
             pending.queue.put_own(line);
@@ -123,22 +124,22 @@ impl Outbox {
 
     /// Waits until queued responses have been written if the client sends much and reads nothing.
     pub fn wait_for_room(&self) {
-        let mut pending = self.lock();
-        while pending.lines > PENDING_LINES_MAX && pending.state == OutboxState::Open {
-            pending = self.drained.wait(pending).unwrap_or_else(PoisonError::into_inner);
-        }
+        let mut pending = self.pending.lock();
+        self.drained.wait_while(&mut pending, |pending| {
+            pending.lines > PENDING_LINES_MAX && pending.state == OutboxState::Open
+        });
     }
 
     /// Moves all queued items into `items`, waiting for at least one. Returns `None` once the outbox is closed and
     /// empty.
     pub fn take(&self, items: &mut VecDeque<OutboxItem>) -> Option<ClientTraits> {
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         while pending.queue.is_empty() {
             if pending.state != OutboxState::Open {
                 return None;
             }
             pending.writer_waits = true;
-            pending = self.filled.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut pending);
         }
         pending.writer_waits = false;
         pending.queue.take(items);
@@ -158,7 +159,7 @@ impl Outbox {
 
     /// Rejects new items. The writer ends after it has written the queued ones.
     pub fn close(&self) {
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         if pending.state == OutboxState::Open {
             pending.state = OutboxState::Closing;
         }
@@ -168,7 +169,7 @@ impl Outbox {
 
     /// Marks the writer as ended and drops queued items.
     pub fn ended(&self) {
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         pending.state = OutboxState::Ended;
         pending.queue.clear();
         self.drained.notify_all();
@@ -178,28 +179,20 @@ impl Outbox {
 
     /// Whether new items are accepted.
     pub fn is_open(&self) -> bool {
-        self.lock().state == OutboxState::Open
+        self.pending.lock().state == OutboxState::Open
     }
 
     /// Waits at most `at_most` for the writer to end. Returns false if it did not.
     pub fn wait_until_ended(&self, at_most: Duration) -> bool {
-        let until = Instant::now() + at_most;
-        let mut pending = self.lock();
-        while pending.state != OutboxState::Ended {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
-            pending = self.drained.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let mut pending = self.pending.lock();
+        self.drained.wait_while_for(&mut pending, |pending| pending.state != OutboxState::Ended, at_most);
+        pending.state == OutboxState::Ended
     }
 
     /// Number of queued items, and the client's name.
     pub fn client_now(&self) -> (usize, Option<String>) {
-        let contents = self.lock();
+        let contents = self.pending.lock();
         (contents.queue.len(), contents.client_name.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OutboxContents> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake_writer(&self, mut pending: MutexGuard<'_, OutboxContents>) {
@@ -275,7 +268,7 @@ mod tests {
         let piece = "x".repeat(1000);
         for _ in 0..100_000 {
             outbox.put(&session(1), text(7, &piece));
-            assert!(outbox.lock().queue.bytes() <= LIMITS.bytes);
+            assert!(outbox.pending.lock().queue.bytes() <= LIMITS.bytes);
         }
         let whole = piece.repeat(100_000);
         outbox.put(&session(1), reply(7, &whole));

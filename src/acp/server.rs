@@ -13,10 +13,11 @@ pub use providers::ProviderRoute;
 pub use stored::PAGE_SESSIONS;
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use agent_client_protocol::v1::schema as wire;
+use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;

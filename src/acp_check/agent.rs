@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use epitome_platform::os::{CommandExt as _, SYSTEM_VARIABLES, kill_group};
+use parking_lot::Mutex;
 
 /// Maximum bytes of one line of the agent. The strictest known client reads at most 10 MiB.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
@@ -139,7 +140,7 @@ impl AgentConnection {
             std::thread::spawn(move || {
                 let mut some = [0; 1024];
                 while let Ok(count @ 1..) = errors.read(&mut some) {
-                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut kept = kept.lock();
                     kept.extend_from_slice(&some[..count]);
                     let surplus = kept.len().saturating_sub(ERROR_OUTPUT_BYTES_MAX);
                     kept.drain(..surplus);
@@ -168,7 +169,7 @@ impl AgentConnection {
 
     /// Returns the newest error output.
     pub(crate) fn errors(&self) -> String {
-        let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.errors.lock();
         String::from_utf8_lossy(&kept).trim().to_owned()
     }
 }

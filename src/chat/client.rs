@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v2::{ConnectionTo, InitializeOutcome, Responder, SentRequest, schema as wire};
@@ -15,6 +15,7 @@ use agent_client_protocol::{
     Agent, Client, Error, JsonRpcResponse, Lines, on_receive_notification, on_receive_request,
 };
 use futures_util::{sink, stream};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot};
@@ -323,7 +324,7 @@ fn answer<T: JsonRpcResponse + Send + 'static>(
 
 /// Answers a card, unless the agent has withdrawn it.
 fn reply(cards: &OpenCards, card: u64, reply: CardReply) {
-    let open = cards.lock().unwrap_or_else(PoisonError::into_inner).remove(&card);
+    let open = cards.lock().remove(&card);
     open.map(|open| open.send(reply));
 }
 
@@ -343,13 +344,13 @@ impl Card {
         response: fn(Option<CardReply>) -> R,
     ) -> Result<(), Error> {
         let (reply, replied) = oneshot::channel();
-        self.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number, reply);
+        self.cards.lock().insert(self.number, reply);
         self.sender.send(message).await.map_err(Error::into_internal_error)?;
         let cancellation = responder.cancellation();
         tokio::select! {
             Ok(reply) = replied => responder.respond(response(Some(reply))),
             () = cancellation.cancelled() => {
-                self.cards.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+                self.cards.lock().remove(&self.number);
                 let withdrawn = AgentMessage::CardWithdrawn(self.number);
                 self.sender.send(withdrawn).await.map_err(Error::into_internal_error)?;
                 responder.respond(response(None))

@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::CheckpointDisk;
@@ -77,17 +77,13 @@ impl CheckpointBlobs {
 
     /// Size on the disk in bytes.
     pub fn bytes(&self) -> u64 {
-        self.stored().bytes
-    }
-
-    fn stored(&self) -> MutexGuard<'_, StoredContents> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored.lock().bytes
     }
 
     /// Stores a file's content and returns its hash.
     pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
-        let known = self.stored().known.get(&hash).copied();
+        let known = self.stored.lock().known.get(&hash).copied();
         if known.is_some_and(|known| known.is_sound) {
             return Ok(hash);
         }
@@ -99,7 +95,7 @@ impl CheckpointBlobs {
         if !is_there {
             self.disk.put(&path, &packed, PutMode::Unsynced)?;
         }
-        let mut stored = self.stored();
+        let mut stored = self.stored.lock();
         let content = StoredContent { bytes: packed.len() as u64, is_sound: true };
         let before = stored.known.insert(hash.clone(), content);
         stored.bytes =
@@ -122,7 +118,7 @@ impl CheckpointBlobs {
 
     /// Removes all contents except the needed ones.
     pub fn retain(&self, needed: &HashSet<String>) {
-        let mut stored = self.stored();
+        let mut stored = self.stored.lock();
         let unneeded: Vec<String> =
             stored.known.keys().filter(|hash| !needed.contains(*hash)).cloned().collect();
         for hash in unneeded {
@@ -146,7 +142,7 @@ impl CheckpointBlobs {
         let disk = &self.disk;
         let synced = disk.disk.sync_files(&files).and_then(|()| disk.sync_names(&self.directory));
         if synced.is_err() {
-            let mut stored = self.stored();
+            let mut stored = self.stored.lock();
             for hash in hashes {
                 stored.forget(hash);
             }

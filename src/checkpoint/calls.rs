@@ -25,7 +25,7 @@ impl Checkpoints {
     ///
     /// Every call of this function must be followed by one of `after`, even if this one fails.
     pub fn before(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
-        self.calls().under_way += 1;
+        self.inner.calls.lock().under_way += 1;
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;

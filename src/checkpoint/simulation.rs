@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome_files::disk::{Disk, OpenMode, PutMode};
 use epitome_simulated_disk::{InjectedFault, SimDisk};
 use epitome_thread::{Seq, SessionId};
+use parking_lot::Mutex;
 
 use super::node::NodeStamp;
 use super::user_files::{NodeKind, NodeStat, UserFiles};
@@ -108,7 +109,7 @@ impl UserFiles for SimFiles {
             NodeKind::Directory => self.0.sync_directory(path),
             _ => self.0.sync_files(std::slice::from_ref(path)),
         })?;
-        let edited = self.1.lock().expect("no test panicked").take();
+        let edited = self.1.lock().take();
         edited.map_or(Ok(()), |path| self.0.put(&path, EDITED, PutMode::Replace))
     }
 }
@@ -430,7 +431,7 @@ fn an_edit_during_a_rewind_survives_it() {
     let (disk, edit) = (SimDisk::new(1, Path::new("/home/data")), UserEdit::default());
     let checkpoints = edited_by_a_turn(&disk, &edit);
     let [a, b] = ["a", "b"].map(|name| workspace().join(name));
-    *edit.lock().expect("no test panicked") = Some(a.clone());
+    *edit.lock() = Some(a.clone());
     let report = checkpoints.rewind(RewindTarget::From(Seq(1)), false).expect("nothing fails");
     let files = disk.files();
     assert_eq!((&files[&a][..], &files[&b][..]), (EDITED, &b"before"[..]));

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::baseline::Baseline;
@@ -71,7 +72,7 @@ pub(super) struct CheckpointsInner {
     pub(super) bounds: Bounds,
     /// `None` until first used: most sessions are only listed and read.
     state: Mutex<Option<TrackerState>>,
-    calls: Mutex<CallState>,
+    pub(super) calls: Mutex<CallState>,
     /// Notified when a call's end is recorded.
     ended: Condvar,
 }
@@ -134,7 +135,7 @@ impl Checkpoints {
     /// Stores an error until it is reported.
     pub fn note(&self, done: Result<(), CheckpointError>) {
         if let Err(error) = done {
-            let mut calls = self.calls();
+            let mut calls = self.inner.calls.lock();
             calls.troubles.truncate(TROUBLES_MAX - 1);
             calls.troubles.push(error.to_string());
         }
@@ -142,12 +143,12 @@ impl Checkpoints {
 
     /// Returns and clears the unreported errors.
     pub fn take_troubles(&self) -> Vec<String> {
-        std::mem::take(&mut self.calls().troubles)
+        std::mem::take(&mut self.inner.calls.lock().troubles)
     }
 
     /// Sets the current turn, identified by its first entry. Later changes are attributed to it.
     pub fn begin_turn(&self, turn: Seq) {
-        self.calls().turn = turn;
+        self.inner.calls.lock().turn = turn;
     }
 
     /// Returns the records of turns, oldest first, except those that changed nothing.
@@ -162,7 +163,7 @@ impl Checkpoints {
     /// until the end of each call is recorded: the session may be opened again immediately, with another handle.
     pub fn release(&self) -> Result<(), CheckpointError> {
         self.wait_for_calls();
-        let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.inner.state.lock();
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
         state.last = Arc::default();
         state.baseline.remove_list()?;
@@ -174,7 +175,7 @@ impl Checkpoints {
 
     /// Loads or creates the record of the current turn.
     pub(super) fn open_record(&self, state: &mut TrackerState) -> Result<(), CheckpointError> {
-        let turn = self.calls().turn;
+        let turn = self.inner.calls.lock().turn;
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
             return Ok(());
         }
@@ -240,7 +241,7 @@ impl Checkpoints {
     }
 
     pub(super) fn call_ended(&self) {
-        let mut calls = self.calls();
+        let mut calls = self.inner.calls.lock();
         calls.under_way = calls.under_way.saturating_sub(1);
         self.inner.ended.notify_all();
     }
@@ -248,17 +249,14 @@ impl Checkpoints {
     /// Waits until the end of each call is recorded: the scan after a call that was just cancelled may still be
     /// running.
     pub(super) fn wait_for_calls(&self) {
+        let mut calls = self.inner.calls.lock();
         // Calls that take longer are background commands, which are not waited for.
-        drop(self.inner.ended.wait_timeout_while(self.calls(), CALL_END_MAX, |calls| calls.under_way > 0));
-    }
-
-    pub(super) fn calls(&self) -> MutexGuard<'_, CallState> {
-        self.inner.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.ended.wait_while_for(&mut calls, |calls| calls.under_way > 0, CALL_END_MAX);
     }
 
     /// Locks the state and initializes it if necessary; `opened` then returns it.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, Option<TrackerState>>, CheckpointError> {
-        let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.inner.state.lock();
         if guard.is_none() {
             let place = self.inner.directory.join("contents");
             let blobs = CheckpointBlobs::open(self.disk().clone(), place.clone())

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use parking_lot::Mutex;
 
 use super::TEMPORARY;
 use super::node;
@@ -61,18 +61,17 @@ pub fn walk(place: &ScanScope<'_>, until: Instant) -> Walked {
 /// Lists with several threads, in any order.
 fn at_once(builder: &WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
     let all = Mutex::new(Walked::default());
-    let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     builder.build_parallel().run(|| {
         Box::new(|entry| {
             let found = read_entry(entry);
-            let mut walked = lock();
+            let mut walked = all.lock();
             walked.take(found);
             walked.is_over |= walked.paths.len() > place.bounds.paths;
             walked.is_late |= Instant::now() >= until;
             if walked.is_over || walked.is_late { WalkState::Quit } else { WalkState::Continue }
         })
     });
-    let mut walked = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut walked = all.into_inner();
     if place.roots.len() > 1 {
         // The roots may overlap.
         walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));

@@ -7,9 +7,9 @@ use epitome_platform::os::{DirBuilderExt, OpenOptionsExt, set_mode};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -108,7 +108,7 @@ impl Write for &LogFile {
 
 impl LogFile {
     fn write_at(&self, today: u64, line: &[u8]) -> io::Result<()> {
-        let mut day = self.day.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut day = self.day.lock();
         let day = match &mut *day {
             Some(day) if day.number == today => day,
             other => other.insert(Day::open(&self.directory, today)?),
@@ -172,7 +172,7 @@ mod tests {
             std::fs::read_to_string(path).expect("text").lines().map(str::to_owned).collect::<Vec<_>>()
         };
         log.write_at(20_454, b"one\n").expect("room");
-        log.day.lock().expect("nothing panicked").as_mut().expect("open").written = DAY_BYTES_MAX;
+        log.day.lock().as_mut().expect("open").written = DAY_BYTES_MAX;
         for line in [b"two\n", b"six\n"] {
             log.write_at(20_454, line).expect("a full day is no error");
         }

@@ -3,8 +3,9 @@
 //! A session never waits for a delta to be printed. It does wait if the printer is a thousand entries behind: the
 //! terminal was then stopped, and the session should not continue unseen.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::run::HostLine;
 use crate::session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
@@ -48,9 +49,8 @@ impl InputQueue {
 
     /// Returns the next item, or `None` after the timeout.
     pub fn next(&self, within: Duration) -> Option<QueuedItem<UserInput>> {
-        let state = self.state();
-        let waited = self.changed.wait_timeout_while(state, within, |state| state.items.is_empty());
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| state.items.is_empty(), within);
         let item = state.items.pop();
         self.changed.notify_all();
         item
@@ -58,20 +58,16 @@ impl InputQueue {
 
     /// Queues input that is not from a session. Its amount is small, so it is not limited.
     pub fn put_input(&self, input: UserInput) {
-        self.state().items.put_own(input);
+        self.state.lock().items.put_own(input);
         self.changed.notify_all();
     }
 
     /// Drops all items from now on and never blocks, because the reader is gone.
     pub fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         state.items.clear();
         self.changed.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, InputQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,12 +76,12 @@ impl EventSink for InputQueue {
         if let SessionEvent::Compaction { state: CompactionState::Wrote(_), .. } = out {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.closed
             && let PutResult::Full(rejected) = state.items.put(session, out)
         {
             out = rejected;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         drop(state);
         self.changed.notify_all();

@@ -6,9 +6,10 @@
 //! models that may be chosen. With a mistake in the policy, no model is called.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use epitome_platform::os::MetadataExt;
+use parking_lot::RwLock;
 use serde_json::json;
 
 use super::file::{self, ConfigReader, TomlValue, fields};
@@ -88,7 +89,7 @@ impl PolicyFile {
 /// Sets what a database prescribes to this process, from the next session on.
 pub fn set_policy_of_store(place: &str, text: Option<&str>) {
     let policy = text.map(|text| PolicyFile::of_store(place, text));
-    *OF_STORE.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    *OF_STORE.write() = policy;
 }
 
 /// The mistakes in a text that is to be the policy of a database.
@@ -104,7 +105,7 @@ impl Policy {
         let (file, hooks) = (paths.policy_file(), paths.policy_hooks());
         let trusted =
             [&file, &hooks].into_iter().try_for_each(|path| mistrust(&chain_of(path)?, ADMINISTRATOR));
-        let mut files = Vec::from_iter(OF_STORE.read().unwrap_or_else(PoisonError::into_inner).clone());
+        let mut files = Vec::from_iter(OF_STORE.read().clone());
         match trusted.and_then(|()| text_of(&file)) {
             Ok(text) => {
                 let home = paths.user_home.clone();

@@ -23,6 +23,7 @@ use super::Daemon;
 use super::build::Build;
 use super::control;
 use super::frontends::Frontends;
+use super::idle_memory::trim_while_idle;
 use super::listener::{PendingPermit, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
@@ -30,10 +31,8 @@ use super::runtime_dir::{RuntimeDir, open_lock};
 use super::token::Token;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::local::{self, AsyncStream, Socket};
-use epitome_platform::memory_trim::{self, MemoryTrim};
 use epitome_platform::root::FileIdentity;
 use epitome_platform::signals::EndRequests;
-use epitome_session::registry::Sessions;
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
@@ -397,17 +396,6 @@ impl Serving {
 fn is_at(file: &File, path: &Path) -> bool {
     let found = File::open(path).and_then(FileIdentity::read);
     FileIdentity::read(file).is_ok_and(|own| found.is_ok_and(|found| found == own))
-}
-
-/// Returns memory that an idle process does not need to the system, as long as it is polled.
-pub async fn trim_while_idle(sessions: Sessions) {
-    let mut memory_trim = MemoryTrim::default();
-    loop {
-        tokio::time::sleep(memory_trim::LOOK_EVERY).await;
-        if memory_trim.has_grown() && !sessions.has_running_turn() {
-            memory_trim = tokio::task::spawn_blocking(MemoryTrim::trim).await.unwrap_or_default();
-        }
-    }
 }
 
 async fn refused(error: &io::Error) {

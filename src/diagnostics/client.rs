@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc::{self, PermitIterator};
@@ -162,7 +163,7 @@ impl LanguageServer {
 
     /// The time since the last request.
     pub fn idle_for(&self) -> Duration {
-        self.state().last_used.map_or(Duration::ZERO, |at| at.elapsed())
+        self.state.lock().last_used.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     /// Sends a file's text to the server unless it has it already, and waits at most `wait` for the findings. `None` if
@@ -185,7 +186,7 @@ impl LanguageServer {
         // Room for all messages first: then they are sent in the order of their versions, and never only some of them.
         let mut room = self.room(3).await?;
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_used = Some(now);
         if let Some(open) = state.open.get_mut(path).filter(|open| open.text == text) {
             open.checked_at = now;
@@ -252,7 +253,7 @@ impl LanguageServer {
             }
         });
         settled.await.or_else(|| {
-            let state = self.state();
+            let state = self.state.lock();
             let found = state.findings.get(uri).filter(|published| published.at >= since);
             found.map(|found| found.findings.clone())
         })
@@ -267,7 +268,7 @@ impl LanguageServer {
     ) -> Option<T> {
         loop {
             let news = self.published.notified();
-            let looked = look(&self.state());
+            let looked = look(&self.state.lock());
             let again = match looked {
                 Ok(found) => return Some(found),
                 Err(again) => again.map_or(until, |at| at.min(until)),
@@ -286,7 +287,7 @@ impl LanguageServer {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.last_used = Some(Instant::now());
             if self.has_ended() || state.pending.len() >= PENDING_MAX {
                 return Err("it has ended, or does not answer".to_owned());
@@ -296,7 +297,7 @@ impl LanguageServer {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         let limit = if method == "initialize" { INITIALIZE_TIME_MAX } else { ANSWER_TIME_MAX };
         let answer = timeout(limit, answered).await;
-        self.state().pending.remove(&id);
+        self.state.lock().pending.remove(&id);
         match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err("it ended".to_owned()),
@@ -341,7 +342,7 @@ impl LanguageServer {
             }
             (Some(_), None) => {}
             (None, Some(id)) => {
-                let pending = id.as_i64().and_then(|id| self.state().pending.remove(&id));
+                let pending = id.as_i64().and_then(|id| self.state.lock().pending.remove(&id));
                 let answer = match message.get("error") {
                     Some(error) => Err(error["message"].as_str().unwrap_or("it failed").to_owned()),
                     None => Ok(message["result"].clone()),
@@ -383,7 +384,7 @@ impl LanguageServer {
     }
 
     fn report_work(&self, token: &str, begins: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !begins {
             state.working.remove(token);
         } else if state.working.len() < WORKING_MAX {
@@ -399,7 +400,7 @@ impl LanguageServer {
         let listed = params["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
         let findings = listed.iter().map(Diagnostic::read).collect();
         let published = Published { version: params["version"].as_i64(), findings, at: Instant::now() };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.findings.len() >= FILES_MAX && !state.findings.contains_key(uri) {
             state.findings.clear();
         }
@@ -410,12 +411,8 @@ impl LanguageServer {
 
     fn ended(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        self.state().pending.clear();
+        self.state.lock().pending.clear();
         self.published.notify_waiters();
-    }
-
-    fn state(&self) -> MutexGuard<'_, LanguageServerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,9 +16,10 @@ mod wire;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -116,7 +117,7 @@ impl LanguageServers {
 
     /// Returns the cell for a server; a new one if the old server has ended.
     fn cell(&self, key: &ServerKey) -> Arc<OnceCell<Arc<LanguageServer>>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let cell = state.running.entry(key.clone()).or_default();
         if cell.get().is_some_and(|client| client.has_ended()) {
             *cell = Arc::default();
@@ -131,7 +132,7 @@ impl LanguageServers {
         context: &ServerContext,
     ) -> Result<Arc<LanguageServer>, String> {
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let starts = state.starts.entry(key.clone()).or_default();
             *starts += 1;
             if *starts > STARTS_MAX {
@@ -162,7 +163,7 @@ impl LanguageServers {
             return true;
         }
         let root = &context.workspace.cwd;
-        let consent = self.state().consents.entry(root.clone()).or_default().clone();
+        let consent = self.state.lock().consents.entry(root.clone()).or_default().clone();
         let mut consent = consent.lock().await;
         if let Some(known) = *consent {
             return known;
@@ -200,10 +201,6 @@ impl LanguageServers {
         *consent = Some(agreed);
         agreed
     }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, ServersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Removes a server once it is idle, which ends its processes.
@@ -211,7 +208,7 @@ async fn end_when_idle(servers: Weak<Mutex<ServersState>>, key: ServerKey) {
     loop {
         tokio::time::sleep(IDLE_CHECKED_EVERY).await;
         let Some(servers) = servers.upgrade() else { return };
-        let mut state = servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = servers.lock();
         let Some(client) = state.running.get(&key).and_then(|cell| cell.get()) else { return };
         let has_crashed = client.has_ended();
         if has_crashed || client.idle_for() >= IDLE_MAX {

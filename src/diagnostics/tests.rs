@@ -305,7 +305,7 @@ fn only_crashes_count_against_a_server() {
     let servers = LanguageServers::default();
     let key = (PathBuf::from("/work"), "gopls");
     for (has_crashed, counted) in [(false, None), (true, Some(&1))] {
-        let mut state = servers.state();
+        let mut state = servers.state.lock();
         state.starts.insert(key.clone(), 1);
         state.running.insert(key.clone(), Arc::default());
         assert!(state.end(&key, has_crashed).is_some());

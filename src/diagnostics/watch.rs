@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -109,7 +110,7 @@ impl EditWatch {
             let path = self.noted(edit);
             tokio::spawn(async move {
                 if let Err(why) = watch.check(&path).await {
-                    watch.state().before.remove(&path);
+                    watch.inner.state.lock().before.remove(&path);
                     tracing::debug!(why, "a changed file was not checked");
                 }
             });
@@ -118,7 +119,7 @@ impl EditWatch {
 
     /// Notes a file's text before its first edit, and returns its path.
     pub(super) fn noted(&self, edit: Edit) -> PathBuf {
-        self.state().before.entry(edit.path.clone()).or_insert(edit.before);
+        self.inner.state.lock().before.entry(edit.path.clone()).or_insert(edit.before);
         edit.path
     }
 
@@ -128,7 +129,7 @@ impl EditWatch {
         let until = Instant::now() + self.context.settings.wait;
         loop {
             let checked = self.inner.checked.notified();
-            if self.state().checking == 0 {
+            if self.inner.state.lock().checking == 0 {
                 return;
             }
             tokio::select! {
@@ -140,7 +141,7 @@ impl EditWatch {
 
     /// Returns the new errors of edited files, each only once; `None` if there are none.
     pub fn take_news(&self) -> Option<String> {
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         let news = std::mem::take(&mut state.news);
         let root = self.context.workspace.cwd.clone();
         let (mut left, mut servers, mut lines) = (ERRORS_MAX, Vec::new(), Vec::new());
@@ -190,7 +191,7 @@ impl EditWatch {
     /// Checks a file that was noted.
     pub(super) async fn check(&self, path: &Path) -> Result<(), String> {
         let (installed, client, _) = self.open(path).await?;
-        self.state().checking += 1;
+        self.inner.state.lock().checking += 1;
         let done = CheckDone(self);
         let turn = self.turn(path);
         let _turn = turn.lock().await;
@@ -198,7 +199,7 @@ impl EditWatch {
         let (_, text) = read(&self.context, path).await?;
         let language = installed.language;
         let (is_known, noted) = {
-            let mut state = self.state();
+            let mut state = self.inner.state.lock();
             (state.reported.contains_key(path), state.before.remove(path).flatten())
         };
         if !is_known {
@@ -206,7 +207,7 @@ impl EditWatch {
                 Some(before) => client.check(path, language, before, BASELINE_TIME_MAX).await,
                 None => None,
             };
-            let mut state = self.state();
+            let mut state = self.inner.state.lock();
             if state.reported.len() >= FILES_MAX {
                 state.reported.clear();
             }
@@ -215,7 +216,7 @@ impl EditWatch {
         }
         let found = client.check(path, language, &text, CHECK_TIME_MAX).await;
         let Some(now) = found else { return Err(format!("{} reports nothing", installed.server.name)) };
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         let Some((before, text_before)) = state.reported.get(path) else { return Ok(()) };
         let errors = new_errors(before, text_before, &now, &text);
         // Replaces the findings of earlier edits, whose errors this edit may have fixed.
@@ -228,7 +229,7 @@ impl EditWatch {
 
     /// Returns the lock of a file.
     pub(super) fn turn(&self, path: &Path) -> Arc<FileTurn> {
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         state.turns.retain(|_, turn| turn.strong_count() > 0);
         state.turns.get(path).and_then(Weak::upgrade).unwrap_or_else(|| {
             let turn = Arc::new(FileTurn::default());
@@ -236,17 +237,13 @@ impl EditWatch {
             turn
         })
     }
-
-    fn state(&self) -> MutexGuard<'_, WatchState> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 struct CheckDone<'a>(&'a EditWatch);
 
 impl Drop for CheckDone<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.inner.state.lock();
         state.checking = state.checking.saturating_sub(1);
         drop(state);
         self.0.inner.checked.notify_waiters();

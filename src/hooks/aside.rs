@@ -5,9 +5,9 @@
 //! `news`: a line for the user, and context for the next model call.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -76,7 +76,7 @@ impl AsideHooks {
 
     /// Number of running background hooks.
     pub fn running(&self) -> usize {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.len()
     }
@@ -94,7 +94,7 @@ impl AsideHooks {
                 drop(news.send(LateNews { hook, output }).await);
             }
         };
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(follow);
+        self.tasks.lock().spawn(follow);
     }
 }
 

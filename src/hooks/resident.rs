@@ -38,10 +38,11 @@
 //! - At the session's end, stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -115,7 +116,7 @@ impl Drop for ResidentHandle {
 impl Residents {
     /// Whether no resident hook has been started.
     pub fn is_empty(&self) -> bool {
-        self.drivers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.drivers.lock().is_empty()
     }
 
     /// Sends a request, starting the process if none runs. Dropping the future leaves the process running:
@@ -133,7 +134,7 @@ impl Residents {
     }
 
     fn requests(&self, resident: Resident) -> mpsc::Sender<ResidentRequest> {
-        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drivers = self.drivers.lock();
         let Resident { name, digest, order, services } = resident;
         if let Some(handle) = drivers.get(&name)
             && handle.digest == digest

@@ -9,9 +9,10 @@ use epitome_platform::os::DirBuilderExt;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 
 use super::claude::tools::{to_claude_input, tool_name};
@@ -101,7 +102,7 @@ impl TranscriptFile {
 
     /// Creates the folder of the files, and returns its lock.
     fn folder(&self) -> io::Result<MutexGuard<'_, bool>> {
-        let mut has_folder = self.has_folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_folder = self.has_folder.lock();
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !*has_folder {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;

@@ -9,11 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use epitome_platform::pipe;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -62,17 +63,17 @@ pub struct Diagnostics {
 impl Diagnostics {
     /// The end of its stderr.
     pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).trim().to_owned()
+        self.stderr.lock().trim().to_owned()
     }
 
     /// Drops the stderr output from before the connection was established, such as a banner: it can't explain a later
     /// exit.
     pub fn forget_start(&self) {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.stderr.lock().clear();
     }
 
     fn record_line(&self, line: &str) {
-        let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.stderr.lock();
         kept.push_str(line);
         kept.push('\n');
         if kept.len() > STDERR_BYTES_MAX {

@@ -8,9 +8,10 @@
 use epitome_platform::file_uri;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
@@ -92,12 +93,12 @@ impl ClientShared {
     /// Passes the progress of a call to its listener, until the call is forgotten.
     pub fn listen(&self, token: ProgressToken, listener: ProgressListener) -> CallActivity {
         let moved = Arc::new(AtomicBool::new(false));
-        self.listeners().insert(token, (listener, moved.clone()));
+        self.listeners.lock().insert(token, (listener, moved.clone()));
         CallActivity { moved, closed: self.closed.load(Ordering::Relaxed) }
     }
 
     fn progressed(&self, token: &ProgressToken, text: String) {
-        let listener = self.listeners().get(token).cloned();
+        let listener = self.listeners.lock().get(token).cloned();
         if let Some((listener, moved)) = listener {
             moved.store(true, Ordering::Relaxed);
             listener(text);
@@ -105,25 +106,20 @@ impl ClientShared {
     }
 
     pub fn forget(&self, token: &ProgressToken) {
-        self.listeners().remove(token);
+        self.listeners.lock().remove(token);
     }
 
     /// The newest log messages of the server, with their levels.
     pub fn log_lines(&self) -> Vec<String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.log.lock().iter().cloned().collect()
     }
 
     fn keep_log_line(&self, line: String) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         log.push_back(line);
         if log.len() > LOG_LINES_MAX {
             log.pop_front();
         }
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, (ProgressListener, Arc<AtomicBool>)>> {
-        // Nothing that could panic runs under this lock.
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,8 +3,9 @@
 //! one that has gone.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rmcp::model::ServerJsonRpcMessage;
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -73,13 +74,13 @@ pub struct SharedClient(Arc<Mutex<Vec<Arc<dyn ClientMcp>>>>);
 impl SharedClient {
     /// Adds a client that has opened the session.
     pub fn add(&self, client: Arc<dyn ClientMcp>) {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.0.lock();
         clients.retain(|known| known.is_open() && !Arc::ptr_eq(known, &client));
         clients.push(client);
     }
 
     pub fn get(&self) -> Option<Arc<dyn ClientMcp>> {
-        let clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.0.lock();
         clients.iter().rev().find(|client| client.is_open()).cloned()
     }
 }
@@ -215,7 +216,7 @@ mod tests {
             events: mpsc::Sender<FromClient>,
         ) -> Result<(), String> {
             let params = params.unwrap_or_default();
-            self.0.lock().expect("nothing panics").push(format!("{server} {method} {params}"));
+            self.0.lock().push(format!("{server} {method} {params}"));
             let outcome = Ok(json!({ "result": { "tools": [] } }));
             FromClient::Notification { method: "notifications/message".into(), params: None }.send(&events);
             FromClient::Answer { request: request.to_owned(), outcome }.send(&events);
@@ -252,7 +253,7 @@ mod tests {
             }
         };
         assert_eq!(answer["result"]["tools"], json!([]));
-        assert_eq!(*client.0.lock().expect("nothing panics"), ["ide tools/list {}"]);
+        assert_eq!(*client.0.lock(), ["ide tools/list {}"]);
     }
 
     /// Regression: a second window of the same editor took the place of the first, and when it left, the first one's

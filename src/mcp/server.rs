@@ -3,10 +3,11 @@
 //! A task drives it for the lifetime of the session ([`drive`](super::drive)). A call to a server that is not connected
 //! triggers another attempt; only that call waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{CallToolResult, GetPromptResult};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
@@ -78,9 +79,9 @@ impl ServerHandle {
     /// A new handle for the same server, with its listing.
     pub fn renewed(&self) -> ServerHandle {
         let renewed = ServerHandle::new(self.spec.clone(), self.label.clone());
-        let listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        *renewed.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
-        *renewed.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = self.task_tools();
+        let listing = self.listing.lock().clone();
+        *renewed.listing.lock() = listing;
+        *renewed.task_tools.lock() = self.task_tools();
         renewed
     }
 
@@ -90,11 +91,11 @@ impl ServerHandle {
 
     /// Its listing, even while it is not connected: a call connects it.
     pub fn listing(&self) -> Arc<ServerListing> {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+        self.listing.lock().clone().unwrap_or_default()
     }
 
     pub fn has_listing(&self) -> bool {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.listing.lock().is_some()
     }
 
     /// Whether its tools are listed: not if every attempt to connect it in this session has failed.
@@ -103,26 +104,26 @@ impl ServerHandle {
     }
 
     pub(super) fn task_tools(&self) -> Vec<String> {
-        self.task_tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.task_tools.lock().clone()
     }
 
     pub(super) fn remember_task_tools(&self, tools: &[String]) {
-        *self.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.to_vec();
+        *self.task_tools.lock() = tools.to_vec();
     }
 
     /// Why its last request failed in transport.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.trouble.lock().clone()
     }
 
     fn set_trouble(&self, trouble: Option<String>) -> bool {
-        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.trouble.lock();
         std::mem::replace(&mut *known, trouble).is_none()
     }
 
     pub(super) fn set_listing(&self, raw: &RawListing) {
         let listing = listed::validate(&self.spec.name, &self.label, self.spec.tools.as_deref(), raw);
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listing));
+        *self.listing.lock() = Some(Arc::new(listing));
     }
 
     pub(super) fn set(&self, state: ConnectionState) {
@@ -324,7 +325,7 @@ impl ServerHandle {
 
     /// Records that this tool is called as a task.
     fn note_task_tool(&self, tool: &str, link: &ReadyConnection) {
-        let mut known = self.task_tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.task_tools.lock();
         if !known.iter().any(|known| known == tool) {
             known.push(tool.to_owned());
             link.shared.list_changed.notify_one();

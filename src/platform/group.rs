@@ -17,11 +17,12 @@
 //! be found.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::leader::Leader;
@@ -197,35 +198,32 @@ impl ProcessGroup {
     }
 
     fn wait_until_reaped(&self, at_most: Duration) -> bool {
-        let waited = self.reaped.wait_timeout_while(self.is_reaped(), at_most, |is_reaped| !*is_reaped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut is_reaped = self.is_reaped.lock();
+        self.reaped.wait_while_for(&mut is_reaped, |is_reaped| !*is_reaped, at_most);
+        *is_reaped
     }
 
     fn terminate(&self) {
-        let is_reaped = self.is_reaped();
+        let is_reaped = self.is_reaped.lock();
         if !*is_reaped {
             self.leader.terminate();
         }
     }
 
     fn kill(&self) {
-        let is_reaped = self.is_reaped();
+        let is_reaped = self.is_reaped.lock();
         if !*is_reaped {
             self.leader.kill();
         }
     }
 
     fn reap(&self) {
-        let mut is_reaped = self.is_reaped();
+        let mut is_reaped = self.is_reaped.lock();
         if !*is_reaped {
             // The leader has ended or got its KILL, so this doesn't block for long.
             self.leader.reap();
             *is_reaped = true;
         }
         self.reaped.notify_all();
-    }
-
-    fn is_reaped(&self) -> MutexGuard<'_, bool> {
-        self.is_reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

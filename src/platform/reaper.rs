@@ -25,10 +25,11 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
 };
@@ -157,7 +158,7 @@ impl Reaper {
 
     /// Removes a group from the list. Called before its leader is reaped.
     pub(super) fn forget(&self, key: AnnouncementKey) {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         link.groups.remove(&key);
         if let Some((_, pipe)) = &link.process {
             // If the helper is gone, its successor never receives this group.
@@ -169,12 +170,12 @@ impl Reaper {
     /// program since, without the mark in its environment.
     pub fn has_command(&self, process: Pid) -> bool {
         let id = process.as_raw_nonzero().get();
-        self.link().groups.values().any(|group| group.is_marked && group.id == id)
+        self.link.lock().groups.values().any(|group| group.is_marked && group.id == id)
     }
 
     /// Returns a new key, the mark that goes with it, and the pipe to a live helper process.
     pub(super) fn prepare(&self) -> (AnnouncementKey, ProcessMark, Option<Arc<OwnedFd>>) {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         link.next += 1;
         let pipe = self.program.as_ref().and_then(|program| link.pipe(program, &self.mark));
         (link.next, self.mark.of_command(link.next), pipe)
@@ -183,16 +184,12 @@ impl Reaper {
     /// Adds a group that has announced itself.
     pub(super) fn add(&self, key: AnnouncementKey, group: Pid, policy: EndPolicy, is_marked: bool) {
         let group = AnnouncedGroup { id: group.as_raw_nonzero().get(), policy, is_marked };
-        let mut link = self.link();
+        let mut link = self.link.lock();
         link.groups.insert(key, group);
         if let (EndPolicy::ClosedInput, Some((_, pipe))) = (policy, &link.process) {
             // If the helper is gone, its successor gets this from the list.
             let _ = rustix::io::write(&**pipe, server_announcement(key).as_bytes());
         }
-    }
-
-    fn link(&self) -> MutexGuard<'_, ReaperLink> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,10 +8,11 @@ mod ledger;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Endpoint;
@@ -163,12 +164,12 @@ impl CostBudget {
 
     /// What the user has allowed beyond the limits, for a session that is suspended.
     pub fn grants(&self) -> BudgetGrants {
-        self.state().granted
+        self.inner.state.lock().granted
     }
 
     /// Continues with what the user had allowed before the suspension.
     pub fn resume(&self, granted: BudgetGrants) {
-        self.state().granted = granted;
+        self.inner.state.lock().granted = granted;
     }
 
     /// Reserves the estimated cost of a call with a body of `bytes`, and asks the user if a limit does not allow it.
@@ -191,15 +192,16 @@ impl CostBudget {
                 continue;
             }
             let is_final = self.inner.settings.budget.is_final;
-            let refused = is_final || self.state().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+            let refused =
+                is_final || self.inner.state.lock().refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
             let question = format!("{text} Go on, and allow the same amount again?");
             if refused || !(self.inner.ask)(question).await {
                 if !refused {
-                    self.state().refused_at = Some(Instant::now());
+                    self.inner.state.lock().refused_at = Some(Instant::now());
                 }
                 return Err(used_up(&text, is_final));
             }
-            let mut state = self.state();
+            let mut state = self.inner.state.lock();
             state.granted[at] = state.granted[at].saturating_add(1);
             state.refused_at = None;
         }
@@ -217,7 +219,7 @@ impl CostBudget {
     fn estimate(&self, endpoint: &Endpoint, bytes: usize) -> Result<Amount, ProviderError> {
         let input = u64::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX).min(endpoint.window);
         let output = u64::from(OUTPUT_EXPECTED.min(endpoint.max_output));
-        let cache_read = match &self.state().last {
+        let cache_read = match &self.inner.state.lock().last {
             Some((model, usage)) if *model == endpoint.name && usage.cache_read + usage.cache_write > 0 => {
                 usage.input.min(input)
             }
@@ -257,7 +259,7 @@ impl CostBudget {
             }
             None => Default::default(),
         };
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         for (at, (key, period, unit, limit)) in limits(&self.inner.settings.budget).into_iter().enumerate() {
             let Some(limit) = limit else { continue };
             let spent = match period {
@@ -318,17 +320,12 @@ impl CostBudget {
             }
             *running = running.minus(*estimate);
         }
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         state.reserved = state.reserved.minus(*estimate);
         state.spent = state.spent.plus(spent);
         if let Some(usage) = usage {
             state.last = Some((model.clone(), usage));
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, BudgetState> {
-        // No panic can leave the state inconsistent.
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,11 +2,11 @@
 //! sign-in registers this installation. Refreshes are serialized, because each refresh token is valid only once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::address::{host_of, is_loopback};
@@ -105,7 +105,7 @@ impl TokenRefresher {
             return Err(RefreshError::SignedOut);
         };
         let replaced = login.tokens.as_ref().map(|tokens| tokens.refresh.clone()).unwrap_or_default();
-        let renewed = unstored().get(&replaced).cloned();
+        let renewed = UNSTORED.lock().get(&replaced).cloned();
         if renewed.is_some() {
             login.tokens = renewed;
             store(&lock, &stored, &login, &replaced);
@@ -165,18 +165,14 @@ impl TokenRefresher {
 fn store(lock: &LockedLogin, stored: &StoredLogin, login: &ChatGptLogin, replaced: &str) {
     let stored = StoredLogin { secret: LoginSecret::ChatGpt(login.clone()), ..stored.clone() };
     match lock.store(&stored) {
-        Ok(()) => drop(unstored().remove(replaced)),
+        Ok(()) => drop(UNSTORED.lock().remove(replaced)),
         Err(error) => {
             tracing::error!(%error, "a renewed login can't be stored");
             if let Some(tokens) = &login.tokens {
-                unstored().insert(replaced.to_owned(), tokens.clone());
+                UNSTORED.lock().insert(replaced.to_owned(), tokens.clone());
             }
         }
     }
-}
-
-fn unstored() -> MutexGuard<'static, BTreeMap<String, ChatGptTokens>> {
-    UNSTORED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The login's access token; `None` if it must be refreshed.

@@ -14,10 +14,11 @@ mod trouble;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, Method, Request, Response, StatusCode};
 use tokio::time::timeout;
@@ -242,7 +243,7 @@ impl Http {
 
     /// The URLs that were found not to support token counts, for the lifetime of the process.
     pub(super) fn uncounting(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.shared.uncounting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.uncounting.lock()
     }
 
     fn sending(&self, endpoint: &Endpoint, asked: RequestShape) -> Result<Sending, ProviderError> {

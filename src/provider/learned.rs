@@ -11,8 +11,10 @@ mod cache;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::ErrorClass;
 use super::endpoint::{Endpoint, ToolForm};
@@ -136,8 +138,8 @@ impl Learned {
         let read = async {
             let file = self.inner.file.clone();
             match blocking::run(move || read(&file)).await {
-                Ok(cache) => self.state().cache.merge(cache),
-                Err(fault) => self.state().fault = Some(fault),
+                Ok(cache) => self.inner.state.lock().cache.merge(cache),
+                Err(fault) => self.inner.state.lock().fault = Some(fault),
             }
         };
         self.inner.loaded.get_or_init(|| read).await;
@@ -145,13 +147,13 @@ impl Learned {
 
     /// Returns a problem with the file that the user should know about, only once.
     pub fn fault(&self) -> Option<String> {
-        self.state().fault.take()
+        self.inner.state.lock().fault.take()
     }
 
     /// Applies the known facts to the endpoint: window, maximum output, abilities, form of tools.
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> AppliedFacts {
         let place = endpoint.place();
-        let state = self.state();
+        let state = self.inner.state.lock();
         let known = state.cache.model(&place, &endpoint.model).cloned().unwrap_or_default();
         let life = state.cache.life(&place, &endpoint.model);
         drop(state);
@@ -222,7 +224,7 @@ impl Learned {
 
     /// Records how a model counts tokens, if that differs from the known calibration.
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
-        let kept = self.state().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
+        let kept = self.inner.state.lock().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
         if kept.is_none_or(|kept| calibration.differs_from(&kept)) {
             self.change(|cache| cache.calibrate(&model.0, Calibrated { calibration, at: now() }));
         }
@@ -230,7 +232,7 @@ impl Learned {
 
     /// The known token calibrations of models.
     pub fn calibrations(&self) -> Vec<(ModelName, Calibration)> {
-        let state = self.state();
+        let state = self.inner.state.lock();
         let all = state.cache.calibrations.iter();
         all.map(|(model, kept)| (ModelName(model.clone()), kept.calibration)).collect()
     }
@@ -242,7 +244,7 @@ impl Learned {
 
     /// The provider's last list.
     pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
-        self.state().cache.listed(&endpoint.place())
+        self.inner.state.lock().cache.listed(&endpoint.place())
     }
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
     /// been done.
@@ -264,7 +266,7 @@ impl Learned {
     ) -> Result<(), ListError> {
         let place = endpoint.place();
         let turn = {
-            let mut state = self.state();
+            let mut state = self.inner.state.lock();
             if state.asking.len() >= ASKING_MAX {
                 // Pending callers keep their lock; at worst, a provider is asked twice.
                 state.asking.clear();
@@ -273,7 +275,7 @@ impl Learned {
         };
         let _turn = turn.lock().await;
         let is_due = when == RefreshTime::Now || listing::is_near(endpoint) || {
-            let asked_at = self.state().cache.places.get(&place).map_or(0, |place| place.asked_at);
+            let asked_at = self.inner.state.lock().cache.places.get(&place).map_or(0, |place| place.asked_at);
             now().saturating_sub(asked_at) >= LIST_AGE_MAX.as_millis() as u64
         };
         if !is_due {
@@ -293,7 +295,7 @@ impl Learned {
     pub async fn save(&self) {
         let _alone = self.inner.saving.lock().await;
         let cache = {
-            let mut state = self.state();
+            let mut state = self.inner.state.lock();
             state.is_due = false;
             if !std::mem::take(&mut state.is_dirty) {
                 return;
@@ -302,14 +304,14 @@ impl Learned {
         };
         let file = self.inner.file.clone();
         match blocking::run(move || write(&file, cache)).await {
-            Ok(merged) => self.state().cache.merge(merged),
+            Ok(merged) => self.inner.state.lock().cache.merge(merged),
             // It will be learned again when it is needed.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
         }
     }
 
     fn change(&self, change: impl FnOnce(&mut LearnedCache)) {
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         change(&mut state.cache);
         state.is_dirty = true;
         if !std::mem::replace(&mut state.is_due, true)
@@ -324,12 +326,7 @@ impl Learned {
     }
 
     fn known(&self, endpoint: &Endpoint) -> ModelEntry {
-        self.state().cache.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
-    }
-
-    fn state(&self) -> MutexGuard<'_, LearnedState> {
-        // No panic can leave the cache inconsistent.
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().cache.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tests sign-ins against a server that simulates OpenRouter and OpenAI, and checks PKCE.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -133,7 +134,7 @@ impl OauthServer {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (head, body) = request(&mut stream).await;
                 let line = head.lines().next().unwrap_or_default();
-                let (status, answer) = shared.lock().expect("no panic").answer(line, &head, &body, &issuer);
+                let (status, answer) = shared.lock().answer(line, &head, &body, &issuer);
                 let answer = format!(
                     "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}",
                     answer.len()
@@ -142,10 +143,6 @@ impl OauthServer {
             }
         });
         OauthServer { origin, state }
-    }
-
-    fn state(&self) -> MutexGuard<'_, OauthState> {
-        self.state.lock().expect("no panic")
     }
 
     fn env(&self) -> [(std::ffi::OsString, std::ffi::OsString); 2] {
@@ -165,12 +162,12 @@ impl OauthServer {
         let (page, query) = link.split_once('?').expect("it has a query");
         let value = |name| decoded(query, name).unwrap_or_default();
         assert_eq!(value("code_challenge_method"), "S256");
-        self.state().challenge = Some(value("code_challenge"));
+        self.state.lock().challenge = Some(value("code_challenge"));
         if page == format!("{}/auth", self.origin) {
             return format!("{}?code=a%20code", value("callback_url"));
         }
         assert_eq!(page, format!("{}/api/accounts/authorize", self.origin));
-        self.state().nonce = value("nonce");
+        self.state.lock().nonce = value("nonce");
         let state = form(&[("state", &value("state"))]);
         format!("{}?{state}&code=a%20code&client_id={CLIENT}", value("redirect_uri"))
     }
@@ -314,7 +311,7 @@ async fn a_denied_sign_in_and_one_without_the_plan_store_no_tokens() {
     let browser = tokio::spawn(async move { visit(&denied).await });
     assert_eq!(sign_in.redirected().await, Err("its login was refused".to_owned()));
     browser.await.expect("no panic");
-    server.state().scope = "openid profile";
+    server.state.lock().scope = "openid profile";
     let redirected = sign_in.redirect_in(&address).expect("it is of this sign-in");
     let error = sign_in.login(&redirected).await.expect_err("the plan is not shared");
     assert!(error.contains("the use of your plan"), "{error}");
@@ -329,7 +326,7 @@ async fn a_code_that_has_expired_registers_no_second_installation() {
     let (server, logins) = (OauthServer::start().await, Logins::below(data.path()));
     let sign_in = server.sign_in("chatgpt", &logins).await;
     let redirected = sign_in.redirect_in(&server.consent(sign_in.link())).expect("it is of this sign-in");
-    server.state().challenge = None;
+    server.state.lock().challenge = None;
     assert!(sign_in.login(&redirected).await.expect_err("it has expired").contains("invalid_grant"));
     let again = server.sign_in("chatgpt", &logins).await;
     let id = |link: &str| decoded(link.split_once('?').expect("a query").1, "ext_agent_host_id");
@@ -347,7 +344,7 @@ async fn tokens_are_used_and_refreshed_once_for_several_processes() {
     let (first, second, third) =
         tokio::join!(server.models(&settings), server.models(&settings), server.models(&settings));
     assert_eq!((first, second, third), (Ok(1), Ok(1), Ok(1)));
-    assert_eq!(server.state().refreshes, 1);
+    assert_eq!(server.state.lock().refreshes, 1);
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-2");
 }
 
@@ -360,7 +357,7 @@ async fn a_refresh_is_completed_although_its_request_is_cancelled() {
     expire(&settings);
     let (asked, asks) = (server.clone(), settings.clone());
     let request = tokio::spawn(async move { asked.models(&asks).await });
-    while server.state().refreshes == 0 {
+    while server.state.lock().refreshes == 0 {
         tokio::task::yield_now().await;
     }
     request.abort();
@@ -368,7 +365,7 @@ async fn a_refresh_is_completed_although_its_request_is_cancelled() {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.models(&settings).await, Ok(1));
-    assert_eq!(server.state().refreshes, 1);
+    assert_eq!(server.state.lock().refreshes, 1);
 }
 
 /// Regression: a refresh whose answer had no new refresh token, as OAuth allows, failed.
@@ -377,7 +374,7 @@ async fn a_refresh_token_that_is_not_replaced_remains() {
     let data = tempfile::tempdir().expect("a temporary directory");
     let server = OauthServer::start().await;
     let settings = server.signed_in(&data).await;
-    server.state().keeps_refresh = true;
+    server.state.lock().keeps_refresh = true;
     expire(&settings);
     assert_eq!(server.models(&settings).await, Ok(1));
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1");
@@ -393,13 +390,13 @@ async fn tokens_that_can_not_be_stored_remain_usable() {
     // Others have it too, and it is the key of what could not be stored.
     let mut stored = settings.logins.find("chatgpt").expect("it is read").expect("it is there");
     let mut login = chatgpt(&settings);
-    server.state().issued = 1_000;
+    server.state.lock().issued = 1_000;
     login.tokens.as_mut().expect("there are tokens").refresh = "refresh-1000".to_owned();
     stored.secret = LoginSecret::ChatGpt(login);
     settings.logins.store("chatgpt", &stored).expect("it is written");
     expire(&settings);
     let directory = data.path().join("logins");
-    server.state().breaks = Some(directory.clone());
+    server.state.lock().breaks = Some(directory.clone());
     let model = ModelName("chatgpt/gpt-6-sol".into());
     let endpoint = resolve(&model, &settings, &server.env()).expect("there is a login");
     assert!(endpoint.authenticated(&Http::new()).await.is_ok());
@@ -407,7 +404,7 @@ async fn tokens_that_can_not_be_stored_remain_usable() {
     std::fs::rename(directory.with_extension("away"), &directory).expect("nothing is there");
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1000");
     assert_eq!(server.models(&settings).await, Ok(1));
-    assert_eq!(server.state().refreshes, 1);
+    assert_eq!(server.state.lock().refreshes, 1);
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-1001");
 }
 
@@ -418,13 +415,13 @@ async fn a_rejected_token_is_refreshed_and_the_request_sent_again() {
     let settings = server.signed_in(&data).await;
     // The service invalidates the access token before it expires.
     let refresh = |state: &mut OauthState| state.tokens("elsewhere");
-    drop(refresh(&mut server.state()));
+    drop(refresh(&mut server.state.lock()));
     let mut login = chatgpt(&settings);
     login.tokens.as_mut().expect("there are tokens").refresh = "refresh-2".to_owned();
     let stored = StoredLogin::new(&*server.origin, LoginSecret::ChatGpt(login));
     settings.logins.store("chatgpt", &stored).expect("it is written");
     assert_eq!(server.models(&settings).await, Ok(1));
-    assert_eq!(server.state().refreshes, 1);
+    assert_eq!(server.state.lock().refreshes, 1);
 }
 
 #[tokio::test]
@@ -434,7 +431,7 @@ async fn a_sign_in_that_was_revoked_asks_to_sign_in_again() {
         let server = OauthServer::start().await;
         let settings = server.signed_in(&data).await;
         expire(&settings);
-        server.state().revoked = Some(error);
+        server.state.lock().revoked = Some(error);
         let error = server.models(&settings).await.expect_err("it was revoked");
         assert_eq!(error.class, ErrorClass::Auth);
         assert_eq!(error.hint.as_deref(), Some("Run `epitome login chatgpt` in a terminal."));
@@ -455,11 +452,11 @@ async fn a_logout_revokes_the_tokens_at_the_issuer_and_nowhere_else() {
     let revoke = || async { revoke(&Http::new(), &service, &login).await.expect("there are tokens") };
 
     assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
-    server.state().revocation = Some("http://127.0.0.1:9/api/accounts/oauth/revoke".to_owned());
+    server.state.lock().revocation = Some("http://127.0.0.1:9/api/accounts/oauth/revoke".to_owned());
     assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
-    server.state().revocation = Some(format!("{}/api/accounts/oauth/revoke", server.origin));
+    server.state.lock().revocation = Some(format!("{}/api/accounts/oauth/revoke", server.origin));
     assert_eq!(revoke().await, Ok(()));
-    assert_eq!(server.state().ended, ["refresh-1"]);
+    assert_eq!(server.state.lock().ended, ["refresh-1"]);
 
     let key = StoredLogin::api_key("https://api.openai.com", "sk-made-up");
     assert_eq!(super::revoke(&Http::new(), &service, &key).await, None, "only its owner can delete a key");
@@ -471,9 +468,9 @@ async fn a_failure_of_the_issuer_does_not_sign_out() {
     let server = OauthServer::start().await;
     let settings = server.signed_in(&data).await;
     expire(&settings);
-    server.state().revoked = Some("temporarily_unavailable");
+    server.state.lock().revoked = Some("temporarily_unavailable");
     let error = server.models(&settings).await.expect_err("there is no token");
     assert_eq!(error.class, ErrorClass::Retry { after: None });
-    server.state().revoked = None;
+    server.state.lock().revoked = None;
     assert_eq!(server.models(&settings).await, Ok(1));
 }

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use notify::{Config, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 
 /// Maximum folders watched per session: each is one of the few thousand watches that the system grants a user
 /// for all programs.
@@ -80,7 +81,7 @@ impl RecipeWatch {
         if self.is_disabled {
             return Err("recipe folders are not watched".to_owned());
         }
-        let mut armed = lock(&self.shared.armed);
+        let mut armed = self.shared.armed.lock();
         if armed.watcher.is_none() {
             let interested = Arc::clone(&self.shared.interested);
             // Not what is only opened and read: each program that starts opens files in /etc.
@@ -91,7 +92,7 @@ impl RecipeWatch {
         drop(armed);
         let (plan_before, notified) = (Mutex::default(), AtomicBool::new(false));
         let interest = Arc::new(Interest { plan: plan_before, notified, changed: Box::new(changed) });
-        let mut interested = lock(&self.shared.interested);
+        let mut interested = self.shared.interested.lock();
         interested.retain(|known| known.strong_count() > 0);
         interested.push(Arc::downgrade(&interest));
         drop(interested);
@@ -124,7 +125,7 @@ impl RecipeWatch {
 
     /// Number of folders currently watched, for all sessions.
     pub fn folders(&self) -> usize {
-        lock(&self.shared.armed).folders.len()
+        self.shared.armed.lock().folders.len()
     }
 }
 
@@ -144,8 +145,8 @@ impl Registration {
     /// Switches to a new plan, since folders may have been created. Call it between `about_to_read` and
     /// reading.
     pub fn renew(&self, plan: WatchPlan) {
-        let mut armed = lock(&self.shared.armed);
-        let old = std::mem::replace(&mut *lock(&self.interest.plan), plan.clone());
+        let mut armed = self.shared.armed.lock();
+        let old = std::mem::replace(&mut *self.interest.plan.lock(), plan.clone());
         // New folders first, so that a folder in both plans is watched without interruption.
         for folder in distinct(&plan) {
             armed.want(folder);
@@ -203,17 +204,12 @@ fn on_event(interested: &Mutex<Vec<Weak<Interest>>>, event: notify::Result<notif
     // After `need_rescan`, the system dropped events: anything may have changed.
     let concerns =
         |plan: &WatchPlan| event.need_rescan() || event.paths.iter().any(|path| plan.concerns(path));
-    let interested: Vec<Arc<Interest>> = lock(interested).iter().filter_map(Weak::upgrade).collect();
+    let interested: Vec<Arc<Interest>> = interested.lock().iter().filter_map(Weak::upgrade).collect();
     for interest in interested {
-        if concerns(&lock(&interest.plan)) && !interest.notified.swap(true, Ordering::SeqCst) {
+        if concerns(&interest.plan.lock()) && !interest.notified.swap(true, Ordering::SeqCst) {
             (interest.changed)();
         }
     }
-}
-
-/// A panic in another thread leaves the data consistent: each is changed in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -238,7 +238,9 @@ impl<F: FnOnce() + Send + 'static> Drop for AfterCall<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, mpsc};
+    use std::sync::{Arc, mpsc};
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -251,16 +253,16 @@ mod tests {
         let (first, second) = (events.clone(), events.clone());
         let before = tokio::task::spawn_blocking(move || {
             wait.recv().expect("the test lets it go");
-            first.lock().expect("no panic").push("before");
+            first.lock().push("before");
         });
         let (done, ended) = tokio::sync::oneshot::channel();
         let behind = AfterCall::new(before, move || {
-            second.lock().expect("no panic").push("behind");
+            second.lock().push("behind");
             done.send(()).expect("it is waited for");
         });
         drop(behind);
         go.send(()).expect("it waits");
         ended.await.expect("it is recorded");
-        assert_eq!(*events.lock().expect("no panic"), ["before", "behind"]);
+        assert_eq!(*events.lock(), ["before", "behind"]);
     }
 }

@@ -7,17 +7,18 @@
 mod notices;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use notices::Notices;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
     AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, SessionState, lock,
+    SessionAnswer, SessionError, SessionEvent, SessionState,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
 
@@ -444,7 +445,7 @@ impl ClientList {
 
     /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.
     pub fn publish_activity(&self, running: bool, asks: bool, prompts: usize, unsynced: bool) {
-        let mut now = lock(&self.activity.0);
+        let mut now = self.activity.0.lock();
         // Its memory is used again.
         let mut clients = std::mem::take(&mut now.clients);
         clients.clear();
@@ -474,6 +475,6 @@ pub(super) struct Activity(Mutex<ActivityNow>);
 
 impl Activity {
     pub fn get(&self) -> ActivityNow {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 }

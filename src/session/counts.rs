@@ -1,10 +1,8 @@
 //! Counters of what the sessions of this process have done since it started, updated by each committed entry.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::lock;
 use epitome_provider::spent::call_of;
 use epitome_thread::{Change, Usage};
 
@@ -34,7 +32,7 @@ pub struct CountsSnapshot {
 impl Counts {
     /// Counts a committed change and its cost in US dollars.
     pub fn take(&self, change: &Change, cost: Option<f64>) {
-        let mut counts = lock(&self.0);
+        let mut counts = self.0.lock();
         counts.entries += 1;
         match change {
             Change::TurnEnded { quiet_hooks, .. } => {
@@ -56,7 +54,7 @@ impl Counts {
     }
 
     pub fn read(&self) -> CountsSnapshot {
-        *lock(&self.0)
+        *self.0.lock()
     }
 }
 

@@ -5,14 +5,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::actor::Session;
 use super::callbacks::guarded;
 use super::core::Core;
-use super::lock;
 use super::registry::SessionServices;
 use super::rounds::room;
 use super::work::PendingResolution;
@@ -203,11 +203,11 @@ pub struct Handover(Arc<Mutex<Vec<HandedHistory>>>);
 
 impl Handover {
     fn put(&self, handed: HandedHistory) {
-        lock(&self.0).push(handed);
+        self.0.lock().push(handed);
     }
 
     pub(super) fn take(&self) -> Vec<HandedHistory> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{TextKind, lock};
+use super::TextKind;
 use epitome_files::atomic_file::private_directory;
 use epitome_provider::collect::ReplyPiece;
 use epitome_store::draft_path;
@@ -130,7 +131,7 @@ impl ReplyDraft {
 
 impl DraftFile {
     fn save(&self, message: MessageId, model: &ModelName, shown: Vec<ReplyPiece>) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.committed.is_some_and(|committed| message <= committed) {
             return Ok(());
         }
@@ -171,7 +172,7 @@ impl DraftFile {
     }
 
     fn remove(&self, committed: MessageId) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.committed = state.committed.max(Some(committed));
         state.open = None;
         match std::fs::remove_file(&self.path) {
@@ -260,7 +261,7 @@ mod tests {
         let save = |shown: &str| file.save(MessageId(7), &model, vec![text(0, shown)]);
         save("one ").expect("there is room");
         {
-            let mut state = file.state.lock().expect("nothing panics");
+            let mut state = file.state.lock();
             let open = state.open.as_mut().expect("the reply is open");
             open.file.write_all(br#"{"text":{"part":0,"ki"#).expect("a part of a line");
             // It can only be read.

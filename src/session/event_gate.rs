@@ -5,9 +5,11 @@
 //! clients don't see it, and no answer reports a success.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::{Attachment, ClientId, EventSink, SessionAnswer, SessionError, SessionEvent, lock};
+use parking_lot::Mutex;
+
+use super::{Attachment, ClientId, EventSink, SessionAnswer, SessionError, SessionEvent};
 use epitome_thread::{Seq, SessionId};
 
 /// See the module. If it is dropped while closed, which only happens if the session panics, answers are sent as errors.
@@ -52,12 +54,12 @@ impl EventGate {
     }
 
     pub fn close(&self) {
-        lock(&self.state).is_closed = true;
+        self.state.lock().is_closed = true;
     }
 
     /// Sends all held events, and all further ones at once.
     pub fn open(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_closed = false;
         // Under the lock, so that no event overtakes another.
         state.held.drain(..).for_each(HeldEvent::pass);
@@ -67,7 +69,7 @@ impl EventGate {
     /// messages of prompts. Successful answers may depend on them, so they become the error. Returns the clients whose
     /// successful answer to `Attach` was replaced.
     pub fn fail(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_closed = false;
         let mut refused = Vec::new();
         for mut held in state.held.drain(..) {
@@ -111,7 +113,7 @@ impl HeldEvent {
 
 impl EventSink for GatedOutlet {
     fn put(&self, session: &SessionId, out: SessionEvent) {
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         match gate.is_closed {
             true => {
                 debug_assert!(

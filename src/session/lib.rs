@@ -104,7 +104,7 @@ pub mod worktree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -821,11 +821,6 @@ pub enum SessionError {
     Busy(usize),
     #[error("{0}")]
     Internal(String),
-}
-
-/// Locks a mutex of this crate. Nothing that could panic runs under one of them, so a poisoned one is as it should be.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Problems in files, as one notice.

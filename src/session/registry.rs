@@ -6,9 +6,10 @@ mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -20,7 +21,7 @@ use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
-use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket, lock};
+use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use epitome_checkpoint::Checkpoints;
 use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings};
 use epitome_diagnostics::LanguageServers;
@@ -224,7 +225,7 @@ impl Sessions {
     /// Creates a session. The answer, `Answer::Attached`, is sent to the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
-        let mut live = self.live();
+        let mut live = self.inner.live.lock();
         if opening.attachment.outlet.is_gone() {
             let error = SessionError::NotFound(id.clone());
             Responder::new(ticket, id.clone(), opening.attachment).answer(Err(error));
@@ -253,7 +254,7 @@ impl Sessions {
     /// Attaches a client to a session, which is loaded from its log if it isn't live. Commands sent after this call
     /// are handled after it. The answer is sent to the opening's outlet.
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
-        let mut live = self.live();
+        let mut live = self.inner.live.lock();
         // Under the lock: a client that leaves is detached from the sessions that are live then.
         if opening.attachment.outlet.is_gone() {
             let error = SessionError::NotFound(session.clone());
@@ -280,7 +281,7 @@ impl Sessions {
 
     /// Passes a command to its session. After an error, the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let mut live = self.live();
+        let mut live = self.inner.live.lock();
         match &command {
             // A suspended session has nothing to cancel and waits for no decision.
             SessionCommand::Cancel
@@ -290,7 +291,7 @@ impl Sessions {
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
             | SessionCommand::Fulfil { .. }
-                if self.resting().contains_key(session) =>
+                if self.inner.resting.lock().contains_key(session) =>
             {
                 return Ok(());
             }
@@ -324,14 +325,14 @@ impl Sessions {
     /// `from` on are replayed, then all events follow. An observer does not keep the session alive and is not asked
     /// anything, though it may send `Cancel` and `Decide`. Reads the disk if the session is not live.
     pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
-        if self.notify_of_watcher(&self.live(), session, from, &attachment)? {
+        if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
             return Ok(());
         }
         let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
         attachment.replay(session, entries.iter().filter(|entry| entry.seq >= from));
         let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
         // The session may have been opened while its log was read. It can't be opened while this lock is held.
-        let live = self.live();
+        let live = self.inner.live.lock();
         if !self.notify_of_watcher(&live, session, from, &attachment)? {
             self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
         }
@@ -357,12 +358,12 @@ impl Sessions {
 
     /// Removes an observer from all sessions.
     pub fn unwatch(&self, client: ClientId) {
-        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        let sessions: Vec<SessionId> = self.inner.live.lock().keys().cloned().collect();
         for session in sessions {
             // A session that has ended sends no events.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
-        self.resting().values_mut().for_each(|resting| resting.unwatch(client));
+        self.inner.resting.lock().values_mut().for_each(|resting| resting.unwatch(client));
         self.parked().retain(|_, watchers| {
             watchers.retain(|watcher| watcher.attachment.client != client);
             !watchers.is_empty()
@@ -375,12 +376,12 @@ impl Sessions {
     }
 
     pub fn has_running_turn(&self) -> bool {
-        self.live().values().any(|live| !live.commands.is_closed() && live.activity.get().running)
+        self.inner.live.lock().values().any(|live| !live.commands.is_closed() && live.activity.get().running)
     }
 
     /// All sessions of this process, live and suspended.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
-        let live = self.live();
+        let live = self.inner.live.lock();
         let seen = |(session, live): (&SessionId, &LiveTask)| {
             let ActivityNow { running, asks: _, clients, watchers, prompts, unsynced } = live.activity.get();
             LiveSession {
@@ -396,7 +397,7 @@ impl Sessions {
             }
         };
         let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
-        let asleep = self.resting();
+        let asleep = self.inner.resting.lock();
         let asleep = asleep.iter().map(|(session, resting)| {
             let (clients, watchers) = resting.present();
             LiveSession {
@@ -421,9 +422,9 @@ impl Sessions {
     /// Detaches a client whose connection has closed from all sessions.
     pub fn detach(&self, client: ClientId) {
         let sessions: Vec<SessionId> = {
-            let mut live = self.live();
+            let mut live = self.inner.live.lock();
             let mut left = Vec::new();
-            for (session, resting) in self.resting().iter_mut() {
+            for (session, resting) in self.inner.resting.lock().iter_mut() {
                 match resting.is_last(client) {
                     true => left.push(session.clone()),
                     false => resting.leave(client),
@@ -455,17 +456,9 @@ impl Sessions {
         }
     }
 
-    fn resting(&self) -> MutexGuard<'_, BTreeMap<SessionId, Box<SuspendedSession>>> {
-        lock(&self.inner.resting)
-    }
-
     /// If `live` is locked too, it must be locked first.
     pub(super) fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
-        lock(&self.inner.parked)
-    }
-
-    fn live(&self) -> MutexGuard<'_, BTreeMap<SessionId, LiveTask>> {
-        lock(&self.inner.live)
+        self.inner.parked.lock()
     }
 }
 

@@ -3,9 +3,10 @@
 //! The session that asked adds the rule, and every other one finds it immediately, before it is in a log. The list
 //! starts as a copy of the session's log, which is what persists: a child's rule gets there through its parent.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use epitome_thread::Rule;
+use parking_lot::RwLock;
 
 /// A shared list of rules; see the module. Clones share the list.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,7 @@ impl SessionPermissions {
 
     /// The rules that apply now.
     pub fn rules(&self) -> Arc<[Rule]> {
-        // Nothing that could panic runs under this lock.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     pub fn allow(&self, rule: &Rule) {
@@ -39,7 +39,7 @@ impl SessionPermissions {
     }
 
     fn change(&self, with: impl FnOnce(&[Rule]) -> Option<Arc<[Rule]>>) {
-        let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.0.write();
         if let Some(now) = with(&rules) {
             *rules = now;
         }

@@ -174,8 +174,9 @@ impl WholeLog {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
 
     use super::*;
     use epitome_thread::{Change, Content, Message, MessageId, Origin};
@@ -189,7 +190,7 @@ mod tests {
 
     impl Blobs for SlowDatabase {
         fn put(&self, hash: &str, body: &[u8]) -> Result<(), StoreError> {
-            self.bodies.lock().unwrap().insert(hash.to_owned(), body.to_vec());
+            self.bodies.lock().insert(hash.to_owned(), body.to_vec());
             Ok(())
         }
 
@@ -201,7 +202,7 @@ mod tests {
                     place: "a database".to_owned(),
                     reason: "timeout".to_owned(),
                 }),
-                false => Ok(self.bodies.lock().unwrap().get(hash).cloned()),
+                false => Ok(self.bodies.lock().get(hash).cloned()),
             }
         }
     }
@@ -239,7 +240,7 @@ mod tests {
         let scan = log.scan(&session, &database).expect("it answers again");
         assert_eq!((&scan.entries, scan.loss(&session).is_none()), (&entries, true));
 
-        database.bodies.lock().unwrap().clear();
+        database.bodies.lock().clear();
         let loss = log.scan(&session, &database).expect("the rest is there").loss(&session);
         assert!(matches!(loss, Some(StoreError::BodiesLost { bodies: 2, .. })), "{loss:?}");
     }

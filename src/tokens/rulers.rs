@@ -2,9 +2,11 @@
 //! of the process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::calibration::Calibration;
 use super::ruler::Ruler;
@@ -47,7 +49,7 @@ impl Rulers {
     /// Returns the current ruler for a model; `None` if no model is chosen.
     pub fn for_model(&self, model: Option<&ModelName>) -> Ruler {
         let ruler = Ruler::for_model(model).exact(self.ready());
-        match model.and_then(|model| lock(&self.learnt).get(model).copied()) {
+        match model.and_then(|model| self.learnt.lock().get(model).copied()) {
             Some(calibration) => ruler.calibrated(calibration),
             None => ruler,
         }
@@ -55,7 +57,7 @@ impl Rulers {
 
     /// Adopts an earlier process's calibration of a model. One learned by this process takes precedence.
     pub fn know(&self, model: &ModelName, calibration: Calibration) {
-        let mut learnt = lock(&self.learnt);
+        let mut learnt = self.learnt.lock();
         if learnt.len() < MODELS_MAX {
             learnt.entry(model.clone()).or_insert(calibration);
         }
@@ -64,7 +66,7 @@ impl Rulers {
     /// Learns from a complete request, for which the provider reported `reported` tokens. Returns the current
     /// calibration, for storing it.
     pub fn learn(&self, model: &ModelName, sent: Tally, reported: u64) -> Calibration {
-        let mut learnt = lock(&self.learnt);
+        let mut learnt = self.learnt.lock();
         let known = learnt.get(model).copied();
         let mut calibration = known.unwrap_or_else(|| Ruler::for_model(Some(model)).calibration());
         calibration.learn(sent, reported);
@@ -76,7 +78,7 @@ impl Rulers {
 
     /// Loads the vocabulary in a separate thread, unless it is loaded, being loaded, or failed to load.
     pub fn load(&self) {
-        let mut state = lock(&self.vocabulary);
+        let mut state = self.vocabulary.lock();
         if !matches!(*state, VocabularyState::NotLoaded) {
             return;
         }
@@ -86,13 +88,13 @@ impl Rulers {
         let loading = thread::Builder::new().name("vocabulary".to_owned()).spawn(move || hold(&shared));
         if let Err(error) = loading {
             tracing::warn!(%error, "no thread to load the vocabulary; tokens are estimated");
-            *lock(&self.vocabulary) = VocabularyState::NotWanted;
+            *self.vocabulary.lock() = VocabularyState::NotWanted;
         }
     }
 
     /// Returns the vocabulary, if it is loaded.
     pub fn ready(&self) -> Option<Arc<Vocabulary>> {
-        let mut state = lock(&self.vocabulary);
+        let mut state = self.vocabulary.lock();
         let VocabularyState::Loaded { vocabulary, used } = &mut *state else { return None };
         *used = Instant::now();
         Some(vocabulary.clone())
@@ -105,12 +107,12 @@ fn hold(shared: &Mutex<VocabularyState>) {
     match Vocabulary::load() {
         Ok(vocabulary) => {
             tracing::info!(milliseconds = began.elapsed().as_millis(), "the vocabulary is loaded");
-            *lock(shared) =
+            *shared.lock() =
                 VocabularyState::Loaded { vocabulary: Arc::new(vocabulary), used: Instant::now() };
         }
         Err(error) => {
             tracing::warn!(%error, "tokens are estimated");
-            *lock(shared) = VocabularyState::NotWanted;
+            *shared.lock() = VocabularyState::NotWanted;
             return;
         }
     }
@@ -121,7 +123,7 @@ fn hold(shared: &Mutex<VocabularyState>) {
 
 /// Drops the vocabulary if it was not used for `idle_max`; otherwise returns the remaining time.
 fn drop_idle(shared: &Mutex<VocabularyState>, idle_max: Duration) -> Option<Duration> {
-    let mut state = lock(shared);
+    let mut state = shared.lock();
     let VocabularyState::Loaded { used, .. } = &*state else { return None };
     let rest = idle_max.saturating_sub(used.elapsed());
     if rest.is_zero() {
@@ -132,10 +134,6 @@ fn drop_idle(shared: &Mutex<VocabularyState>, idle_max: Duration) -> Option<Dura
         return None;
     }
     Some(rest)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -150,7 +148,7 @@ mod tests {
         rulers.load();
         // A second call finds the first one in progress.
         rulers.clone().load();
-        while matches!(*lock(&rulers.vocabulary), VocabularyState::Loading) {
+        while matches!(*rulers.vocabulary.lock(), VocabularyState::Loading) {
             thread::yield_now();
         }
         let vocabulary = rulers.ready().expect("it is embedded");
@@ -165,7 +163,7 @@ mod tests {
     fn nothing_is_loaded_if_estimates_are_sufficient() {
         let rulers = Rulers::default();
         rulers.load();
-        assert!(matches!(*lock(&rulers.vocabulary), VocabularyState::NotWanted));
+        assert!(matches!(*rulers.vocabulary.lock(), VocabularyState::NotWanted));
     }
 
     #[test]

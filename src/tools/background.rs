@@ -4,9 +4,10 @@
 //! A session owns its `BackgroundCommands`; dropping it ends all its commands. Cancelling a turn doesn't end them.
 //! Their number and the output kept of each are limited.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -102,13 +103,13 @@ impl BackgroundCommands {
 
     /// Number of running commands.
     pub fn running(&self) -> usize {
-        self.commands().iter().filter(|followed| followed.command.runs()).count()
+        self.commands.lock().iter().filter(|followed| followed.command.runs()).count()
     }
 
     /// Returns the command with this id. The error is a message for the model.
     pub fn find(&self, id: &str) -> Result<Arc<BackgroundCommand>, String> {
         let id = id.trim();
-        let commands = self.commands();
+        let commands = self.commands.lock();
         if let Some(followed) = commands.iter().find(|followed| followed.command.id == id) {
             return Ok(followed.command.clone());
         }
@@ -125,12 +126,12 @@ impl BackgroundCommands {
 
     /// The status of all known commands, oldest first.
     pub fn statuses(&self) -> Vec<CommandStatus> {
-        self.commands().iter().map(|followed| followed.command.status()).collect()
+        self.commands.lock().iter().map(|followed| followed.command.status()).collect()
     }
 
     /// The running commands that were started by a call, oldest first: the call and its command line.
     pub fn terminals(&self) -> Vec<(CallId, String)> {
-        let commands = self.commands();
+        let commands = self.commands.lock();
         let running = commands.iter().map(|followed| &followed.command).filter(|command| command.runs());
         running.filter_map(|command| Some((command.call.clone()?, command.line.clone()))).collect()
     }
@@ -143,7 +144,7 @@ impl BackgroundCommands {
     /// The exit code and signal of a call's command, of which at most one is known. `None` while it runs, or if the
     /// call started none.
     pub fn exit_of(&self, call: &CallId) -> Option<(Option<i64>, Option<i64>)> {
-        let ending = self.from(call)?.state().ending?;
+        let ending = self.from(call)?.state.lock().ending?;
         Some(match ending {
             CommandExit::Code(code) => (Some(code.into()), None),
             CommandExit::Signal(signal) => (None, Some(signal.into())),
@@ -163,7 +164,7 @@ impl BackgroundCommands {
     }
 
     fn from(&self, call: &CallId) -> Option<Arc<BackgroundCommand>> {
-        let commands = self.commands();
+        let commands = self.commands.lock();
         let found = commands.iter().rev().find(|followed| followed.command.call.as_ref() == Some(call));
         found.map(|followed| followed.command.clone())
     }
@@ -175,7 +176,7 @@ impl BackgroundCommands {
         started: StartedShell,
         context: &ToolContext,
     ) -> Option<Arc<BackgroundCommand>> {
-        let mut commands = self.commands();
+        let mut commands = self.commands.lock();
         if commands.iter().filter(|followed| followed.command.runs()).count() >= RUNNING_MAX {
             return None;
         }
@@ -202,16 +203,12 @@ impl BackgroundCommands {
         commands.extract_if(.., |followed| followed.task.is_finished()).take(spare).for_each(drop);
         Some(command)
     }
-
-    fn commands(&self) -> MutexGuard<'_, Vec<FollowedCommand>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for BackgroundCommands {
     fn drop(&mut self) {
         // Dropping the task drops the command's `Running`, which ends it.
-        for followed in self.commands().iter() {
+        for followed in self.commands.lock().iter() {
             followed.task.abort();
         }
     }
@@ -271,7 +268,7 @@ async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
             command.take(format!("{report}\n"), &[]);
         }
     }
-    command.state().ending = Some(ending);
+    command.state.lock().ending = Some(ending);
     command.notify_waiters();
     command.ends.notify_one();
 }
@@ -292,11 +289,11 @@ impl BackgroundCommand {
     }
 
     fn runs(&self) -> bool {
-        self.state().ending.is_none()
+        self.state.lock().ending.is_none()
     }
 
     pub fn status(&self) -> CommandStatus {
-        let state = self.state();
+        let state = self.state.lock();
         CommandStatus {
             id: self.id.clone(),
             line: self.line.clone(),
@@ -307,7 +304,7 @@ impl BackgroundCommand {
 
     /// Marks the end as reported to the model.
     pub fn mark_end_reported(&self) {
-        self.state().is_end_reported = true;
+        self.state.lock().is_end_reported = true;
     }
 
     /// Waits for a condition, at most for the given time.
@@ -329,7 +326,7 @@ impl BackgroundCommand {
     /// Whether the condition holds. Bytes before `searched`, counted from the start of the output, are known
     /// not to match.
     fn has(&self, wait_for: &WaitFor, searched: &mut u64) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         if state.ending.is_some() {
             return true;
         }
@@ -351,7 +348,7 @@ impl BackgroundCommand {
     /// Returns and consumes the unread output, with the command's status.
     pub(super) fn result(&self, head: &str) -> ToolResult {
         let (unread, forgotten, ending) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let unread = std::mem::take(&mut state.unread);
             state.before += unread.len() as u64;
             state.is_end_reported = state.ending.is_some();
@@ -397,7 +394,7 @@ impl BackgroundCommand {
         if text.is_empty() && bytes.is_empty() {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let at = state.written;
         state.written += bytes.len() as u64;
         state.unread.push_str(&text);
@@ -416,10 +413,6 @@ impl BackgroundCommand {
 
     fn notify_waiters(&self) {
         self.news.send_modify(|count| *count += 1);
-    }
-
-    fn state(&self) -> MutexGuard<'_, CommandState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,10 +11,11 @@ mod route;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -110,16 +111,12 @@ impl Buffers {
     /// Moves the state to a new instance with a new channel, for a session that is resumed.
     pub fn with_new_channel(&self) -> (Buffers, mpsc::Receiver<PendingEditorRequest>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
-        (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known())) }, receiver)
+        (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known.lock())) }, receiver)
     }
 
     /// Records whether work of the session is running that may change files.
     pub fn set_busy(&self, is_busy: bool) {
-        self.known().busy.set(is_busy, SystemTime::now);
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownBuffers> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().busy.set(is_busy, SystemTime::now);
     }
 
     async fn ask(&self, wish: EditorRequest) -> EditorResponse {
@@ -133,7 +130,7 @@ impl Buffers {
 
     /// Decides about one file, and records what was seen of it.
     fn decide(&self, real: &Path, found: &DiskText, said: &str) -> BufferStatus {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let changed = when(found.stamp.changed(), SystemTime::now(), &known.busy);
         let trail = known.trail(real);
         let status = judge(&Compared {
@@ -152,7 +149,7 @@ impl Buffers {
 
     /// Records that the editor accepted a text; returns whether the file contains it now.
     fn took(&self, real: &Path, before: &str, text: &str, now: Option<DiskText>) -> Saved {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let trail = known.trail(real);
         trail.on_disk(before);
         trail.on_disk(text);

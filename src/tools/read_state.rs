@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::fs::Metadata;
 use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -98,7 +99,7 @@ impl ReadState {
     /// Processes new log entries: all of them on the session's first call, and only those from the user later,
     /// because the tools record their states directly and are ahead of the log.
     pub fn follow(&self, thread: &Thread, workspace: &Workspace) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let is_first = known.followed == 0;
         for entry in &thread.entries()[known.followed.min(thread.entries().len())..] {
             match &entry.change {
@@ -123,14 +124,14 @@ impl ReadState {
 
     /// Records files that were just read or written, by their resolved paths.
     pub fn note(&self, files: &[(PathBuf, Option<String>)]) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         for (path, state) in files {
             known.set(path, state.clone(), None);
         }
     }
 
     pub fn status(&self, path: &Path, state: &str) -> FileStatus {
-        match self.known().files.get(path) {
+        match self.known.lock().files.get(path) {
             None => FileStatus::Unread,
             Some(seen) if seen.state == state => FileStatus::Current,
             Some(_) => FileStatus::Changed,
@@ -149,7 +150,7 @@ impl ReadState {
                 Err(format!("{name} was not read in this session, so it is not changed. {again}."))
             }
             FileStatus::Changed => {
-                let entry = self.known().files.get(path).and_then(|seen| seen.entry.clone());
+                let entry = self.known.lock().files.get(path).and_then(|seen| seen.entry.clone());
                 let before = entry.as_deref().and_then(|entry| before(entry, path));
                 let changed = match (before, content) {
                     (Some(before), Some(content)) => what_changed(&before, content),
@@ -185,10 +186,6 @@ impl ReadState {
             Some(turn) => Box::pin(ready(turn)),
             None => waiting,
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownFiles> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

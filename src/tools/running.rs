@@ -2,7 +2,9 @@
 //! create a link on its path.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::Workspace;
 
@@ -22,7 +24,7 @@ impl RunningCommands {
     pub(super) fn note(&self, workspace: &Workspace) -> RunningNote {
         let directories = workspace.roots().iter().map(|root| root.path().to_path_buf());
         let directories = Arc::new(directories.collect());
-        self.lock().push(Arc::clone(&directories));
+        self.0.lock().push(Arc::clone(&directories));
         RunningNote { directories, commands: self.clone() }
     }
 
@@ -35,18 +37,13 @@ impl RunningCommands {
                 .map(|root| root.path())
                 .any(|own| own.starts_with(directory) || directory.starts_with(own))
         };
-        self.lock().iter().any(|directories| directories.iter().any(is_shared))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Vec<PathBuf>>>> {
-        // Nothing that could panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().any(|directories| directories.iter().any(is_shared))
     }
 }
 
 impl Drop for RunningNote {
     fn drop(&mut self) {
-        self.commands.lock().retain(|directories| !Arc::ptr_eq(directories, &self.directories));
+        self.commands.0.lock().retain(|directories| !Arc::ptr_eq(directories, &self.directories));
     }
 }
 

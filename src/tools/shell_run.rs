@@ -306,7 +306,7 @@ pub(super) fn ended(ending: CommandExit) -> (String, Option<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -314,7 +314,7 @@ mod tests {
     fn fast_output_is_passed_on_in_few_bounded_pieces() {
         let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = pieces.clone();
-        let keep = move |output: CallOutput| kept.lock().expect("not poisoned").push(output.text);
+        let keep = move |output: CallOutput| kept.lock().push(output.text);
         let mut live = LiveOutput::new(Arc::new(keep));
         let mut now = Instant::now();
         for second in 0..60 {
@@ -325,7 +325,7 @@ mod tests {
             now += Duration::from_secs(1);
         }
         live.end();
-        let pieces = pieces.lock().expect("not poisoned");
+        let pieces = pieces.lock();
         assert!((20..=120).contains(&pieces.len()), "{}", pieces.len());
         // A piece is passed on once it is too long, so it is longer by at most one read.
         let read = "59 \n".len() + 1_000;

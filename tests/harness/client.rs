@@ -1,12 +1,13 @@
 //! A client of sessions, with the events that it received.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use epitome_session::{
     ClientId, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError, SessionEvent, Ticket,
 };
 use epitome_thread::{Change, SessionId};
+use parking_lot::Mutex;
 
 use super::WITHIN;
 
@@ -31,11 +32,11 @@ pub struct Events {
 impl EventSink for Events {
     fn put(&self, session: &SessionId, out: SessionEvent) {
         // A finished test has dropped the receiver.
-        drop(self.sender.lock().expect("no panic under it").send((session.clone(), out)));
+        drop(self.sender.lock().send((session.clone(), out)));
     }
 
     fn offers(&self) -> EditorSupport {
-        *self.offers.lock().expect("no panic under it")
+        *self.offers.lock()
     }
 
     fn shows(&self) -> QuestionSupport {
@@ -85,7 +86,7 @@ impl TestClient {
 
     /// Declares the editor features of the client from now on.
     pub fn offers(&self, offers: EditorSupport) {
-        *self.outlet.offers.lock().expect("no panic under it") = offers;
+        *self.outlet.offers.lock() = offers;
     }
 
     /// The next event with its session; not one of `seen`.

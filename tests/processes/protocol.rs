@@ -8,7 +8,6 @@ mod mini_agent;
 mod model_side;
 mod update;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use epitome_scripted_model::{ModelStep, ScriptedModel};
 use epitome_test_harness::user::program;
 use mini_agent::MiniAgent;
 use model_side::{FixtureModel, scripted};
+use parking_lot::Mutex;
 use update::update_fixture;
 
 /// Number of fixtures that run concurrently. They mostly wait for each other's processes.
@@ -63,13 +63,13 @@ fn run_all(wire: WireFormat) {
                     if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
                         let title = fixture.title().to_owned();
                         let item = check::ReportItem { name: name.clone(), title, cites: "", outcome };
-                        failures.lock().expect("no thread panics with the lock").push(check::as_text(&item));
+                        failures.lock().push(check::as_text(&item));
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().expect("no thread panics with the lock");
+    let failures = failures.into_inner();
     assert!(
         failures.is_empty(),
         "{} of {} fixtures failed\n{}",

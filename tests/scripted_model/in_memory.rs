@@ -1,18 +1,19 @@
 //! The scripted model without a server: answers a process with a simulated network, at times that its caller chooses.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use epitome_provider::http::{SimulatedNetwork, SimulatedRequest, SimulatedResponse};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::encode::{Piece, Reply};
 use super::http::Head;
 use super::refusal::Refusal;
-use super::{Answer, ModelStep, RecordedRequest, Shared, Strictness, answer, lock};
+use super::{Answer, ModelStep, RecordedRequest, Shared, Strictness, answer};
 
 /// Returns the delay before the next piece of a reply, and the maximum size of that piece in bytes.
 type Pace = Box<dyn FnMut() -> (Duration, usize) + Send>;
@@ -36,12 +37,12 @@ impl SimulatedModel {
 
     /// Why requests were rejected that violate their provider's rules.
     pub fn refusals(&self) -> Vec<String> {
-        lock(&self.shared.refusals).clone()
+        self.shared.refusals.lock().clone()
     }
 
     /// The number of model calls so far.
     pub fn calls(&self) -> usize {
-        lock(&self.shared.requests).len()
+        self.shared.requests.lock().len()
     }
 }
 
@@ -52,7 +53,7 @@ impl SimulatedNetwork for SimulatedModel {
             let SimulatedRequest { method, url, headers, body } = request;
             let path = url.splitn(4, '/').nth(3).map_or("/".to_owned(), |path| format!("/{path}"));
             let head = Head { method, path, headers, keep_alive: true };
-            let pace = || lock(&model.pace)();
+            let pace = || model.pace.lock()();
             tokio::time::sleep(pace().0).await;
             let (status, headers, pieces) = match answer(&head, &body, &model.shared) {
                 Answer::Plain(value) => (200, Vec::new(), vec![whole(&value)]),
@@ -80,7 +81,7 @@ impl SimulatedModel {
                 Piece::Bytes(bytes) => {
                     let mut rest = Bytes::from(bytes);
                     while !rest.is_empty() {
-                        let (delay, most) = lock(&self.pace)();
+                        let (delay, most) = self.pace.lock()();
                         tokio::time::sleep(delay).await;
                         let some = rest.split_to(most.clamp(1, rest.len()));
                         if to.send(Ok(some)).await.is_err() {

@@ -18,11 +18,12 @@ pub mod valid;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -202,18 +203,18 @@ impl ScriptedModel {
 
     /// The model calls so far, in order of arrival.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        lock(&self.shared.requests).clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Why requests that violate their provider's rules were rejected, or would have been. Errors that the script
     /// returns are not included.
     pub fn refusals(&self) -> Vec<String> {
-        lock(&self.shared.refusals).clone()
+        self.shared.refusals.lock().clone()
     }
 
     /// The same, for a test that expects them.
     pub fn take_refusals(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.shared.refusals))
+        std::mem::take(&mut *self.shared.refusals.lock())
     }
 
     /// Releases one `ModelStep::Wait`, the current one or the next.
@@ -241,11 +242,6 @@ impl std::fmt::Debug for ScriptedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScriptedModel").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// A poisoned lock means that a script panicked; the guarded data is still consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -306,7 +302,7 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
     .concat();
     if let Some(first) = problems.first() {
         let refusal = Refusal::of_problem(wire, first);
-        lock(&shared.refusals).extend(problems);
+        shared.refusals.lock().extend(problems);
         if shared.strictness == Strictness::Refuses {
             return Answer::Reply(Reply::Refused(refusal));
         }
@@ -316,18 +312,18 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
         Asks::Reply => false,
         Asks::Compact => true,
     };
-    let mut requests = lock(&shared.requests);
+    let mut requests = shared.requests.lock();
     let number = requests.len();
     let (path, headers) = (head.path.clone(), head.headers.clone());
     let cache = match wire {
-        WireFormat::AnthropicMessages => Some(lock(&shared.cache).take(&body)),
+        WireFormat::AnthropicMessages => Some(shared.cache.lock().take(&body)),
         WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => None,
     };
     let bytes = bytes.to_vec();
     let request = RecordedRequest { wire, model, path, headers, body, bytes, cache, number };
     requests.push(request.clone());
     drop(requests);
-    let steps = lock(&shared.script)(&request);
+    let steps = shared.script.lock()(&request);
     let mut next_call = || shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
     let RecordedRequest { model, body, .. } = &request;
     match compacts {

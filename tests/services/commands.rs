@@ -1,7 +1,7 @@
 //! Background commands, commands that leave their process group, and commands whose output is not plain text.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epitome::thread::{OutcomeContent, OutcomeStatus};
@@ -9,6 +9,7 @@ use epitome::tools::background::{BackgroundCommands, RUNNING_MAX};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::{WITHIN, does_without};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,7 +41,7 @@ impl Place {
     async fn run(&self, tool: &str, input: Value) -> ToolResult {
         let progress = self.progress.clone();
         let context = ToolContext {
-            progress: Arc::new(move |output| progress.lock().expect("not poisoned").push(output.text)),
+            progress: Arc::new(move |output| progress.lock().push(output.text)),
             background: self.background.clone(),
             ..ToolContext::bare(self.workspace.clone())
         };
@@ -248,8 +249,7 @@ async fn any_output_becomes_text_of_bounded_size() {
         assert!(text(&result).len() < 40_000, "{line}: {}", text(&result).len());
         assert!(text(&result).starts_with(begins), "{line}");
         assert!(!text(&result).contains('\0') && !text(&result).contains('\u{1b}'), "{line}");
-        let shown: usize =
-            place.progress.lock().expect("not poisoned").drain(..).map(|text| text.len()).sum();
+        let shown: usize = place.progress.lock().drain(..).map(|text| text.len()).sum();
         assert!(shown < 4_000_000, "{line}: {shown} bytes were passed on");
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, ToolDisplay, ToolKind};
@@ -12,6 +12,7 @@ use epitome::tools::read_state::ReadState;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::WITHIN;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -67,7 +68,7 @@ impl Place {
     fn start(&self, tool: &str, input: Value) -> epitome::tools::BoxFuture<ToolResult> {
         let progress = self.progress.clone();
         let context = ToolContext {
-            progress: Arc::new(move |output| progress.lock().expect("not poisoned").push_str(&output.text)),
+            progress: Arc::new(move |output| progress.lock().push_str(&output.text)),
             files: self.files.clone(),
             background: self.background.clone(),
             ..ToolContext::bare(self.workspace.clone())
@@ -499,7 +500,7 @@ async fn a_local_page_is_fetched_only_if_allowed() {
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.expect("a caller");
-            *count.lock().expect("not poisoned") += 1;
+            *count.lock() += 1;
             let mut request = vec![0; 4096];
             let length = stream.read(&mut request).await.expect("a request");
             let moved = String::from_utf8_lossy(&request[..length]).starts_with("GET /moved");
@@ -526,7 +527,7 @@ async fn a_local_page_is_fetched_only_if_allowed() {
         tool.run(json!({"url": url}), context).await
     };
     assert_failed(&fetch(&url, false).await, "web_fetch.private_networks");
-    assert_eq!(*asked.lock().expect("not poisoned"), 0, "it was not even asked");
+    assert_eq!(*asked.lock(), 0, "it was not even asked");
     let page = fetch(&url, true).await;
     assert_completed(&page);
     let more = url.replace("/docs", "/more");
@@ -678,7 +679,7 @@ async fn a_command_returns_its_output_in_order_and_its_exit_code() {
     assert_eq!(text(&result), "one\ntwo\nthree\n[exit code 3]");
     let raw = json!({"stdout": "one\ntwo\nthree\n", "stderr": "", "exitCode": 3});
     assert_eq!(result.raw, Some(raw));
-    assert_eq!(*place.progress.lock().expect("not poisoned"), "one\ntwo\nthree\n");
+    assert_eq!(*place.progress.lock(), "one\ntwo\nthree\n");
 }
 
 #[tokio::test]
@@ -718,7 +719,7 @@ async fn ten_megabytes_of_output_are_cut_in_the_middle() {
     assert!(text(&result).ends_with("last\n[exit code 0]"));
     assert!(text(&result).contains("left out here; to see it, run the command again"));
     // The number depends on how long the command runs.
-    assert!(place.progress.lock().expect("not poisoned").len() < 5_000_000);
+    assert!(place.progress.lock().len() < 5_000_000);
 }
 
 #[tokio::test]

@@ -6,13 +6,14 @@ mod played;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome::acp::connection::{ConnectionExit, LINE_BYTES_MAX, LineDirection, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
 use epitome::session::{AskId, ClientId, QuestionReply, Ticket, UserDecision};
 use epitome::thread::SessionId;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use editor::{Editor, Wire, prompt};
@@ -324,10 +325,10 @@ fn a_session_stays_open_if_loading_it_again_fails() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     let name = SessionId(session.clone());
-    let outlet = editor.played.state.lock().unwrap().live.remove(&name).expect("it is open");
+    let outlet = editor.played.state.lock().live.remove(&name).expect("it is open");
     let params = json!({ "sessionId": session, "cwd": "/w", "mcpServers": [] });
     assert!(editor.call("session/load", params)["error"].is_object());
-    editor.played.state.lock().unwrap().live.insert(name, outlet);
+    editor.played.state.lock().live.insert(name, outlet);
     let answer = editor.call("session/prompt", prompt(&session, "hello"));
     assert_eq!(answer["result"]["stopReason"], "end_turn");
 }
@@ -359,7 +360,7 @@ fn a_pending_prompt_that_is_refused_does_not_affect_its_session() {
         let refused: Vec<&Value> = before.iter().filter(|message| message["error"].is_object()).collect();
         let ids: Vec<u64> = refused.iter().filter_map(|message| message["id"].as_u64()).collect();
         assert_eq!(ids, if version == 1 { vec![101, 102] } else { vec![101] });
-        let pending = std::mem::take(&mut editor.played.state.lock().unwrap().resumed);
+        let pending = std::mem::take(&mut editor.played.state.lock().resumed);
         assert_eq!(pending.len(), 4 - ids.len(), "the others are the session's to answer");
     }
 }
@@ -419,14 +420,14 @@ fn a_client_cancels_only_sessions_that_it_has_opened() {
     editor.new_session();
     let other = SessionId("s_0000000000000000000f".to_owned());
     let played = editor.played.clone();
-    let mut state = played.state.lock().unwrap();
+    let mut state = played.state.lock();
     let outlet = state.live.values().next().expect("the editor's session").clone();
     state.live.insert(other.clone(), outlet);
     state.waiting.push((other.clone(), Ticket(u64::MAX)));
     drop(state);
     editor.send(json!({ "method": "session/cancel", "params": { "sessionId": other.0 } }));
     editor.call("session/list", json!({}));
-    assert_eq!(played.state.lock().unwrap().waiting.len(), 1);
+    assert_eq!(played.state.lock().waiting.len(), 1);
 }
 
 #[test]
@@ -464,7 +465,7 @@ fn only_an_offered_allow_option_approves() {
             editor.send(answer);
         }
         editor.call("session/list", json!({}));
-        let decisions = std::mem::take(&mut editor.played.state.lock().unwrap().decisions);
+        let decisions = std::mem::take(&mut editor.played.state.lock().decisions);
         assert_eq!(decisions, [(AskId(1), expected)], "{answer}");
     }
 }
@@ -497,7 +498,7 @@ fn a_url_is_sent_to_capable_clients_and_completed_once() {
         let (before, _) = editor.call_after("session/list", json!({}));
         let completed = before.iter().filter(|message| message["method"] == "elicitation/complete");
         assert_eq!(completed.count(), 1, "{before:?}");
-        let replies = std::mem::take(&mut editor.played.state.lock().unwrap().replies);
+        let replies = std::mem::take(&mut editor.played.state.lock().replies);
         assert_eq!(replies, [(AskId(3), expected)], "{answer}");
     }
 
@@ -520,7 +521,7 @@ fn a_question_that_an_editor_can_not_show_is_left_to_others() {
     assert_eq!(question["method"], "elicitation/create");
     editor.send(json!({ "id": question["id"], "error": { "code": 1, "message": "no" } }));
     editor.call("session/list", json!({}));
-    let state = editor.played.state.lock().unwrap();
+    let state = editor.played.state.lock();
     assert_eq!(state.replies, []);
     assert_eq!(state.decisions, [(AskId(3), UserDecision::Absent)]);
 }
@@ -542,7 +543,7 @@ fn a_withdrawn_question_is_cancelled_and_its_late_answer_ignored() {
     );
     editor.read();
     editor.call("session/list", json!({}));
-    assert!(editor.played.state.lock().unwrap().decisions.is_empty());
+    assert!(editor.played.state.lock().decisions.is_empty());
 }
 
 /// The child's call is in no entry of the session, so nothing else would announce or end it.
@@ -585,7 +586,7 @@ fn paging_returns_every_listed_session_once() {
     };
     let count = 2 * PAGE_SESSIONS as u64 + 20;
     let mut editor = Editor::initialized();
-    editor.played.state.lock().unwrap().headers = (0..count).map(header).collect();
+    editor.played.state.lock().headers = (0..count).map(header).collect();
     let (mut seen, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
     loop {
         let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
@@ -600,7 +601,7 @@ fn paging_returns_every_listed_session_once() {
         pages += 1;
         // A session that is created while paging is the newest, and must not shift a page.
         let newest = Header { updated_at: 1_800_000_000_000 + pages, ..header(1_000 + pages) };
-        editor.played.state.lock().unwrap().headers.insert(0, newest);
+        editor.played.state.lock().headers.insert(0, newest);
         match result.get("nextCursor") {
             Some(next) => cursor = next.clone(),
             None => break,
@@ -667,7 +668,7 @@ fn an_editor_that_stops_reading_eventually_gets_the_complete_text() {
     // The editor reads nothing until long after the turn has ended; this must not block the session.
     let played = editor.played.clone();
     let other = editor.prompt(&session, "wait");
-    while played.state.lock().unwrap().waiting.is_empty() {
+    while played.state.lock().waiting.is_empty() {
         std::thread::yield_now();
     }
     editor.send(json!({ "method": "session/cancel", "params": { "sessionId": session } }));
@@ -691,7 +692,7 @@ fn end_of_input_detaches_the_editor() {
     // The prompt never ends, and this returns anyway.
     let (played, exit) = editor.close();
     assert_eq!(exit, ConnectionExit::EndOfInput);
-    assert_eq!(played.state.lock().unwrap().detached, [ClientId(1)]);
+    assert_eq!(played.state.lock().detached, [ClientId(1)]);
 }
 
 #[test]
@@ -710,13 +711,13 @@ fn a_tap_sees_every_line_of_both_directions() {
     let seen: Arc<Mutex<Vec<(LineDirection, String)>>> = Arc::default();
     let log = seen.clone();
     let tap: Tap = Box::new(move |direction, line| {
-        log.lock().unwrap().push((direction, String::from_utf8(line.to_vec()).unwrap()));
+        log.lock().push((direction, String::from_utf8(line.to_vec()).unwrap()));
     });
     let mut editor = Editor::with(true, Some(tap));
     editor.call("initialize", json!({ "protocolVersion": 1 }));
     editor.new_session();
     let (_, _) = editor.close();
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     let to_client: Vec<&str> = seen
         .iter()
         .filter(|(way, _)| *way == LineDirection::ToClient)
@@ -747,7 +748,7 @@ fn the_reference_client_completes_a_session() {
             .on_receive_notification(
                 async move |notification: wire::SessionNotification, _connection| {
                     let update = serde_json::to_value(notification.update).unwrap();
-                    seen.lock().unwrap().push(update["sessionUpdate"].as_str().unwrap().to_owned());
+                    seen.lock().push(update["sessionUpdate"].as_str().unwrap().to_owned());
                     Ok(())
                 },
                 agent_client_protocol::on_receive_notification!(),
@@ -786,9 +787,9 @@ fn the_reference_client_completes_a_session() {
             .unwrap();
     });
     assert_eq!(served.join().unwrap(), ConnectionExit::EndOfInput);
-    assert_eq!(played.state.lock().unwrap().decisions, [(AskId(1), UserDecision::AllowOnce)]);
+    assert_eq!(played.state.lock().decisions, [(AskId(1), UserDecision::AllowOnce)]);
     assert_eq!(
-        *kinds.lock().unwrap(),
+        *kinds.lock(),
         [
             "available_commands_update",
             "tool_call",
@@ -828,7 +829,7 @@ fn archived_sessions_are_listed_on_request_only() {
         archived: false,
         forked: None,
     };
-    editor.played.state.lock().unwrap().headers = (1..=3).map(header).collect();
+    editor.played.state.lock().headers = (1..=3).map(header).collect();
     let id = |n: u64| header(n).session.0;
     assert_eq!(editor.call("session/archive", json!({ "sessionId": id(2) }))["result"], json!({}));
     let mut listed = |filter: Value| {

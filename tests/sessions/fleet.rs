@@ -619,7 +619,7 @@ impl Fleet {
         let refusals = self.daemons[0].machine.model.refusals();
         assert!(refusals.is_empty(), "what was sent breaks the provider's rules: {refusals:?}");
         let twice = {
-            let executions = self.daemons[0].machine.executions.lock().expect("no panic under it");
+            let executions = self.daemons[0].machine.executions.lock();
             executions.iter().find(|(_, times)| **times > 1).map(|(call, times)| (*call, *times))
         };
         assert!(twice.is_none(), "a call ran twice: {twice:?}");
@@ -629,7 +629,7 @@ impl Fleet {
 
     /// What was confirmed is there, and nothing else in its place.
     fn check_confirmed(&self) {
-        let confirmed = self.confirmed.lock().expect("no panic under it");
+        let confirmed = self.confirmed.lock();
         self.server.look(|tables| {
             for ((session, seq), line) in confirmed.iter() {
                 let row = tables.sessions.get(session);

@@ -3,7 +3,7 @@
 //! process-wide.
 
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use epitome::session::{SessionCommand, SessionEvent};
 use epitome::thread::StopReason;
@@ -11,6 +11,7 @@ use epitome_scripted_model::ModelStep;
 use epitome_test_harness::own_process;
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
+use parking_lot::Mutex;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -23,7 +24,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nothing panicked").extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -66,7 +67,7 @@ fn with_log(test: &str, body: impl FnOnce()) {
 
 /// The lines that contain the session's id, without their timestamps.
 fn lines_of(test: &TestSession) -> Vec<String> {
-    let text = String::from_utf8(log().0.lock().expect("nothing panicked").clone()).expect("text");
+    let text = String::from_utf8(log().0.lock().clone()).expect("text");
     let of_session = text.lines().filter(|line| line.contains(&test.session.0));
     of_session.map(|line| line.split_once(' ').expect("a time").1.trim_start().to_owned()).collect()
 }
@@ -107,7 +108,7 @@ fn the_log_shows_every_timed_step_of_a_session() {
         assert!(ends(&lines, "tool")[0].contains("round{n=1"), "{lines:#?}");
         let calls: Vec<bool> = ends(&lines, "round").iter().map(|line| line.contains("calls=1")).collect();
         assert_eq!(calls, [true, false]);
-        let all = String::from_utf8(log().0.lock().expect("nothing panicked").clone()).expect("text");
+        let all = String::from_utf8(log().0.lock().clone()).expect("text");
         assert!(!all.contains("PLANTED"), "{all}");
     });
 }

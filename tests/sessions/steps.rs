@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::{panic_any, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use epitome_platform::blocking::{self, Simulation, WorkFuture};
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 
 /// Runs the work that this thread starts as tasks of its runtime. It can't wait for other tasks.
@@ -67,17 +68,17 @@ impl Stepper {
 
     /// Lets the thread run until it waits for something. `None` once it has ended.
     fn step(&self) -> Option<WorkFuture> {
-        lock(&self.waited).recv().ok()
+        self.waited.lock().recv().ok()
     }
 
     fn go_on(&self) {
-        let _ = lock(&self.go_on).as_ref().map(|go_on| go_on.send(()));
+        let _ = self.go_on.lock().as_ref().map(|go_on| go_on.send(()));
     }
 
     /// Ends the thread. Work that waits is unwound.
     fn end(&self) -> std::thread::Result<()> {
-        *lock(&self.go_on) = None;
-        let thread = lock(&self.thread).take();
+        *self.go_on.lock() = None;
+        let thread = self.thread.lock().take();
         thread.map_or(Ok(()), JoinHandle::join)
     }
 }
@@ -102,8 +103,4 @@ fn wait(_: &Handle, task: WorkFuture) {
             resume_unwind(Box::new(()))
         }
     });
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,12 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use epitome::acp::model::AcpVersion;
 use epitome::session::ClientId;
 use epitome_simulated_disk::{InjectedFault, SimDisk};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use self::process::{Machine, Process};
@@ -407,7 +408,7 @@ impl World {
         self.count("the power was lost", 1);
         self.take_answers();
         self.machine.disk.restart();
-        *self.machine.read.lock().expect("no panic under it") = oracle::ReadLogs::default();
+        *self.machine.read.lock() = oracle::ReadLogs::default();
         oracle::check_acknowledged(self);
         self.windows =
             self.windows.iter().map(|window| Window::new(window.name + 10, window.version)).collect();
@@ -468,7 +469,7 @@ impl World {
 
     /// Counts the actions of hooks and the withdrawn permission requests.
     fn take_acts(&mut self) {
-        let acts = std::mem::take(&mut *self.hook_acts.lock().expect("no panic under it"));
+        let acts = std::mem::take(&mut *self.hook_acts.lock());
         for act in acts {
             self.count(act, 1);
         }
@@ -646,7 +647,7 @@ fn play_all<W: SimulatedWorld>(seeds: Range<u64>) -> (Reached, Option<String>) {
                 let (count, trace) = (steps.len(), trace.join("\n"));
                 format!("EPITOME_SEED={seed}, {count} of {} steps:\n{trace}\n{why}", W::STEPS)
             });
-            let mut all = all.lock().expect("no panic under it");
+            let mut all = all.lock();
             for (what, times) in played.map(|(reached, _)| reached).unwrap_or_default() {
                 *all.0.entry(what).or_default() += times;
             }
@@ -655,7 +656,7 @@ fn play_all<W: SimulatedWorld>(seeds: Range<u64>) -> (Reached, Option<String>) {
     };
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(play_some))));
-    all.into_inner().expect("no panic under it")
+    all.into_inner()
 }
 
 /// Plays the seeds that the environment names, or the first `seeds`. These must reach all rare states.

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use epitome_files::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
+use parking_lot::Mutex;
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
@@ -113,41 +114,37 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    fn state(&self) -> MutexGuard<'_, SimDiskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Plans a fault for the n-th call from now, counted from 1.
     pub fn plan(&self, call: u64, fault: InjectedFault) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.fault = Some((state.calls + call, fault));
     }
 
     /// Makes the next call of this kind fail.
     pub fn fail_next(&self, call: FileCall) {
-        self.state().fails_next = Some(call);
+        self.state.lock().fails_next = Some(call);
     }
 
     /// Whether the planned fault has happened.
     pub fn has_failed(&self) -> bool {
-        self.state().fault.is_none()
+        self.state.lock().fault.is_none()
     }
 
     pub fn is_off(&self) -> bool {
-        self.state().is_off
+        self.state.lock().is_off
     }
 
     pub fn count(&self, what: &'static str) {
-        self.state().count(what);
+        self.state.lock().count(what);
     }
 
     pub fn seen(&self) -> BTreeMap<&'static str, u64> {
-        self.state().seen.clone()
+        self.state.lock().seen.clone()
     }
 
     /// Restores the power: the disk is in one of the states that the power loss may have left.
     pub fn restart(&self) {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         for at in 0..state.inodes.len() {
             state.settle(at);
         }
@@ -173,13 +170,13 @@ impl SimDisk {
 
     /// Stops all fault injection.
     pub fn heal(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.fault, state.fails_next) = (None, None);
     }
 
     /// A new disk with the content that processes see on this one.
     pub fn copy(&self) -> SimDisk {
-        let state = self.state();
+        let state = self.state.lock();
         let copied = |inode: &Inode| Inode {
             is_directory: inode.is_directory,
             content: inode.content.clone(),
@@ -203,14 +200,14 @@ impl SimDisk {
 
     /// All files with their content, as processes see them.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let state = self.state();
+        let state = self.state.lock();
         let files = state.names.iter().filter(|(_, inode)| !state.inodes[**inode].is_directory);
         files.map(|(path, inode)| (path.clone(), state.inodes[*inode].content.clone())).collect()
     }
 
     /// Changes the durable content of a file, like bit rot or a user would.
     pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         let inode = &mut state.inodes[state.names[path]];
         change(&mut inode.content);
         inode.version += 1;
@@ -220,7 +217,7 @@ impl SimDisk {
 
     /// Renames a file atomically, replacing any file with the new name.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         let inode = state.find(from)?;
         state.parent(to)?;
@@ -420,7 +417,7 @@ fn apply(content: &mut Vec<u8>, change: &Data) {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         let found = state.find(path);
         let inode = match (found, mode) {
@@ -439,7 +436,7 @@ impl Disk for SimDisk {
     }
 
     fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         let inode = state.find(path)?;
         let content = &state.inodes[inode].content;
@@ -447,13 +444,13 @@ impl Disk for SimDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<FileStat> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         state.find(path).map(|inode| state.stat(inode))
     }
 
     fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         state.find(directory)?;
         let within = state.names.keys().filter(|path| path.parent() == Some(directory));
@@ -461,7 +458,7 @@ impl Disk for SimDisk {
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut missing: Vec<PathBuf> =
             path.ancestors().take_while(|path| state.find(path).is_err()).map(Path::to_path_buf).collect();
         missing.reverse();
@@ -474,7 +471,7 @@ impl Disk for SimDisk {
     }
 
     fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         state.parent(path)?;
         let inode = state.create(false);
@@ -491,7 +488,7 @@ impl Disk for SimDisk {
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         let inode = state.find(from)?;
         if state.find(to).is_ok() {
@@ -503,7 +500,7 @@ impl Disk for SimDisk {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.call()?;
         state.find(path)?;
         state.name(path, None);
@@ -511,9 +508,9 @@ impl Disk for SimDisk {
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.state().find(path)?;
+        self.state.lock().find(path)?;
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // One call per file.
             state.call()?;
             let Some(last) = state.names.keys().rfind(|name| name.starts_with(path)).cloned() else {
@@ -525,14 +522,14 @@ impl Disk for SimDisk {
 
     fn sync_files(&self, paths: &[PathBuf]) -> io::Result<()> {
         paths.iter().try_for_each(|path| {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let inode = state.find(path)?;
             state.sync(inode)
         })
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.call()?;
         state.find(path)?;
         let is_within = |change: &NameChange| {
@@ -549,14 +546,14 @@ impl Disk for SimDisk {
 
 impl DiskFile for SimFile {
     fn try_lock(&self) -> io::Result<bool> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.call()?;
         let locked_by = &mut state.inodes[self.inode].locked_by;
         Ok(*locked_by.get_or_insert(self.handle) == self.handle)
     }
 
     fn unlock(&self) -> io::Result<()> {
-        let state = &mut *self.disk.state();
+        let state = &mut *self.disk.state.lock();
         let locked_by = &mut state.inodes[self.inode].locked_by;
         if *locked_by == Some(self.handle) {
             *locked_by = None;
@@ -565,23 +562,23 @@ impl DiskFile for SimFile {
     }
 
     fn read(&self) -> io::Result<Vec<u8>> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.call()?;
         Ok(state.inodes[self.inode].content.clone())
     }
 
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         let end = state.inodes[self.inode].content.len();
         state.write(self.inode, end, bytes)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.state().write(self.inode, offset as usize, bytes)
+        self.disk.state.lock().write(self.inode, offset as usize, bytes)
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.call()?;
         let change = Data::Length(bytes as usize);
         let inode = &mut state.inodes[self.inode];
@@ -591,11 +588,11 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.disk.state().sync(self.inode)
+        self.disk.state.lock().sync(self.inode)
     }
 
     fn stat(&self) -> io::Result<FileStat> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.call()?;
         Ok(state.stat(self.inode))
     }

@@ -1,8 +1,8 @@
 //! Login and logout. The login itself happens elsewhere: in a terminal, or in the editor's environment.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.in_background(id, RequestKind::Read, move |_| {
             let state = login.state();
             let response = answers::raw(&answers::auth_status(&state));
-            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+            *sent.lock() = Some(state);
             response
         })
     }
@@ -111,7 +111,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let (login, sent) = (self.config.login.clone(), self.sent_login.clone());
         let outbox = self.outbox.clone();
         move || {
-            let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sent = sent.lock();
             let Some(before) = sent.as_mut() else { return };
             let state = login.state();
             if *before != state {

@@ -3,8 +3,9 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// Maximum bytes of a request's body; the largest of the demo has about 100 KB.
@@ -61,7 +62,7 @@ impl DemoModel {
 
     /// The body of the newest request.
     pub fn last_request(&self) -> Option<Value> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).last().cloned()
+        self.requests.lock().last().cloned()
     }
 }
 
@@ -72,7 +73,7 @@ fn serve(stream: TcpStream, list: &Value, received: &Mutex<Vec<Value>>, script: 
         "GET /v1/models" => plain(stream, "200 OK", list),
         "POST /v1/chat/completions" => {
             let request: Value = serde_json::from_slice(&body)?;
-            let mut requests = received.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut requests = received.lock();
             let number = requests.len();
             let reply = script(number, &request);
             requests.push(request);

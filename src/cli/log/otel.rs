@@ -3,9 +3,10 @@
 //! collector is unreachable, or takes fewer spans than there are, only spans are lost.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Condvar, Mutex};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tracing::Subscriber;
@@ -70,11 +71,11 @@ pub(super) fn layer(paths: &Paths) -> Result<Option<SpanLayer>, String> {
 /// Sends the pending spans, with a timeout.
 pub(super) fn flush() {
     let Some(queue) = QUEUE.get() else { return };
-    let mut state = queue.state();
+    let mut state = queue.state.lock();
     state.is_ending = true;
     queue.changed.notify_all();
     // Spans that the collector did not accept in time are lost, as if it were unreachable.
-    drop(queue.changed.wait_timeout_while(state, FLUSH_TIME_MAX, |state| !state.has_ended));
+    queue.changed.wait_while_for(&mut state, |state| !state.has_ended, FLUSH_TIME_MAX);
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -239,12 +240,8 @@ impl Visit for SpanAttributes {
 }
 
 impl SpanQueue {
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, span: Value) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.spans.len() < WAITING_SPANS_MAX {
             state.spans.push(span);
         }
@@ -255,13 +252,10 @@ impl SpanQueue {
 
     /// Waits for spans; `None` once all are sent that were there at the end of the process.
     fn next_batch(&self) -> Option<Vec<Value>> {
-        let wait = |state, limit, is_waiting: fn(&mut QueueState) -> bool| {
-            let waited = self.changed.wait_timeout_while(state, limit, is_waiting);
-            waited.unwrap_or_else(PoisonError::into_inner).0
-        };
-        let state = wait(self.state(), Duration::MAX, |state| state.spans.is_empty() && !state.is_ending);
-        let mut state =
-            wait(state, BATCH_EVERY, |state| state.spans.len() < BATCH_SPANS_MAX && !state.is_ending);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.spans.is_empty() && !state.is_ending);
+        let is_short = |state: &mut QueueState| state.spans.len() < BATCH_SPANS_MAX && !state.is_ending;
+        self.changed.wait_while_for(&mut state, is_short, BATCH_EVERY);
         let count = state.spans.len().min(BATCH_SPANS_MAX);
         if count == 0 {
             state.has_ended = true;

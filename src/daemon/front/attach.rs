@@ -64,6 +64,10 @@ impl FindDaemon for Box<dyn FindDaemon> {
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
         (**self).find(ids_above, to_newer)
     }
+
+    fn report_to(&mut self, report: WaitReport) {
+        (**self).report_to(report);
+    }
 }
 
 impl FindDaemon for Connector {

@@ -22,9 +22,10 @@ pub mod routes;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -103,8 +104,8 @@ impl Forwarding {
 
     /// Number of sessions that are forwarded.
     pub fn sessions(&self) -> usize {
-        let connections: Vec<_> = lock(&self.connections).iter().filter_map(Weak::upgrade).collect();
-        connections.iter().map(|connection| connection.routes().sessions_elsewhere()).sum()
+        let connections: Vec<_> = self.connections.lock().iter().filter_map(Weak::upgrade).collect();
+        connections.iter().map(|connection| connection.routes.lock().sessions_elsewhere()).sum()
     }
 
     /// From now on, sessions at other servers are not closed with their connections: their turns go on until the clients have
@@ -114,7 +115,7 @@ impl Forwarding {
     }
 
     fn enter(&self, connection: &Arc<ForwardedConnection>) {
-        let mut connections = lock(&self.connections);
+        let mut connections = self.connections.lock();
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
@@ -259,14 +260,14 @@ impl ForwardedConnection {
         }
         self.over.send_replace(true);
         // Links that were not closed are cut, so that turns go on until the client returns.
-        drop(std::mem::take(&mut *self.links()));
+        drop(std::mem::take(&mut *self.links.lock()));
         drop(self.to_client.lock().await.take());
     }
 
     /// Closes the links and passes on what the daemons send last. Those to other servers are left to be cut if this server is
     /// being ended.
     async fn close(&self) {
-        let mut links = self.links().clone();
+        let mut links = self.links.lock().clone();
         if let Peers::Servers(forwarding, _) = &self.peers
             && forwarding.ending.load(Ordering::Relaxed)
         {
@@ -276,7 +277,7 @@ impl ForwardedConnection {
             // Fails if the daemon is gone already.
             drop(link.to_daemon.lock().await.shutdown().await);
         }
-        let copying = links.iter().filter_map(|link| lock(&link.copying).take());
+        let copying = links.iter().filter_map(|link| link.copying.lock().take());
         let all = copying.collect::<Vec<_>>();
         let ended = async {
             for mut task in all {
@@ -297,7 +298,7 @@ impl ForwardedConnection {
     ) -> Option<usize> {
         let to_daemon = tokio::sync::Mutex::new(to_daemon);
         let link = Arc::new(ForwardLink { address, to_daemon, copying: Mutex::default(), _kept: kept });
-        let mut links = self.links();
+        let mut links = self.links.lock();
         if *self.over.borrow() {
             return None;
         }
@@ -310,7 +311,7 @@ impl ForwardedConnection {
             }
             connection.over.send_replace(true);
         };
-        *lock(&link.copying) = Some(OwnedTask(tokio::spawn(copying)));
+        *link.copying.lock() = Some(OwnedTask(tokio::spawn(copying)));
         Some(number)
     }
 
@@ -329,11 +330,11 @@ impl ForwardedConnection {
     }
 
     async fn route(&self, line: &[u8]) {
-        let route = self.routes().client_sent(line);
+        let route = self.routes.lock().client_sent(line);
         match route {
             ClientRoute::To(number) => self.send(number, line).await,
             ClientRoute::ToAll => {
-                let count = self.links().len();
+                let count = self.links.lock().len();
                 for number in 0..count {
                     self.send(number, line).await;
                 }
@@ -345,7 +346,7 @@ impl ForwardedConnection {
 
     /// Sends lines to a daemon. If it is gone, the connection is begun again.
     async fn send(&self, number: usize, lines: &[u8]) {
-        let link = self.links().get(number).cloned();
+        let link = self.links.lock().get(number).cloned();
         if let Some(link) = link
             && link.to_daemon.lock().await.write_all(lines).await.is_err()
         {
@@ -368,7 +369,7 @@ impl ForwardedConnection {
     ) -> io::Result<()> {
         let (mut lines, mut shown) = (Vec::new(), Vec::new());
         while read_message(&mut reader, &mut lines).await? {
-            let route = self.routes().daemon_sent(number, &FrontendMessage::raw(&lines));
+            let route = self.routes.lock().daemon_sent(number, &FrontendMessage::raw(&lines));
             match &route {
                 DaemonRoute::Show | DaemonRoute::Settled(_) => shown.append(&mut lines),
                 DaemonRoute::Drop | DaemonRoute::Elsewhere { .. } | DaemonRoute::BeginAgain => {}
@@ -398,7 +399,7 @@ impl ForwardedConnection {
     async fn forward(self: Arc<Self>, session: String, address: String) {
         let why = match self.link_to(&address).await {
             Ok(number) => {
-                let line = self.routes().reached(&session, number);
+                let line = self.routes.lock().reached(&session, number);
                 return if let Some(line) = line {
                     self.send(number, &line).await
                 };
@@ -407,7 +408,7 @@ impl ForwardedConnection {
         };
         tracing::info!(session, address, why, "a session can't be forwarded");
         sleep(ASK_AGAIN).await;
-        let next = self.routes().unreached(&session, &address, &why);
+        let next = self.routes.lock().unreached(&session, &address, &why);
         match next {
             Some(Unreached::Ask(line)) => self.send(HOME, &line).await,
             Some(Unreached::GiveUp(answer)) => {
@@ -421,7 +422,7 @@ impl ForwardedConnection {
     /// Sends what waited for a session.
     async fn send_waiting(self: Arc<Self>, session: String) {
         loop {
-            let next = self.routes().next_waiting(&session);
+            let next = self.routes.lock().next_waiting(&session);
             let Some((number, line)) = next else { return };
             self.send(number, &line).await;
         }
@@ -430,28 +431,29 @@ impl ForwardedConnection {
     /// The number of the link to a server, which is opened if there is none.
     async fn link_to(self: &Arc<Self>, address: &str) -> Result<usize, String> {
         let _opening = self.opening.lock().await;
-        let known = self.links().iter().position(|link| link.address.as_deref() == Some(address));
+        let known = self.links.lock().iter().position(|link| link.address.as_deref() == Some(address));
         if let Some(number) = known {
             return Ok(number);
         }
-        if self.links().len() > LINKS_OF_CLIENT_MAX {
+        if self.links.lock().len() > LINKS_OF_CLIENT_MAX {
             return Err(format!("this client uses {LINKS_OF_CLIENT_MAX} other servers already"));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ids_above = self.routes().ids_for_next(now.as_secs());
+        let ids_above = self.routes.lock().ids_for_next(now.as_secs());
         let (stream, kept) = self.peers.link(address, ids_above).await?;
         let failed = |error: io::Error| format!("its messages can't be read: {error}");
         stream.set_nonblocking(true).map_err(failed)?;
         let (from_server, mut to_server) = AsyncStream::from_std(stream).map_err(failed)?.into_split();
         let mut from_server = BufReader::new(from_server);
-        let greeting = self.routes().greeting().ok_or("the client has not initialized the connection")?;
+        let greeting =
+            self.routes.lock().greeting().ok_or("the client has not initialized the connection")?;
         let greeted = async {
             to_server.write_all(&greeting).await?;
             let mut lines = Vec::new();
             while read_message(&mut from_server, &mut lines).await? {
                 let message = FrontendMessage::raw(&lines);
                 if message.kind == MessageKind::Response && message.id == OWN_INITIALIZE {
-                    return Ok(self.routes().is_agreed(&lines));
+                    return Ok(self.routes.lock().is_agreed(&lines));
                 }
             }
             Err(io::ErrorKind::ConnectionAborted.into())
@@ -465,20 +467,6 @@ impl ForwardedConnection {
         tracing::info!(address, "a client is forwarded");
         Ok(number)
     }
-}
-
-impl ForwardedConnection {
-    fn routes(&self) -> MutexGuard<'_, ForwardRoutes> {
-        lock(&self.routes)
-    }
-
-    fn links(&self) -> MutexGuard<'_, Vec<Arc<ForwardLink>>> {
-        lock(&self.links)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads a message as the daemon wrote it: a line, or a step with its updates. False at the end.

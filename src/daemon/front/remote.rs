@@ -23,7 +23,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -242,7 +243,7 @@ impl RemoteClients {
         let closed = self.newcomer();
         let stranger = async {
             drop(tokio::time::timeout(ADMISSION_TIME_MAX, closed).await);
-            if lock(&place).is_some() {
+            if place.lock().is_some() {
                 std::future::pending::<()>().await;
             }
         };
@@ -255,7 +256,7 @@ impl RemoteClients {
     /// Counts a new socket. The result is ready once it has to make room for others.
     fn newcomer(&self) -> oneshot::Receiver<()> {
         let (sender, closed) = oneshot::channel();
-        let mut newcomers = lock(&self.newcomers);
+        let mut newcomers = self.newcomers.lock();
         newcomers.retain(|newcomer| !newcomer.is_closed());
         newcomers.push_back(sender);
         if newcomers.len() > NEWCOMERS_MAX {
@@ -414,7 +415,7 @@ impl RemoteClients {
             (_, true) => {}
             (_, false) => workers::check_scope(request, &token).map_err(refused)?,
         }
-        let mut place = lock(place);
+        let mut place = place.lock();
         if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
             let too_many =
@@ -434,7 +435,7 @@ impl RemoteClients {
         let Some(id) = value(headers, &CONNECTION_HEADER) else {
             return Err(refused(StatusCode::BAD_REQUEST, "The header Acp-Connection-Id is missing"));
         };
-        let found = self.connections().get(id).filter(|connection| connection.token == *token).cloned();
+        let found = self.connections.lock().get(id).filter(|connection| connection.token == *token).cloned();
         let unknown = "There is no such connection; open a new one and load its sessions";
         found.ok_or_else(|| match self.draining.load(Ordering::Relaxed) {
             true => refused(StatusCode::SERVICE_UNAVAILABLE, DRAINING),
@@ -480,7 +481,7 @@ impl RemoteClients {
         tokio::spawn(async move {
             let _permit = permit;
             drop(is_over.await);
-            clients.connections().remove(&id);
+            clients.connections.lock().remove(&id);
             ended.end();
         });
         let collecting = connection.clone();
@@ -519,7 +520,7 @@ impl RemoteClients {
     }
 
     fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), String> {
-        let mut connections = self.connections();
+        let mut connections = self.connections.lock();
         if connection.token.is_some() {
             let same = connections.values().filter(|other| other.token == connection.token).count();
             if same >= CONNECTIONS_OF_TOKEN_MAX {
@@ -529,14 +530,6 @@ impl RemoteClients {
         connections.insert(connection.id.clone(), connection.clone());
         Ok(())
     }
-
-    fn connections(&self) -> MutexGuard<'_, HashMap<String, Arc<RemoteConnection>>> {
-        lock(&self.connections)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the connections of tokens that were revoked or have expired, as long as the server exists.
@@ -545,7 +538,7 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
         tokio::time::sleep(CHECK_TOKENS_EVERY).await;
         let Some(clients) = clients.upgrade() else { return };
         clients.workers.end_invalid(&clients.access);
-        let connections: Vec<_> = clients.connections().values().cloned().collect();
+        let connections: Vec<_> = clients.connections.lock().values().cloned().collect();
         for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token))
         {
             tracing::info!(

@@ -20,9 +20,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -116,7 +117,7 @@ pub(crate) fn spawn(
         confinement,
     };
     let launched = {
-        let mut launcher = launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut launcher = launcher.lock();
         launcher.launch(helper, &request, streams, pipe.as_ref().map(AsFd::as_fd))
     };
     let launched = launched.inspect_err(|_| reaper.forget(key))?;

@@ -6,16 +6,14 @@
 //! Clean file-backed pages can be dropped at any time: the next access reads them from the file again.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use super::resident_bytes;
+pub const IS_SUPPORTED: bool = true;
 
-/// Interval at which an idle process checks whether it has grown. The next prompt needs many of the pages again, which
-/// takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
-pub const LOOK_EVERY: Duration = Duration::from_secs(10);
-
-/// Growth in bytes that triggers a release.
-const GROWN_BYTES: u64 = 1 << 20;
+/// Releases all of it. Takes milliseconds; call it on a thread that may block.
+pub fn trim() {
+    release_heap();
+    let_go_of_program();
+}
 
 /// Drops the pages of program files that were touched during startup. Nothing is lost; does nothing on systems
 /// without support.
@@ -30,7 +28,7 @@ pub fn let_go_of_program() {
 }
 
 /// Returns freed heap memory to the system.
-pub fn release_heap() {
+fn release_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes an integer and no pointer, and does its own locking.
     unsafe {
@@ -75,25 +73,6 @@ impl Mapping<'_> {
     }
 }
 
-/// Tracks whether an idle daemon has grown since the last release.
-#[derive(Default)]
-pub struct MemoryTrim {
-    resident: u64,
-}
-
-impl MemoryTrim {
-    pub fn has_grown(&self) -> bool {
-        resident_bytes().is_some_and(|now| now > self.resident + GROWN_BYTES)
-    }
-
-    /// Releases memory. Takes milliseconds; call it on a thread that may block.
-    pub fn trim() -> MemoryTrim {
-        release_heap();
-        let_go_of_program();
-        MemoryTrim { resident: resident_bytes().unwrap_or_default() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,9 +96,7 @@ nonsense
 
     #[test]
     fn a_process_survives_releasing_its_program_pages() {
-        let before = resident_bytes();
-        let_go_of_program();
-        release_heap();
-        assert!(before.is_some() && resident_bytes().is_some());
+        trim();
+        assert!(crate::process::resident_bytes().is_some());
     }
 }

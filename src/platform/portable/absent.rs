@@ -92,24 +92,9 @@ pub mod holder {
 
 /// Returning memory to the system, which its allocator does.
 pub mod memory_trim {
-    use std::time::Duration;
-
-    pub const LOOK_EVERY: Duration = Duration::from_secs(60);
+    pub const IS_SUPPORTED: bool = false;
 
     pub fn let_go_of_program() {}
 
-    pub fn release_heap() {}
-
-    #[derive(Default)]
-    pub struct MemoryTrim;
-
-    impl MemoryTrim {
-        pub fn has_grown(&self) -> bool {
-            false
-        }
-
-        pub fn trim() -> MemoryTrim {
-            MemoryTrim
-        }
-    }
+    pub fn trim() {}
 }

@@ -98,7 +98,9 @@ pub mod launcher {
     use std::io;
     use std::os::fd::BorrowedFd;
     use std::process::{Command, Stdio};
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use crate::group::{EndPolicy, RunningCommand};
     use crate::reaper::Reaper;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::group::{EndPolicy, RunningCommand};
 use super::leader::Leader;
@@ -56,7 +58,7 @@ impl Reaper {
     ) -> io::Result<RunningCommand> {
         let leader = Leader::start(command)?;
         let key = {
-            let mut running = self.running();
+            let mut running = self.0.lock();
             running.next += 1;
             let key = running.next;
             running.leaders.insert(key, (leader.id(), is_marked));
@@ -78,16 +80,12 @@ impl Reaper {
 
     /// Removes a command from the list.
     pub(super) fn forget(&self, key: AnnouncementKey) {
-        self.running().leaders.remove(&key);
+        self.0.lock().leaders.remove(&key);
     }
 
     /// Whether this process is the first of a running command of a session.
     pub fn has_command(&self, process: Pid) -> bool {
-        self.running().leaders.values().any(|leader| *leader == (process, true))
-    }
-
-    fn running(&self) -> MutexGuard<'_, RunningCommands> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().leaders.values().any(|leader| *leader == (process, true))
     }
 }
 

@@ -8,9 +8,10 @@ use std::mem::zeroed;
 use std::net::Shutdown;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use windows_sys::Win32::Foundation::{
     ERROR_BROKEN_PIPE, ERROR_IO_PENDING, ERROR_PIPE_CONNECTED, HANDLE, WAIT_OBJECT_0,
 };
@@ -50,7 +51,7 @@ impl Stream {
 
     /// The longest time that a read waits.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        *self.0.read_timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        *self.0.read_timeout.lock() = timeout;
         Ok(())
     }
 
@@ -108,7 +109,7 @@ impl Write for &Stream {
 
 impl StreamEnd {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let timeout = *self.read_timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeout = *self.read_timeout.lock();
         let limits = Limits { stop: Some(&self.reading_ends), timeout };
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let at = buffer.as_mut_ptr();

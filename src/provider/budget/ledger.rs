@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use jiff::Zoned;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::Amount;
@@ -32,7 +33,7 @@ impl Ledger {
         /// The running calls of this process, by file.
         static RUNNING: Mutex<BTreeMap<PathBuf, Weak<Mutex<Amount>>>> = Mutex::new(BTreeMap::new());
         let file = data.join("spent.json");
-        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = RUNNING.lock();
         all.retain(|_, running| running.strong_count() > 0);
         let running = all.get(&file).and_then(Weak::upgrade).unwrap_or_default();
         all.insert(file.clone(), Arc::downgrade(&running));
@@ -41,7 +42,7 @@ impl Ledger {
 
     /// The estimates of the running calls of all sessions of this process.
     pub fn running(&self) -> MutexGuard<'_, Amount> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     /// Returns the spending of today and of this month. Blocks.

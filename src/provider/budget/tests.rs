@@ -63,7 +63,7 @@ async fn after_each_refusal_further_calls_are_refused_without_a_question() {
             call(&budget).await.expect_err("all was spent");
             assert_eq!(asked.load(Ordering::Relaxed), times);
         }
-        budget.state().refused_at = Instant::now().checked_sub(REFUSED_FOR);
+        budget.inner.state.lock().refused_at = Instant::now().checked_sub(REFUSED_FOR);
     }
 }
 
@@ -112,7 +112,7 @@ async fn running_calls_reserve_their_estimate() {
     budget.admit(&endpoint, 3_600_000).await.expect_err("the first call takes $1.80 of it");
     drop(first);
     tokio::time::pause();
-    budget.state().refused_at = None;
+    budget.inner.state.lock().refused_at = None;
     budget.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
 }
 
@@ -130,7 +130,7 @@ async fn running_calls_of_other_sessions_count_for_the_day() {
         second.admit(&endpoint, 3_600_000).await.expect_err("the other session's call takes $1.80 of it");
     assert!(error.message.contains("of $2.50 (budget.day_usd)"), "{}", error.message);
     drop(running);
-    second.state().refused_at = None;
+    second.inner.state.lock().refused_at = None;
     second.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
 }
 
@@ -158,7 +158,7 @@ async fn the_output_of_an_interrupted_reply_is_estimated_from_what_arrived() {
         let events = [reported(1)].into_iter().chain(written.clone()).chain(end);
         events.for_each(|event| reservation.received(&event));
         drop(reservation);
-        assert_eq!(budget.state().spent.tokens, total);
+        assert_eq!(budget.inner.state.lock().spent.tokens, total);
     }
 }
 

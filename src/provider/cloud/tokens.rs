@@ -1,9 +1,10 @@
 //! Access tokens of clouds: requested with OAuth, and kept in memory until shortly before they expire.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::endpoint::Secret;
@@ -44,7 +45,7 @@ pub(super) async fn cached(
         return Ok(token);
     }
     let lock = {
-        let mut exchanging = EXCHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exchanging = EXCHANGING.lock();
         exchanging.retain(|_, lock| Arc::strong_count(lock) > 1);
         exchanging.entry(source.clone()).or_default().clone()
     };
@@ -53,14 +54,14 @@ pub(super) async fn cached(
         return Ok(token);
     }
     let token = request.await?;
-    let mut tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tokens = TOKENS.lock();
     tokens.retain(|_, token| token.expires > now());
     tokens.insert(source, token.clone());
     Ok(token)
 }
 
 fn find(source: &str, rejected: Option<&str>) -> Option<AccessToken> {
-    let tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokens = TOKENS.lock();
     let least = now() + u64::try_from(RENEWED_BEFORE.as_millis()).unwrap_or(0);
     let is_usable = |token: &&AccessToken| token.expires > least && rejected != Some(token.token.expose());
     tokens.get(source).filter(is_usable).cloned()

@@ -6,9 +6,10 @@ use std::io;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::{Client, ClientBuilder, NoProxy, Proxy};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -77,7 +78,7 @@ pub(super) struct CachedClient {
 impl ClientCache {
     /// Returns the client for a key. The error is a clause that names the variable to check.
     pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let made = match kept.iter().position(|(existing, _)| *existing == key) {
             Some(at) => kept.remove(at).1,
             None => {
@@ -93,7 +94,7 @@ impl ClientCache {
 
     /// Makes the next call create a new client, so that a user can correct an untrusted certificate file and retry.
     pub(super) fn forget(&self, key: &ClientKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(existing, _)| existing != key);
+        self.0.lock().retain(|(existing, _)| existing != key);
     }
 }
 
@@ -209,7 +210,7 @@ mod tests {
         }
         clients.get(key(0)).expect("it is there");
         clients.get(key(CLIENTS_MAX)).expect("it can be made");
-        let kept = clients.0.lock().expect("nothing panicked");
+        let kept = clients.0.lock();
         let names: Vec<&str> = kept.iter().map(|(key, _)| key.provider.as_str()).collect();
         assert_eq!(names.len(), CLIENTS_MAX);
         assert!(names.contains(&"p0") && !names.contains(&"p1"), "{names:?}");

@@ -1,11 +1,12 @@
 //! The bounded queue of messages from child sessions to their parent.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
-use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo, lock};
+use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
 use epitome_thread::{Mode, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Streamed text and output are kept only briefly, since the entries that follow contain them. Everything else is
@@ -81,11 +82,11 @@ impl NewsSender {
             return false;
         }
         match news {
-            ChildNews::Streamed { session, out } => match lock(&self.queue).put(&session, out) {
+            ChildNews::Streamed { session, out } => match self.queue.lock().put(&session, out) {
                 PutResult::Queued | PutResult::Dropped | PutResult::Gap => {}
                 PutResult::Full(_) => unreachable!("the number of items has no limit"),
             },
-            news => lock(&self.queue).put_own(news),
+            news => self.queue.lock().put_own(news),
         }
         // A wake-up that is already queued is enough.
         let _ = self.wake.try_send(());
@@ -108,7 +109,7 @@ impl NewsReceiver {
 
     /// The next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<ChildNews> {
-        lock(&self.queue).pop().map(|item| match item {
+        self.queue.lock().pop().map(|item| match item {
             QueuedItem::Event { session, out } => ChildNews::Streamed { session, out },
             QueuedItem::Own(news) => news,
         })
@@ -121,11 +122,11 @@ pub struct RunningCost(Arc<Mutex<Option<(ModelName, Usage)>>>);
 
 impl RunningCost {
     pub fn set(&self, cost: Option<(ModelName, Usage)>) {
-        *lock(&self.0) = cost;
+        *self.0.lock() = cost;
     }
 
     fn take(&self) -> Option<(ModelName, Usage)> {
-        lock(&self.0).take()
+        self.0.lock().take()
     }
 }
 

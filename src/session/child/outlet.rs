@@ -1,15 +1,16 @@
 //! The event sink of a child: collects its results, and forwards its permission requests and events to the
 //! parent.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::news::{ChildNews, NewsSender};
 use super::{ChildAgent, ChildOrder};
 use crate::{
     AskId, AskedByAgent, EventSink, PermissionRequest, SessionAnswer, SessionCommand, SessionError,
-    SessionEvent, Ticket, UserDecision, lock,
+    SessionEvent, Ticket, UserDecision,
 };
 use epitome_thread::titles::{plain_title, words_in_title};
 use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
@@ -29,7 +30,7 @@ pub struct ChildLog(Mutex<Vec<Arc<Entry>>>);
 
 impl ChildLog {
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -82,7 +83,7 @@ impl ChildOutlet {
         ticket: Ticket,
         sender: oneshot::Sender<Result<SessionAnswer, SessionError>>,
     ) {
-        lock(&self.kept).answer = Some((ticket, sender));
+        self.kept.lock().answer = Some((ticket, sender));
     }
 
     /// Waits until an agent has used up its tokens.
@@ -95,7 +96,7 @@ impl ChildOutlet {
     }
 
     pub(super) fn take(&self) -> ChildProgress {
-        std::mem::take(&mut *lock(&self.kept))
+        std::mem::take(&mut *self.kept.lock())
     }
 
     /// The call's id in the parent's session.
@@ -150,14 +151,14 @@ impl ChildOutlet {
         {
             self.report_activity(line);
         }
-        lock(&self.entries.0).push(entry);
+        self.entries.0.lock().push(entry);
     }
 
     fn spent(&self, model: &ModelName, usage: &Usage, by: &str) {
         let (model, by) = (model.clone(), by.to_owned());
         self.news.send(ChildNews::Spent { model, usage: *usage, by });
         let Some(agent) = &self.agent else { return };
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         kept.tokens += usage.input.saturating_sub(usage.cache_read) + usage.output;
         if kept.tokens >= agent.tokens_max {
             self.spent_all.notify_one();
@@ -168,7 +169,7 @@ impl ChildOutlet {
     fn report_activity(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {
-            let mut kept = lock(&self.kept);
+            let mut kept = self.kept.lock();
             kept.lines += 1;
             kept.lines
         };
@@ -180,7 +181,7 @@ impl ChildOutlet {
     }
 
     fn report_call(&self, call: &CallId) {
-        let title = lock(&self.entries.0).iter().rev().find_map(|entry| match &entry.change {
+        let title = self.entries.0.lock().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => message
                 .calls()
                 .find(|known| known.id == *call)
@@ -194,7 +195,7 @@ impl ChildOutlet {
 
     /// Forwards the outcome of a call that the user was asked about; the parent does not know the others.
     fn finished(&self, outcome: &ToolOutcome) {
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         let before = kept.asked.len();
         kept.asked.retain(|call| *call != outcome.call);
         if kept.asked.len() < before {
@@ -215,15 +216,15 @@ impl EventSink for ChildOutlet {
         }
         match out {
             SessionEvent::Entry { entry, .. } => self.entry(entry),
-            SessionEvent::Usage(usage) => lock(&self.kept).window = Some(usage.size),
+            SessionEvent::Usage(usage) => self.kept.lock().window = Some(usage.size),
             SessionEvent::Notice { text, .. } => {
-                let mut kept = lock(&self.kept);
+                let mut kept = self.kept.lock();
                 if kept.notices.len() < NOTICES_MAX {
                     kept.notices.push(text);
                 }
             }
             SessionEvent::Ask { ask, permission } => {
-                lock(&self.kept).asked.push(permission.call.clone());
+                self.kept.lock().asked.push(permission.call.clone());
                 self.ask(ask, &permission);
             }
             SessionEvent::Withdrawn { ask } => {
@@ -232,7 +233,7 @@ impl EventSink for ChildOutlet {
             // From a child of this child; its call ids get another prefix.
             SessionEvent::CallFinished { outcome } => self.finished(&outcome),
             SessionEvent::Answer { ticket, answer } => {
-                if let Some((_, sender)) = lock(&self.kept).answer.take_if(|(awaited, _)| *awaited == ticket)
+                if let Some((_, sender)) = self.kept.lock().answer.take_if(|(awaited, _)| *awaited == ticket)
                 {
                     drop(sender.send(answer));
                 }

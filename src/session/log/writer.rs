@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::lock;
 use epitome_platform::blocking;
 use epitome_store::{JournalHead, JournalWriter, StoreError, Syncer};
 use epitome_thread::{Entry, Seq, SessionId};
@@ -79,7 +79,7 @@ impl LogWriter {
     }
 
     pub fn write(&self, entry: Arc<Entry>) {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock();
         queue.entries.push_back(entry);
         if !std::mem::replace(&mut queue.has_thread, true) {
             let shared = self.shared.clone();
@@ -99,7 +99,7 @@ impl LogWriter {
     /// Resumes writing after a failure; entries staged since are discarded.
     pub fn rewind(&self) {
         // Under the lock, so that no older entry is dequeued and written afterwards.
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock();
         queue.entries.clear();
         self.shared.progress.send_modify(|progress| {
             progress.rewound = progress.failure.take();
@@ -125,7 +125,7 @@ impl LogWriter {
 impl Drop for LogWriter {
     fn drop(&mut self) {
         // A writing thread may keep `shared` alive a little longer than the session.
-        drop(lock(&self.shared.journal).take());
+        drop(self.shared.journal.lock().take());
     }
 }
 
@@ -134,7 +134,7 @@ impl SharedWriter {
     fn drain(&self) {
         loop {
             let entry = {
-                let mut queue = lock(&self.queue);
+                let mut queue = self.queue.lock();
                 let has_failed = self.progress.borrow().failure.is_some();
                 let entry = queue.entries.pop_front().filter(|_| !has_failed);
                 queue.has_thread = entry.is_some();
@@ -156,7 +156,7 @@ impl SharedWriter {
     }
 
     fn write(&self, entry: &Entry) -> Result<(), StoreError> {
-        let mut journal = lock(&self.journal);
+        let mut journal = self.journal.lock();
         // A session ends only after its last entry is written, unless it panics.
         let Some(journal) = journal.as_mut() else { return Err(self.unstorable("the session has ended")) };
         catch_unwind(AssertUnwindSafe(|| journal.write(entry)))

@@ -14,7 +14,7 @@ use crate::inbox::Channel;
 use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Opening, Replay, SessionCommand, SessionError, lock};
+use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
@@ -103,7 +103,7 @@ impl Sessions {
             if ended.is_err() {
                 tracing::error!(session = %id, "a session panicked; its log is as it was");
             }
-            let mut live = lock(&inner.live);
+            let mut live = inner.live.lock();
             if live.get(&id).is_some_and(|found| found.commands.is_closed()) {
                 live.remove(&id);
             }
@@ -115,21 +115,21 @@ impl Sessions {
 
     /// Suspends an idle session and removes it from memory; returns it if a command has just arrived.
     pub(crate) fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
-        let mut live = self.live();
+        let mut live = self.inner.live.lock();
         if session.inbox.has_commands() {
             return Some(session);
         }
         let id = session.core.id().clone();
         let resting = session.suspend();
         live.remove(&id);
-        self.resting().insert(id, Box::new(resting));
+        self.inner.resting.lock().insert(id, Box::new(resting));
         None
     }
 
     /// Ends a session if it is suspended. One that has something left to do is resumed instead, for the command that
     /// ends it.
     pub(super) fn end_resting(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
-        let resting = self.resting().remove(session);
+        let resting = self.inner.resting.lock().remove(session);
         match resting {
             Some(resting) if resting.owes_end() => {
                 self.open(live, session.clone(), TaskOrigin::Rest(resting));
@@ -143,7 +143,7 @@ impl Sessions {
     /// without waiting for the first response. A suspended session stays suspended: the error may be temporary.
     fn refuse(&self, origin: TaskOrigin, session: &SessionId, channel: Channel, error: &SessionError) {
         // Under the lock, so that no command arrives between the last answer and the suspension.
-        let mut live = self.live();
+        let mut live = self.inner.live.lock();
         let (own, mut commands) = channel;
         let is_registered = own
             .upgrade()
@@ -188,7 +188,7 @@ impl Sessions {
         };
         if is_registered && !resting.present().0.is_empty() {
             live.remove(session);
-            self.resting().insert(session.clone(), resting);
+            self.inner.resting.lock().insert(session.clone(), resting);
         } else {
             self.keep_watchers(session, resting.take_watchers());
         }
@@ -196,7 +196,7 @@ impl Sessions {
 
     /// Restarts a session if it is suspended.
     pub(super) fn resume(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
-        let resting = self.resting().remove(session);
+        let resting = self.inner.resting.lock().remove(session);
         if let Some(resting) = resting {
             self.open(live, session.clone(), TaskOrigin::Rest(resting));
         }

@@ -50,7 +50,7 @@ impl Sessions {
             match blocking::run(move || store.delete(&name)).await {
                 // A concurrent load has opened it again.
                 Err(StoreError::InUse(..))
-                    if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
+                    if attempts < DELETE_ATTEMPTS_MAX && self.inner.live.lock().contains_key(session) =>
                 {
                     attempts += 1;
                 }
@@ -78,14 +78,14 @@ impl Sessions {
     /// Whether the session is open in this process or only stored. Does not open it, but reads the disk.
     pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let now =
-            self.live().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
+            self.inner.live.lock().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
                 match found.activity.get() {
                     ActivityNow { asks: true, .. } => ForegroundNow::RequiresAction,
                     ActivityNow { running: true, .. } => ForegroundNow::Running,
                     ActivityNow { .. } => ForegroundNow::Idle,
                 }
             });
-        let rests = || self.resting().contains_key(session).then_some(ForegroundNow::Idle);
+        let rests = || self.inner.resting.lock().contains_key(session).then_some(ForegroundNow::Idle);
         if let Some(now) = now.or_else(rests) {
             return Ok(SessionStatus::Open(now));
         }
@@ -173,7 +173,7 @@ impl Sessions {
         for _ in 0..DELIVERY_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
             let ended = {
-                let mut live = self.live();
+                let mut live = self.inner.live.lock();
                 if resumes {
                     self.resume(&mut live, session);
                 }
@@ -224,7 +224,7 @@ impl Sessions {
 
     async fn end(&self, session: &SessionId) {
         let found = {
-            let mut live = self.live();
+            let mut live = self.inner.live.lock();
             self.end_resting(&mut live, session);
             live.remove(session)
         };

@@ -12,9 +12,11 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::git_links::{LinkCache, Linked};
 use epitome_platform::entry_watch::{self, EntryNews, EntryWatch};
@@ -72,7 +74,7 @@ impl LinkGuard {
         let entries = EntryWatch::new(protected.map(PathBuf::as_path));
         let number = fastrand::u64(..);
         if changes_git {
-            shared.changing.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+            shared.changing.lock().insert(number);
         }
         let entries = Mutex::new(Some(entries));
         LinkGuard { number, worktrees, frozen, before, entries, replaced: OnceLock::new(), shared }
@@ -97,7 +99,7 @@ impl LinkGuard {
 
     /// Watches until the command's first process has ended.
     fn watch_entries(&self, group: &GroupEnd, leader: &OwnedFd) {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let entries = self.entries.lock().take();
         while let Some(entries) = &entries {
             match entries.wait(leader, LOOK_EVERY) {
                 Ok(EntryNews::Quiet) => self.look(),
@@ -118,28 +120,28 @@ impl LinkGuard {
     }
 
     fn leave(&self) {
-        self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.shared.changing.lock().remove(&self.number);
         self.shared.ended.notify_all();
     }
 
     /// Waits a moment until no other command runs that may change repositories, and returns whether that is so. Blocks.
     pub(super) fn is_alone(&self) -> bool {
-        let changing = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changing = self.shared.changing.lock();
         let is_shared = |changing: &mut BTreeSet<u64>| changing.iter().any(|number| *number != self.number);
-        let waited = self.shared.ended.wait_timeout_while(changing, OTHERS_WAIT_MAX, is_shared);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.shared.ended.wait_while_for(&mut changing, is_shared, OTHERS_WAIT_MAX);
+        !is_shared(&mut changing)
     }
 
     /// Looks for new links, and returns what was found and not reported yet. Reads the disk.
     pub fn reports(&self) -> Vec<String> {
         self.look();
-        let found = std::mem::take(&mut *self.shared.reports.lock().unwrap_or_else(PoisonError::into_inner));
+        let found = std::mem::take(&mut *self.shared.reports.lock());
         self.replaced.get().cloned().into_iter().chain(found).collect()
     }
 
     fn look(&self) {
         let linked = find(&self.worktrees, &self.shared);
-        let mut reports = self.shared.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = self.shared.reports.lock();
         for report in linked.refuse_new(&self.before, &self.frozen) {
             tracing::warn!(report, "a command linked a repository");
             reports.push(report);
@@ -155,6 +157,6 @@ impl Drop for LinkGuard {
 }
 
 fn find(worktrees: &[PathBuf], shared: &SharedLinks) -> Linked {
-    let mut cache = shared.cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = shared.cache.lock();
     Linked::find(worktrees.iter().map(PathBuf::as_path), &mut cache)
 }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::git_links::Linked;
 use super::link_guard::SharedLinks;
@@ -44,7 +46,7 @@ impl FoundRepositories {
     /// roots, in order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a
     /// millisecond per thousand unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
         let mut looked_at = BTreeSet::new();
         for _ in 0..=LEVELS {
@@ -70,7 +72,7 @@ impl FoundRepositories {
         };
         state.entries.retain(|path| is_there(path));
         let entries = &mut state.entries;
-        let mut links = self.links.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.cache.lock();
         let is_git = |path: &&PathBuf| path.ends_with(".git");
         let worktrees = entries.iter().filter(is_git).filter_map(|git| git.parent());
         let linked: Vec<PathBuf> = Linked::find(worktrees, &mut links).entries().collect();

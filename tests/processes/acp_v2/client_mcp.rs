@@ -2,7 +2,7 @@
 //! library.
 
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agent_client_protocol::mcp_server::{McpOutcome, McpRequest, McpRequestContext, McpServer, McpService};
 use agent_client_protocol::schema::ProtocolVersion;
@@ -14,6 +14,7 @@ use epitome_test_harness::agent::{Agent, end_by};
 use epitome_test_harness::{call, text};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -55,7 +56,7 @@ impl McpService<AgentRole> for Adder {
         request: McpRequest,
         context: McpRequestContext<AgentRole>,
     ) -> BoxFuture<'static, Result<McpOutcome, agent_client_protocol::Error>> {
-        self.methods.lock().unwrap().push(request.method.clone());
+        self.methods.lock().push(request.method.clone());
         let shown = self.shown.clone();
         async move {
             let params = Value::Object(request.params.unwrap_or_default());
@@ -148,7 +149,7 @@ fn the_model_calls_a_tool_of_the_client() {
     for answered in [&requests[1], &requests[3]] {
         assert!(answered.body.to_string().contains("The sum is 5."), "{}", answered.body);
     }
-    let methods = methods.lock().unwrap();
+    let methods = methods.lock();
     assert_eq!(methods.iter().filter(|method| *method == "tools/call").count(), 2, "{methods:?}");
     assert!(!methods.iter().any(|method| method == "initialize"), "{methods:?}");
 }

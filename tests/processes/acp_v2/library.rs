@@ -1,11 +1,12 @@
 //! The client of the protocol's own library in version 2.
 
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v2::schema as wire;
 use epitome_test_harness::agent::obey;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
@@ -30,7 +31,7 @@ fn a_session_with_the_reference_client() {
                     {
                         drop(ended.send(idle.stop_reason.clone()));
                     }
-                    seen.lock().unwrap().push(serde_json::to_value(notification.update).unwrap());
+                    seen.lock().push(serde_json::to_value(notification.update).unwrap());
                     Ok(())
                 },
                 agent_client_protocol::on_receive_notification!(),
@@ -69,7 +70,7 @@ fn a_session_with_the_reference_client() {
         let ended = child.wait_with_output().await.unwrap();
         assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
     });
-    let updates = updates.lock().unwrap();
+    let updates = updates.lock();
     let of_kind = |kind: &str| updates.iter().filter(|update| update["sessionUpdate"] == kind).count();
     assert_eq!(of_kind("user_message"), 5);
     assert!(of_kind("terminal_update") >= 2, "a terminal begins and ends");

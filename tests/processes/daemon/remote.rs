@@ -6,11 +6,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome_test_harness::agent::{Agent, agent_text, is_question, obey, spoken, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::within;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -145,14 +146,14 @@ impl CuttableRelay {
                 };
                 copy(&client, &server);
                 copy(&server, &client);
-                streams.lock().expect("whole").extend([client, server]);
+                streams.lock().extend([client, server]);
             }
         });
         CuttableRelay { address, open }
     }
 
     pub fn cut(&self) {
-        for stream in self.open.lock().expect("whole").drain(..) {
+        for stream in self.open.lock().drain(..) {
             drop(stream.shutdown(Shutdown::Both));
         }
     }

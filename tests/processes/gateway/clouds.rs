@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,6 +11,7 @@ use epitome::config::{ChatGptLogin, ChatGptTokens, LoginSecret, Logins, StoredLo
 use epitome_scripted_model::ScriptedModel;
 use epitome_test_harness::agent::obey;
 use epitome_test_harness::user::User;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -219,7 +220,7 @@ fn the_server_gets_tokens_for_vertex_and_another_one_when_it_is_rejected() {
     let first = Arc::new(Mutex::new(1));
     let (count, least) = (issued.clone(), first.clone());
     let decide = move |origin: &str, asked: &Asked| {
-        let mut issued = count.lock().expect("whole");
+        let mut issued = count.lock();
         if asked.path == "/token" {
             let assertion = asked.field("assertion");
             let claims =
@@ -233,7 +234,7 @@ fn the_server_gets_tokens_for_vertex_and_another_one_when_it_is_rejected() {
             let token = format!("vertex-token-{issued}-");
             return Decision::Answer(200, json!({ "access_token": token, "expires_in": 3600 }));
         }
-        let least = *least.lock().expect("whole");
+        let least = *least.lock();
         let is_valid =
             |number: &u32| asked.header("authorization") == format!("Bearer vertex-token-{number}-");
         let method = asked.path.strip_prefix("/v1/projects/p/locations/eu/publishers/google");
@@ -254,15 +255,15 @@ fn the_server_gets_tokens_for_vertex_and_another_one_when_it_is_rejected() {
     });
     says_hello(&worker, model);
     says_hello(&worker, model);
-    assert_eq!(*issued.lock().expect("whole"), 1, "a token is used until it ends");
-    *first.lock().expect("whole") = 2;
+    assert_eq!(*issued.lock(), 1, "a token is used until it ends");
+    *first.lock() = 2;
     says_hello(&worker, model);
-    assert_eq!(*issued.lock().expect("whole"), 2);
+    assert_eq!(*issued.lock(), 2);
     // A token that is new is rejected, too.
-    *first.lock().expect("whole") = 100;
+    *first.lock() = 100;
     let refused = worker.run(&["run", "--model", model, "say hello"]);
     assert!(refused.code != Some(0) && refused.err.contains("the credential is not valid"), "{refused:?}");
-    assert_eq!(*issued.lock().expect("whole"), 3, "it asks for another one only once");
+    assert_eq!(*issued.lock(), 3, "it asks for another one only once");
     worker.end_daemon();
     for secret in ["vertex-token-", "robot@p", SERVICE_ACCOUNT_KEY.lines().nth(1).expect("it has lines")] {
         assert_nowhere(&worker.home(), secret);
@@ -276,7 +277,7 @@ fn the_server_renews_the_sign_in_with_chatgpt() {
     let issued = Arc::new(Mutex::new(0));
     let count = issued.clone();
     let decide = move |_: &str, asked: &Asked| {
-        let mut issued = count.lock().expect("whole");
+        let mut issued = count.lock();
         if asked.path == "/api/accounts/oauth/token" {
             let is_newest = asked.field("refresh_token") == format!("plan-refresh-{issued}-");
             if asked.field("client_id") != "client" || !is_newest {
@@ -319,13 +320,13 @@ fn the_server_renews_the_sign_in_with_chatgpt() {
     });
     // The token has expired.
     says_hello(&worker, model);
-    assert_eq!(*issued.lock().expect("whole"), 1);
+    assert_eq!(*issued.lock(), 1);
     says_hello(&worker, model);
-    assert_eq!(*issued.lock().expect("whole"), 1);
+    assert_eq!(*issued.lock(), 1);
     // The service does not take the token any longer, although it has not expired.
     sign_in(&machine.user, &at, "plan-access-old-", "plan-refresh-1-", u64::MAX);
     says_hello(&worker, model);
-    assert_eq!(*issued.lock().expect("whole"), 2);
+    assert_eq!(*issued.lock(), 2);
     // The sign-in was revoked elsewhere.
     sign_in(&machine.user, &at, "plan-access-old-", "plan-refresh-0-", 0);
     let refused = worker.run(&["run", "--model", model, "say hello"]);

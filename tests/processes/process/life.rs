@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
@@ -12,6 +12,7 @@ use epitome_test_harness::agent::{
     SUMMARY, agent_text, is_answer, kind, messages_of, obey, stop_reason, wants_summary,
 };
 use epitome_test_harness::{call, text};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
@@ -54,14 +55,14 @@ fn a_complete_session_with_the_reference_client() {
             .on_receive_notification(
                 async move |notification: wire::SessionNotification, _connection| {
                     let update = serde_json::to_value(notification.update).unwrap();
-                    seen.lock().unwrap().push(json!({ "params": { "update": update } }));
+                    seen.lock().push(json!({ "params": { "update": update } }));
                     Ok(())
                 },
                 agent_client_protocol::on_receive_notification!(),
             )
             .on_receive_request(
                 async move |request: wire::RequestPermissionRequest, responder, _connection| {
-                    asked.lock().unwrap().push(serde_json::to_value(&request).unwrap());
+                    asked.lock().push(serde_json::to_value(&request).unwrap());
                     let allow = request
                         .options
                         .iter()
@@ -92,14 +93,14 @@ fn a_complete_session_with_the_reference_client() {
     });
 
     assert_eq!(fs::read_to_string(&file).unwrap(), AFTER);
-    let cards = cards.lock().unwrap();
+    let cards = cards.lock();
     let [card] = cards.as_slice() else { panic!("one card, for the edit alone: {cards:?}") };
     let diff = &card["toolCall"]["content"][0];
     assert_eq!(
         (&diff["type"], &diff["oldText"], &diff["newText"]),
         (&json!("diff"), &json!(BEFORE), &json!(AFTER))
     );
-    let updates = updates.lock().unwrap();
+    let updates = updates.lock();
     let said = agent_text(&updates);
     assert!(said.starts_with("I look first.A typo.It is mended. "), "{said}");
     assert!(said.contains("Compacted: ") && said.contains("Undone: "), "{said}");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::config::{ProviderSettings, Settings, WireFormat};
@@ -13,6 +13,7 @@ use epitome::provider::http::Http;
 use epitome::provider::network::Network;
 use epitome::provider::{ErrorClass, ProviderError};
 use epitome::thread::ModelName;
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -64,14 +65,14 @@ struct Printed(Arc<Mutex<Vec<u8>>>);
 impl Printed {
     fn error(&self, error: &ProviderError) {
         let text = format!("{error} {error:?} {}", error.hint.as_deref().unwrap_or_default());
-        self.0.lock().expect("nothing panicked").extend_from_slice(text.as_bytes());
+        self.0.lock().extend_from_slice(text.as_bytes());
         assert_clean(&text);
     }
 }
 
 impl io::Write for Printed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nothing panicked").extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -224,7 +225,7 @@ async fn no_key_or_password_is_ever_printed() {
         printed.error(&error);
     }
 
-    let all = String::from_utf8_lossy(&printed.0.lock().expect("nothing panicked")).into_owned();
+    let all = String::from_utf8_lossy(&printed.0.lock()).into_owned();
     assert!(all.contains("TRACE") && all.contains("h2"), "the libraries' lines are in it too");
     let far_and_near = all.contains(FAR) && all.contains("127.0.0.1");
     assert!(far_and_near, "what was called is reported");

@@ -1,7 +1,7 @@
 //! Simulated sessions: the text of a prompt selects the session's behavior.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome::session::port::{ForegroundNow, OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::{Header, SessionQuery};
@@ -14,6 +14,7 @@ use epitome::thread::{
     CallDisplay, CallId, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus,
     Seq, SessionId, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
 #[derive(Clone, Default)]
@@ -76,7 +77,7 @@ pub fn long_text() -> String {
 
 impl StoredSessionPort for Played {
     async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.live.remove(session);
         if session.0.ends_with("dead") {
             drop(state);
@@ -86,7 +87,7 @@ impl StoredSessionPort for Played {
     }
 
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
-        let state = self.state.lock().unwrap();
+        let state = self.state.lock();
         match state.live.contains_key(session) {
             true => Ok(SessionStatus::Open(ForegroundNow::Idle)),
             false if state.headers.iter().any(|header| header.session == *session) => {
@@ -102,7 +103,7 @@ impl StoredSessionPort for Played {
     }
 
     async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let header = state.headers.iter_mut().find(|header| header.session == *session);
         let header = header.ok_or_else(|| SessionError::NotFound(session.clone()))?;
         header.archived = archived;
@@ -120,7 +121,7 @@ impl StoredSessionPort for Played {
 
 impl SessionPort for Played {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.made += 1;
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
@@ -138,7 +139,7 @@ impl SessionPort for Played {
 
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let outlet = opening.attachment.outlet;
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if !state.live.contains_key(&session) {
             let answer = Err(SessionError::NotFound(session.clone()));
             return outlet.put(&session, SessionEvent::Answer { ticket, answer });
@@ -171,7 +172,7 @@ impl SessionPort for Played {
     }
 
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let Some(outlet) = state.live.get(session).cloned() else {
             return Err(SessionError::NotFound(session.clone()));
         };
@@ -295,7 +296,7 @@ impl SessionPort for Played {
     }
 
     fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
-        let mut headers = self.state.lock().unwrap().headers.clone();
+        let mut headers = self.state.lock().headers.clone();
         headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
         Ok(query.select(headers))
     }
@@ -305,7 +306,7 @@ impl SessionPort for Played {
     }
 
     fn detach(&self, client: ClientId) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.detached.push(client);
         state.live.clear();
     }

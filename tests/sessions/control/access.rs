@@ -126,11 +126,11 @@ print("TRIED")
         eprintln!("skipped: python3 is not here");
         return;
     }
-    let socket = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let socket = std::sync::Arc::new(parking_lot::Mutex::new(String::new()));
     let shared = socket.clone();
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let home = Home::with_replies(move || {
-        let socket = shared.lock().expect("no panic under it").clone();
+        let socket = shared.lock().clone();
         match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => vec![ModelStep::Call {
                 name: "bash".to_owned(),
@@ -139,7 +139,7 @@ print("TRIED")
             _ => text("Done."),
         }
     });
-    *socket.lock().expect("no panic under it") = home.runtime_dir().control_socket().display().to_string();
+    *socket.lock() = home.runtime_dir().control_socket().display().to_string();
     home.user.write(
         ".epitome/config.toml",
         "[sandbox]\nunix_sockets = true\n[permissions]\nallow = [\"bash(python3 *)\"]\n",

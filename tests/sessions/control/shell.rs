@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome::daemon::control::ControlClient;
 use epitome::daemon::control::remote::RemoteSessions;
@@ -17,6 +17,7 @@ use epitome::thread::{Change, Content, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::user::Ran;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::process::Home;
@@ -327,7 +328,7 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
         vec![ModelStep::Text("Once upon".into()), ModelStep::Hang],
         vec![ModelStep::Text("Half ".into()), ModelStep::Wait, ModelStep::Text("done.".into())],
     ]);
-    let next = move || replies.lock().expect("no panic under it").pop();
+    let next = move || replies.lock().pop();
     let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
     let _daemon = home.daemon();
     let made = home.shell(&["sessions", "list", "--json"]);
@@ -388,7 +389,7 @@ async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let text = |text: &str| vec![ModelStep::Text(text.into())];
     let replies =
         Mutex::new(vec![text("Not made."), vec![touch()], text("Made."), vec![touch()], text("Hi.")]);
-    let next = move || replies.lock().expect("no panic under it").pop();
+    let next = move || replies.lock().pop();
     let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
     let _daemon = home.daemon();
     let session = said(&home);

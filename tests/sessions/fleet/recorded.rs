@@ -1,13 +1,14 @@
 //! The store of a simulated daemon, which records the lines that it was asked to store and that it has confirmed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome_store::{
     Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionQuery, StoreError, StoredLog, WholeLog,
 };
 use epitome_store_postgres::Postgres;
 use epitome_thread::{Seq, SessionId};
+use parking_lot::Mutex;
 
 /// The confirmed lines of all daemons, by session and number.
 pub type Confirmed = Arc<Mutex<BTreeMap<(String, u64), Vec<u8>>>>;
@@ -31,7 +32,7 @@ impl Recorded {
 }
 
 fn confirm(confirmed: &Confirmed, session: &SessionId, seq: Seq, line: &JournalLine) {
-    confirmed.lock().expect("no panic under it").insert((session.0.clone(), seq.0), line.bytes.clone());
+    confirmed.lock().insert((session.0.clone(), seq.0), line.bytes.clone());
 }
 
 impl LogStore for Recorded {

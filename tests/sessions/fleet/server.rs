@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use epitome_store_postgres::StoreAddress;
+use parking_lot::Mutex;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -176,10 +177,6 @@ impl Server {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a daemon connects to.
     pub fn address(&self, by: Incarnation, clock: DaemonClock) -> StoreAddress {
         let server = self.clone();
@@ -195,27 +192,27 @@ impl Server {
     // ── What a simulation does to it ───────────────────────────────────────────────────────────
 
     pub fn set_network(&self, daemon: usize, network: Network) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let link = state.links.entry(daemon).or_default();
         link.network = network;
         link.changed.notify_waiters();
     }
 
     pub fn network(&self, daemon: usize) -> Network {
-        self.state().links.entry(daemon).or_default().network
+        self.0.lock().links.entry(daemon).or_default().network
     }
 
     pub fn plan(&self, daemon: usize, statement: u32, fault: Fault) {
-        self.state().links.entry(daemon).or_default().fault = Some((statement, fault));
+        self.0.lock().links.entry(daemon).or_default().fault = Some((statement, fault));
     }
 
     pub fn set_stopped(&self, daemon: usize, is_stopped: bool) {
-        self.state().links.entry(daemon).or_default().is_stopped = is_stopped;
+        self.0.lock().links.entry(daemon).or_default().is_stopped = is_stopped;
     }
 
     /// The primary is restarted: all connections break, and open transactions are undone.
     pub fn restart(&self) {
-        let state = &mut *self.state();
+        let state = &mut *self.0.lock();
         state.hosts[state.primary].starts += 1;
         state.undo();
         state.wake();
@@ -223,18 +220,18 @@ impl Server {
 
     /// Whether the standby receives what the primary commits.
     pub fn set_replicating(&self, is_replicating: bool) {
-        let state = &mut *self.state();
+        let state = &mut *self.0.lock();
         state.is_replicating = is_replicating;
         state.replicate();
     }
 
     pub fn is_replicating(&self) -> bool {
-        self.state().is_replicating
+        self.0.lock().is_replicating
     }
 
     /// The standby is promoted. It has received some of the commits that were not confirmed. False without a standby.
     pub fn fail_over(&self, loss: Loss) -> bool {
-        let state = &mut *self.state();
+        let state = &mut *self.0.lock();
         if state.standby.is_none() {
             return false;
         }
@@ -267,7 +264,7 @@ impl Server {
 
     /// The server that was lost becomes the standby of the other one. False if there is a standby.
     pub fn rejoin(&self) -> bool {
-        let state = &mut *self.state();
+        let state = &mut *self.0.lock();
         if state.standby.is_some() {
             return false;
         }
@@ -284,7 +281,7 @@ impl Server {
 
     /// A statement arrives whose client has given up.
     pub fn deliver_late(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.late.is_empty() || state.transaction.is_some() {
             return false;
         }
@@ -298,23 +295,23 @@ impl Server {
 
     /// From now on, nothing fails and everything is fast.
     pub fn calm(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.is_calm = true;
         state.links.values_mut().for_each(|link| link.fault = None);
     }
 
     pub fn advance(&self, now: Duration) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.now = state.now.max(now);
     }
 
     pub fn look<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
-        let state = self.state();
+        let state = self.0.lock();
         look(state.transaction.as_ref().map_or(&state.tables, |(_, _, before)| before))
     }
 
     pub fn take_events(&self) -> (Reached, Vec<String>, Vec<String>) {
-        let state = &mut *self.state();
+        let state = &mut *self.0.lock();
         let (reached, violations) = (&mut state.reached, &mut state.violations);
         (std::mem::take(reached), std::mem::take(violations), std::mem::take(&mut state.trace))
     }
@@ -323,7 +320,7 @@ impl Server {
 
     async fn serve(self, by: Incarnation, clock: DaemonClock, host: usize, mut stream: DuplexStream) {
         let (id, starts) = {
-            let mut state = self.state();
+            let mut state = self.0.lock();
             state.connections += 1;
             (state.connections, state.hosts[host].starts)
         };
@@ -356,13 +353,13 @@ impl Connection {
     async fn converse(&self, stream: &mut DuplexStream) -> io::Result<()> {
         wire::read_startup(stream).await?;
         self.arrived().await;
-        if !self.server.state().accept(self.host, self.by.daemon) {
+        if !self.server.0.lock().accept(self.host, self.by.daemon) {
             return Ok(());
         }
         stream.write_all(&wire::welcome()).await?;
         while let Some(asked) = wire::read(stream).await? {
             let mut underway = Underway { connection: self, asked: Some(asked.clone()), has_appended: false };
-            let (delay, fault) = self.server.state().fate(self);
+            let (delay, fault) = self.server.0.lock().fate(self);
             sleep(delay).await;
             self.arrived().await;
             if fault == Some(Fault::Before) {
@@ -370,7 +367,7 @@ impl Connection {
             }
             let ((answer, effect), commit) = loop {
                 let (done, commit) = {
-                    let mut state = self.server.state();
+                    let mut state = self.server.0.lock();
                     let before = state.commits;
                     let done = state.try_execute(&asked, self);
                     (done, (state.commits > before).then_some(state.commits))
@@ -385,7 +382,7 @@ impl Connection {
             if fault == Some(Fault::After) {
                 return Ok(());
             }
-            while commit.is_some_and(|commit| !self.server.state().is_confirmed(self.host, commit)) {
+            while commit.is_some_and(|commit| !self.server.0.lock().is_confirmed(self.host, commit)) {
                 sleep(LOOK_AGAIN_AFTER).await;
             }
             self.arrived().await;
@@ -425,7 +422,7 @@ impl Connection {
 
     /// The network, the number of starts of the server, and the signal of changes.
     fn link(&self) -> ((Network, u64), Arc<Notify>) {
-        let state = &mut *self.server.state();
+        let state = &mut *self.server.0.lock();
         let (host, link) = (&state.hosts[self.host], state.links.entry(self.by.daemon).or_default());
         let network = if host.network == Network::Open { link.network } else { host.network };
         ((network, host.starts), link.changed.clone())
@@ -434,7 +431,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut state = self.server.state();
+        let mut state = self.server.0.lock();
         if state.transaction.as_ref().is_some_and(|(id, ..)| *id == self.id) {
             state.undo();
         }
@@ -443,7 +440,7 @@ impl Drop for Connection {
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        let mut state = self.connection.server.state();
+        let mut state = self.connection.server.0.lock();
         if self.has_appended {
             state.count("the answer to a commit was lost");
         }

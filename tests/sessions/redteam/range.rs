@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome::session::{Opening, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
@@ -12,6 +12,7 @@ use epitome::tools::sandbox::TEMPORARY;
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// The text that must not leak. It does not look like a key, so that masking cannot hide a leak.
@@ -74,7 +75,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for other in self.others.get_mut().expect("no panic under it") {
+        for other in self.others.get_mut() {
             // An attempt may have killed it already, which its test has reported.
             drop(other.kill());
             drop(other.wait());
@@ -258,7 +259,7 @@ impl Range {
         let steps = Arc::<Mutex<VecDeque<Vec<ModelStep>>>>::default();
         let script = steps.clone();
         let mut test = Setup::with_config(config).built_in_tools().start(move |_| {
-            let next = script.lock().expect("no panic under it").pop_front();
+            let next = script.lock().pop_front();
             next.unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
         });
         let outside = apart();
@@ -307,7 +308,7 @@ impl Range {
             // Usually the file does not exist, as intended.
             drop(std::fs::remove_file(mark));
         }
-        let mut others = self.place.others.lock().expect("no panic under it");
+        let mut others = self.place.others.lock();
         let killed = others.iter_mut().any(|other| !matches!(other.try_wait(), Ok(None)));
         let harm = (leaked || pwned || killed) && !row.is_limit;
         (!as_expected || harm).then(|| {
@@ -339,10 +340,7 @@ impl Range {
             |tool: &str, input: &Value| ModelStep::Call { name: tool.into(), input: self.named(input) };
         let first = call(row.tool, &row.input);
         let then = row.agent.as_ref().map(|(tool, input)| call(tool, input));
-        self.steps
-            .lock()
-            .expect("no panic under it")
-            .extend(std::iter::once(first).chain(then).map(|step| vec![step]));
+        self.steps.lock().extend(std::iter::once(first).chain(then).map(|step| vec![step]));
         let ticket = self.test.prompt("Go on");
         let mut was_asked = false;
         let outcome = loop {

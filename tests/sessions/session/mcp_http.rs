@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use epitome::session::SessionEvent;
@@ -11,6 +11,7 @@ use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::in_turn;
 use epitome_test_harness::session::{Setup, TestSession};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::mcp::status;
@@ -233,13 +234,13 @@ fn sse_connection(
         } else if head.starts_with("GET /sse") {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
             write!(writer, "{head}event: endpoint\ndata: /messages?id=1\n\n").ok()?;
-            *events.lock().expect("no panic") = Some(writer);
+            *events.lock() = Some(writer);
             return Some(());
         } else if head.starts_with("POST /messages?id=1") {
             respond(&mut writer, "202 Accepted")?;
             if let Some(result) = answer(&request) {
                 let message = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-                let mut events = events.lock().expect("no panic");
+                let mut events = events.lock();
                 write!(events.as_mut()?, "event: message\ndata: {message}\n\n").ok()?;
             }
         } else {

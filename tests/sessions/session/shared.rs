@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome::session::registry::Sessions;
 use epitome::session::{
@@ -16,6 +16,7 @@ use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{TestSession, call};
 use epitome_test_harness::text;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::stage::{script, with_hooks};
@@ -180,7 +181,7 @@ impl EventSink for PanickingClient {
         {
             return;
         }
-        let Some(command) = self.command.lock().expect("no panic under it").take() else { return };
+        let Some(command) = self.command.lock().take() else { return };
         self.sessions.send(&self.session, command).expect("the session lives");
         panic!("the session's task was told to panic");
     }

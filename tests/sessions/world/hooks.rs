@@ -1,13 +1,14 @@
 //! A hook at every event of a recipe's turn. It answers as hooks may: with nothing, a refusal, another history or more
 //! work. Sometimes it fails, or never returns.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use epitome_hooks::functions::Functions;
 use epitome_hooks::hook_context::{EventData, HookContext};
 use epitome_hooks::output::{HistoryAction, HookOutput, Utterance};
 use epitome_thread::Role;
+use parking_lot::Mutex;
 
 /// The slash command of the recipe that declares the handler.
 pub const COMMAND: &str = "/hooked";
@@ -37,7 +38,7 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
         let acts = acts.clone();
         async move {
             let (act, answer) = choice.unwrap_or(("a hook had no wish", Answer::Output(Box::default())));
-            acts.lock().expect("no panic under it").push(act);
+            acts.lock().push(act);
             match answer {
                 Answer::Output(output) => Ok(*output),
                 Answer::Dies => Err("it died".to_owned()),
@@ -55,7 +56,7 @@ enum Answer {
 }
 
 fn choose(rng: &Mutex<fastrand::Rng>, context: &HookContext) -> (&'static str, Answer) {
-    let mut rng = rng.lock().expect("no panic under it");
+    let mut rng = rng.lock();
     let output = HookOutput::default;
     let said = |text: &str| Utterance { role: Role::User, text: text.to_owned() };
     let (act, output) = match (rng.u8(..10), &context.what) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use epitome::session::registry::{SessionServices, Sessions};
@@ -19,6 +19,7 @@ use epitome_store::Store;
 use epitome_tokens::Rulers;
 use epitome_tools::task::Task;
 use epitome_tools::{RunningCommands, Toolbox};
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::oracle::ReadLogs;

@@ -2,11 +2,12 @@
 //! record that they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use epitome_thread::{CallDisplay, OutcomeStatus, ToolSpec};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// How often each call was started, by its number.
@@ -38,7 +39,7 @@ impl Tool for Work {
         let executions = self.executions.clone();
         Box::pin(async move {
             let number = input["number"].as_u64().unwrap_or_default();
-            *executions.lock().expect("no panic under it").entry(number).or_default() += 1;
+            *executions.lock().entry(number).or_default() += 1;
             (context.progress)("working".into());
             tokio::time::sleep(Duration::from_millis(input["ms"].as_u64().unwrap_or_default())).await;
             let bytes = input["bytes"].as_u64().unwrap_or_default() as usize;
@@ -79,10 +80,10 @@ impl Tool for Write {
         let (executions, written) = (self.executions.clone(), self.written.clone());
         Box::pin(async move {
             let number = input["number"].as_u64().unwrap_or_default();
-            *executions.lock().expect("no panic under it").entry(number).or_default() += 1;
+            *executions.lock().entry(number).or_default() += 1;
             let path = context.workspace.real(input["path"].as_str().unwrap_or_default());
             let text = input["text"].as_str().unwrap_or_default();
-            written.lock().expect("no panic under it").insert(text.to_owned());
+            written.lock().insert(text.to_owned());
             match std::fs::write(&path, text) {
                 Ok(()) => ToolResult::completed(format!("wrote {number}")),
                 Err(error) => ToolResult::failed(error.to_string()),

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use epitome_platform::local::{OwnedReadHalf, OwnedWriteHalf};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::Notify;
@@ -161,7 +162,7 @@ pub struct StreamReader {
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        let mut state = self.connection.state();
+        let mut state = self.connection.state.lock();
         if let Some(stream) =
             state.streams.get_mut(&self.stream).filter(|stream| stream.readers == self.number)
         {
@@ -174,7 +175,12 @@ impl Drop for StreamReader {
 impl StreamReader {
     /// Whether no other reader has taken its place.
     pub fn is_current(&self) -> bool {
-        self.connection.state().streams.get(&self.stream).is_some_and(|stream| stream.readers == self.number)
+        self.connection
+            .state
+            .lock()
+            .streams
+            .get(&self.stream)
+            .is_some_and(|stream| stream.readers == self.number)
     }
 
     /// The next message and its number; `None` once another reader has taken over, or the connection has ended and all
@@ -183,7 +189,7 @@ impl StreamReader {
         loop {
             let changed = self.connection.changed.notified();
             {
-                let mut state = self.connection.state();
+                let mut state = self.connection.state.lock();
                 let ended = state.ended;
                 let stream = state.streams.get_mut(&self.stream)?;
                 if stream.readers != self.number {
@@ -242,10 +248,6 @@ impl RemoteConnection {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, ClientStreams> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to read a stream: after `received` messages, in place of any other reader; or else where the last reader
     /// stopped.
     pub fn read(
@@ -253,7 +255,7 @@ impl RemoteConnection {
         stream: ClientStream,
         received: Option<u64>,
     ) -> Result<StreamReader, NoStream> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended {
             return Err(NoStream::Unknown);
         }
@@ -280,12 +282,12 @@ impl RemoteConnection {
     /// Number of messages that have arrived from the client, once the one that is being passed on has been.
     pub async fn received(&self) -> u64 {
         let _passed_on = self.to_front.lock().await;
-        self.state().received
+        self.state.lock().received
     }
 
     /// The rules for a connection over HTTP.
     pub fn with_routes<T>(&self, with: impl FnOnce(&mut HttpRoutes) -> T) -> Option<T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.used = Instant::now();
         match &mut state.carrier {
             Carrier::Http(routes) => Some(with(routes)),
@@ -295,12 +297,12 @@ impl RemoteConnection {
 
     /// Makes a session known, so that its messages are kept until the client reads them. Returns whether it does.
     pub fn know_session(&self, session: &str) -> bool {
-        self.state().stream(&ClientStream::Session(session.to_owned())).is_read
+        self.state.lock().stream(&ClientStream::Session(session.to_owned())).is_read
     }
 
     /// Whether a session is known.
     pub fn knows_session(&self, session: &str) -> bool {
-        self.state().streams.contains_key(&ClientStream::Session(session.to_owned()))
+        self.state.lock().streams.contains_key(&ClientStream::Session(session.to_owned()))
     }
 
     /// Collects the daemon's lines, and waits while too many bytes are unsent.
@@ -322,7 +324,7 @@ impl RemoteConnection {
             loop {
                 let changed = self.changed.notified();
                 {
-                    let mut state = self.state();
+                    let mut state = self.state.lock();
                     if state.ended {
                         return;
                     }
@@ -345,7 +347,7 @@ impl RemoteConnection {
 
     /// The stream of a message; `None` if it was delivered otherwise.
     fn route(&self, frame: &Utf8Bytes) -> Option<ClientStream> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let ClientStreams { carrier, streams, .. } = &mut *state;
         let routed = match carrier {
             Carrier::WebSocket => return Some(ClientStream::Connection),
@@ -390,7 +392,7 @@ impl RemoteConnection {
                 written = writer.write_all(&line) => written,
             };
             match written {
-                Ok(()) => connection.state().received += 1,
+                Ok(()) => connection.state.lock().received += 1,
                 // Closes the front end's input, also for `end`, which does not wait for this message.
                 Err(_) => drop(to_front.take()),
             }
@@ -414,7 +416,7 @@ impl RemoteConnection {
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.received += 1;
         if let (true, Incoming::Request { id, .. }) = (self.sends_again, envelope::read(text.as_bytes())) {
             let mut answer = Vec::new();
@@ -441,7 +443,7 @@ impl RemoteConnection {
     pub async fn end_unless_used(self: Arc<Self>) {
         loop {
             let until = {
-                let state = self.state();
+                let state = self.state.lock();
                 if state.ended {
                     return;
                 }
@@ -459,7 +461,7 @@ impl RemoteConnection {
     /// Ends the connection: the front end reads the end of its input, and open sockets are closed. A message that is
     /// being written is given up, because a front end that reads nothing would otherwise keep its input open.
     pub fn end(&self) {
-        self.state().ended = true;
+        self.state.lock().ended = true;
         self.changed.notify_waiters();
         if let Ok(mut to_front) = self.to_front.try_lock() {
             drop(to_front.take());
@@ -468,7 +470,7 @@ impl RemoteConnection {
 
     /// Ends the connection without sending what waits for its client, who may not read it any more.
     pub fn cut(&self) {
-        self.state().streams.values_mut().for_each(StreamBuffer::give_up);
+        self.state.lock().streams.values_mut().for_each(StreamBuffer::give_up);
         self.end();
     }
 
@@ -488,7 +490,7 @@ impl RemoteConnection {
     }
 
     pub fn has_ended(&self) -> bool {
-        self.state().ended
+        self.state.lock().ended
     }
 }
 
@@ -510,7 +512,7 @@ mod tests {
     fn with_frames(texts: &[&str]) -> Arc<RemoteConnection> {
         let connection = RemoteConnection::without_front(String::new(), Carrier::WebSocket);
         for text in texts {
-            connection.state().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from(*text));
+            connection.state.lock().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from(*text));
         }
         Arc::new(connection)
     }
@@ -592,11 +594,11 @@ mod tests {
     async fn an_unread_session_stops_no_other() {
         let connection = with_frames(&[]);
         let session = ClientStream::Session("s".to_owned());
-        connection.state().stream(&session).frames.put(Utf8Bytes::from("unread"));
-        connection.state().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from("an answer"));
-        assert!(connection.state().give_up_unread());
-        assert!(!connection.state().give_up_unread(), "answers stay");
-        assert_eq!(connection.state().unsent_bytes(), "an answer".len());
+        connection.state.lock().stream(&session).frames.put(Utf8Bytes::from("unread"));
+        connection.state.lock().stream(&ClientStream::Connection).frames.put(Utf8Bytes::from("an answer"));
+        assert!(connection.state.lock().give_up_unread());
+        assert!(!connection.state.lock().give_up_unread(), "answers stay");
+        assert_eq!(connection.state.lock().unsent_bytes(), "an answer".len());
         assert_eq!(connection.read(session.clone(), None).err(), Some(NoStream::Gone));
         assert!(connection.read(session, None).is_ok(), "after the client has loaded the session");
     }
@@ -609,12 +611,12 @@ mod tests {
         for number in 0..2 * STREAMS_MAX {
             drop(connection.read(session(number), None).expect("the others are not used"));
         }
-        assert_eq!(connection.state().streams.len(), STREAMS_MAX);
+        assert_eq!(connection.state.lock().streams.len(), STREAMS_MAX);
         let readers: Vec<_> = (0..STREAMS_MAX - 1)
             .map(|number| connection.read(session(number), None).expect("there is room"))
             .collect();
         assert_eq!(connection.read(session(STREAMS_MAX), None).err(), Some(NoStream::TooMany));
-        connection.state().stream(&session(0)).frames.put(Utf8Bytes::from("unread"));
+        connection.state.lock().stream(&session(0)).frames.put(Utf8Bytes::from("unread"));
         drop(readers);
         assert!(connection.read(session(STREAMS_MAX), None).is_ok());
         assert!(connection.knows_session("s_0"), "a stream with messages stays");

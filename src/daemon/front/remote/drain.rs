@@ -45,7 +45,7 @@ impl Drain {
             sleep(LOOK_EVERY).await;
         }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
-        let connections = || self.clients.connections().values().cloned().collect::<Vec<_>>();
+        let connections = || self.clients.connections.lock().values().cloned().collect::<Vec<_>>();
         let closing = async |closed: Instant| {
             // Turns at workers go on for clients that return to the next server.
             self.clients.workers.cut();

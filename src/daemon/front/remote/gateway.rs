@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,11 +17,12 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::http::collect;
-use super::{DRAINING, RemoteClients, RemoteResponse, lock, text};
+use super::{DRAINING, RemoteClients, RemoteResponse, text};
 use crate::front::access::RemoteAccess;
 use crate::remote_tokens::StoredToken;
 use epitome_acp::connection::LINE_BYTES_MAX;
@@ -114,12 +115,12 @@ impl ModelGateway {
 
     /// Number of running calls.
     pub(super) fn running(&self) -> usize {
-        lock(&self.running).iter().filter(|(_, running)| !running.is_closed()).count()
+        self.running.lock().iter().filter(|(_, running)| !running.is_closed()).count()
     }
 
     /// Ends the calls with tokens that were revoked or have expired.
     pub(super) fn end_invalid(&self, access: &RemoteAccess) {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         running.retain(|(_, running)| !running.is_closed());
         // Not by name: a token may have that of one that was revoked.
         let mut checked: Vec<(StoredToken, bool)> = Vec::new();
@@ -225,7 +226,7 @@ impl ModelGateway {
 
     /// Begins a call, unless there are too many.
     fn begin(self: &Arc<Self>, token: &StoredToken, model: String) -> Option<PassedCall> {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         running.retain(|(_, running)| !running.is_closed());
         let of_token = running.iter().filter(|(other, _)| other == token).count();
         if running.len() >= CALLS_MAX || of_token >= CALLS_OF_TOKEN_MAX {

@@ -20,7 +20,7 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
             );
         }
     };
-    let connections = clients.connections().len();
+    let connections = clients.connections.lock().len();
     let refused = clients.refused.load(Ordering::Relaxed);
     let forwarded = clients.forwarding.as_ref().map_or(0, |forwarding| forwarding.sessions());
     let gateway = clients.gateway.as_ref().map(|gateway| gateway.figures()).unwrap_or_default();

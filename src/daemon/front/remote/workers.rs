@@ -5,14 +5,15 @@
 //! is where its other clients are, and another one takes its place once it has vanished.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -104,12 +105,8 @@ struct OfferedSocket {
 }
 
 impl Workers {
-    fn sockets(&self) -> MutexGuard<'_, Vec<WorkerSocket>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn enter(&self, worker: WorkerIdentity, token: StoredToken) -> Result<OfferedSocket, String> {
-        let mut sockets = self.sockets();
+        let mut sockets = self.sockets.lock();
         if sockets.len() >= SOCKETS_MAX {
             return Err(format!("workers have {SOCKETS_MAX} sockets already"));
         }
@@ -124,12 +121,12 @@ impl Workers {
     }
 
     fn leave(&self, number: u64) {
-        self.sockets().retain(|socket| socket.number != number);
+        self.sockets.lock().retain(|socket| socket.number != number);
     }
 
     /// Gives up the waiting sockets of the worker of a socket: its machine may be gone.
     fn mistrust(&self, number: u64) {
-        let mut sockets = self.sockets();
+        let mut sockets = self.sockets.lock();
         let failed = sockets.iter().find(|socket| socket.number == number);
         let Some((worker, token)) = failed.map(|socket| (socket.worker.clone(), socket.token.clone())) else {
             return;
@@ -139,7 +136,7 @@ impl Workers {
 
     /// Checks whether a worker is connected. The error is a sentence that names those that are.
     pub fn check(&self, name: &str) -> Result<(), String> {
-        let sockets = self.sockets();
+        let sockets = self.sockets.lock();
         let names: BTreeSet<&str> = sockets.iter().map(|socket| &*socket.worker.name).collect();
         match (names.contains(name), names.is_empty()) {
             (true, _) => Ok(()),
@@ -154,7 +151,7 @@ impl Workers {
     /// The waiting socket of the worker that has been connected longest, or of this instance; `None` if it is about to
     /// dial one, unless `any` may be used.
     fn offer(&self, name: &str, instance: Option<&str>, any: bool) -> Option<oneshot::Sender<WorkerClient>> {
-        let mut sockets = self.sockets();
+        let mut sockets = self.sockets.lock();
         let is_meant = |worker: &WorkerIdentity| {
             worker.name == name && instance.is_none_or(|instance| worker.instance == instance)
         };
@@ -176,7 +173,7 @@ impl Workers {
         let named = address.strip_prefix(ADDRESS_SCHEME).and_then(|rest| rest.split_once('/'));
         let (name, instance) = named.ok_or("it is not a worker of this server")?;
         let is_it = |socket: &WorkerSocket| socket.worker.name == name && socket.worker.instance == instance;
-        if !self.sockets().iter().any(is_it) {
+        if !self.sockets.lock().iter().any(is_it) {
             return Err("it is not connected".to_owned());
         }
         Ok(self.link(name, Some(instance), grant, ids_above).await?.0)
@@ -225,7 +222,7 @@ impl Workers {
     /// Ends the sockets whose token is no longer valid.
     pub fn end_invalid(&self, access: &RemoteAccess) {
         let mut tokens: Vec<StoredToken> = Vec::new();
-        for socket in &*self.sockets() {
+        for socket in &*self.sockets.lock() {
             if !tokens.contains(&socket.token) {
                 tokens.push(socket.token.clone());
             }
@@ -233,19 +230,19 @@ impl Workers {
         for token in tokens {
             let admitted = Some(token);
             if !access.is_valid(&admitted) {
-                self.sockets().retain(|socket| Some(&socket.token) != admitted.as_ref());
+                self.sockets.lock().retain(|socket| Some(&socket.token) != admitted.as_ref());
             }
         }
     }
 
     /// Cuts all sockets. Turns go on until the clients return, to whichever server.
     pub fn cut(&self) {
-        self.sockets().clear();
+        self.sockets.lock().clear();
     }
 
     /// The connected workers, each with the number of its clients.
     pub fn list(&self) -> Vec<Value> {
-        let sockets = self.sockets();
+        let sockets = self.sockets.lock();
         let mut workers: Vec<(&WorkerSocket, usize)> = Vec::new();
         for socket in &*sockets {
             let clients = usize::from(socket.offer.is_none());
@@ -427,7 +424,7 @@ mod tests {
         let (workers, [token, _]) = (Workers::default(), tokens());
         let mut first = enter(&workers, "box", "a", &token);
         // Regression: the clock was set back, and the next worker took the clients of this one.
-        workers.sockets()[0].since = SystemTime::now() + Duration::from_secs(3600);
+        workers.sockets.lock()[0].since = SystemTime::now() + Duration::from_secs(3600);
         let mut second = enter(&workers, "box", "b", &token);
         enter(&workers, "another", "c", &token);
         assert!(is_next(&workers, "box", &mut first));
