@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::NoticeSeverity;
 use super::core::Core;
@@ -71,11 +72,11 @@ pub(super) struct KeptServers {
 }
 
 /// Whether prompts wait for servers to connect.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum ServerWait {
     /// No prompt has had to wait yet.
     Possible,
-    Running,
+    /// Until the timer ends.
+    Running(AbortHandle),
     Over,
 }
 
@@ -244,17 +245,24 @@ impl McpHost {
     /// Whether the first prompt still waits for servers: for a limited time, once per session.
     pub(super) fn waits(&mut self, core: &mut Core) -> bool {
         let connecting = self.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
-        match self.wait {
+        match &self.wait {
+            ServerWait::Running(timer) if !connecting => {
+                // While it runs, the session is not suspended.
+                timer.abort();
+                self.wait = ServerWait::Over;
+                false
+            }
             ServerWait::Over => false,
-            _ if !connecting => false,
-            ServerWait::Running => true,
+            ServerWait::Running(_) => true,
             ServerWait::Possible => {
-                self.wait = ServerWait::Running;
-                let wait = core.settings.mcp.wait;
-                core.start(tokio::time::sleep(wait), |session, ()| {
-                    session.mcp.waited(&session.core, session.inbox.has_prompts());
-                });
-                true
+                if connecting {
+                    let wait = core.settings.mcp.wait;
+                    let timer = core.start(tokio::time::sleep(wait), |session, ()| {
+                        session.mcp.waited(&session.core, session.inbox.has_prompts());
+                    });
+                    self.wait = ServerWait::Running(timer);
+                }
+                connecting
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Shell completions and the man page, checked with the shells and formatters that read them.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -49,6 +50,13 @@ fn commands_in(page: &str) -> Vec<Vec<String>> {
 fn documented_commands_exist_with_their_options() {
     let user = User::new();
     let known = commands(&user);
+    // Most commands are in the pages several times.
+    let mut helps: HashMap<Vec<String>, String> = HashMap::new();
+    let mut help_of = |command: &[&str]| {
+        let key = command.iter().map(|word| (*word).to_owned()).collect();
+        let help = || user.run(&[command, &["--help"]].concat()).ok();
+        helps.entry(key).or_insert_with(help).clone()
+    };
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = std::fs::read_dir(root.join("docs")).expect("there is a guide");
     let pages = pages.map(|entry| entry.expect("it can be read").path());
@@ -67,10 +75,10 @@ fn documented_commands_exist_with_their_options() {
                 continue;
             }
             count += 1;
-            let group = user.run(&[name, "--help"]).ok();
+            let group = help_of(&[name]);
             let is_group = group.contains("\nCommands:\n");
             let help = match words.get(1) {
-                Some(sub) if is_group && !sub.starts_with('-') => user.run(&[name, sub, "--help"]).ok(),
+                Some(sub) if is_group && !sub.starts_with('-') => help_of(&[name, sub]),
                 _ => group,
             };
             let own = words.iter().take_while(|word| *word != "--");
