@@ -115,14 +115,14 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
 /// The id of a request whose parameters may have bytes that are not UTF-8.
 fn id_of_request(line: &[u8]) -> Option<&str> {
     #[derive(Deserialize)]
-    struct RequestHead<'a> {
+    struct RequestOnly<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
         #[serde(rename = "method")]
         _method: IgnoredAny,
     }
     let line = line.trim_ascii();
-    let head = line.starts_with(b"{").then(|| serde_json::from_slice::<RequestHead<'_>>(line).ok())??;
+    let head = line.starts_with(b"{").then(|| serde_json::from_slice::<RequestOnly<'_>>(line).ok())??;
     Some(head.id.get()).filter(|id| is_id(id))
 }
 
