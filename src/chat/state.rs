@@ -132,7 +132,7 @@ impl Scroll {
     /// Notes the height of the same conversation at another width. What the user reads stays nearby.
     fn rescale(&mut self, height: usize) {
         let below = (self.below * height + self.height / 2) / self.height.max(1);
-        // Only who has scrolled to the end follows it.
+        // A user who had scrolled up does not get to the end, where new text would scroll the conversation.
         (self.below, self.height) = (below.max(self.below.min(1)), height);
     }
 }

@@ -338,7 +338,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
 }
 
 /// The arguments of `epitome acp`, which each window of an editor starts; `None` for others, wrong ones included. Defining
-/// all commands takes a third of the time in which that is ready.
+/// all commands took a quarter of the time in which that is ready.
 fn front_end_arguments(arguments: &[OsString]) -> Option<acp::AcpArgs> {
     let (command, arguments) = arguments.split_first()?;
     if command != "acp" {

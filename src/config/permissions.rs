@@ -11,7 +11,7 @@ use super::Settings;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::truth;
 use super::values::wrong_type;
-use epitome_rules::{self as rules, RuleEffect, WrittenRule};
+use epitome_rules::{self as rules, RuleEffect, RuleError, WrittenRule};
 
 /// Maximum number of rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
@@ -30,7 +30,7 @@ impl Settings {
 
     fn add_rule(&mut self, word: RuleEffect, rule: &str, by: &str) -> Result<(), String> {
         let pattern = rules::parse(rule).and_then(|pattern| pattern.check_tool().map(|()| pattern));
-        let pattern = pattern.map_err(|rules::RuleError { message, hint }| match hint {
+        let pattern = pattern.map_err(|RuleError { message, hint }| match hint {
             Some(hint) => format!("{message} ({hint})"),
             None => message,
         })?;
@@ -65,27 +65,28 @@ impl ConfigReader<'_> {
         let DeValue::Array(list) = value.get_ref() else {
             let wrong = wrong_type("a list of rules", value.get_ref());
             let hint = format!("for example {} = [\"bash(cargo test *)\"]", word.id());
-            return self.invalid_rule(value.span(), (word, ""), (wrong.message, Some(hint)), rules);
+            let error = RuleError { message: wrong.message, hint: Some(hint) };
+            return self.invalid_rule(value.span(), word, "", error, rules);
         };
         if let Some(first) = list.get(RULES_MAX) {
             let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
-            let hint = Some("use patterns with *".to_owned());
-            self.invalid_rule(first.span(), (word, ""), (message, hint), rules);
+            let error = RuleError { message, hint: Some("use patterns with *".to_owned()) };
+            self.invalid_rule(first.span(), word, "", error, rules);
         }
         for item in list.iter().take(RULES_MAX) {
             let Some(text) = item.get_ref().as_str() else {
                 let message = wrong_type("a rule, as text", item.get_ref()).message;
-                self.invalid_rule(item.span(), (word, ""), (message, None), rules);
+                self.invalid_rule(item.span(), word, "", RuleError { message, hint: None }, rules);
                 continue;
             };
             let pattern = match rules::parse(text) {
                 Ok(pattern) => pattern,
-                Err(rules::RuleError { message, hint }) => {
-                    self.invalid_rule(item.span(), (word, text), (message, hint), rules);
+                Err(error) => {
+                    self.invalid_rule(item.span(), word, text, error, rules);
                     continue;
                 }
             };
-            if let Err(rules::RuleError { message, hint }) = pattern.check_tool() {
+            if let Err(RuleError { message, hint }) = pattern.check_tool() {
                 self.problem(item.span(), message, hint);
             }
             let (path, line) = self.place(item.span());
@@ -98,8 +99,9 @@ impl ConfigReader<'_> {
     fn invalid_rule(
         &mut self,
         span: Range<usize>,
-        (word, text): (RuleEffect, &str),
-        (message, hint): (String, Option<String>),
+        word: RuleEffect,
+        text: &str,
+        RuleError { message, hint }: RuleError,
         rules: &mut Vec<WrittenRule>,
     ) {
         if word == RuleEffect::Allow {

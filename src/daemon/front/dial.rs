@@ -641,6 +641,7 @@ pub fn is_passing(status: StatusCode) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::net::SocketAddr;
+    use std::sync::mpsc::Receiver;
 
     use socket2::{Domain, Socket, Type};
     use tokio::time::Instant;
@@ -703,15 +704,11 @@ mod tests {
     fn a_window_waits_for_a_server_that_is_replaced() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let server =
-            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
-        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
+        let (mut connector, waiting) = connector_to(address);
         let first = std::thread::spawn(move || serve_and_close(&listener));
         connector.find(0, false).expect("it listens");
         first.join().expect("it answered");
 
-        let (waits, waiting) = std::sync::mpsc::channel();
-        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
         let second = std::thread::spawn(move || {
             let said = waiting.recv().expect("the window says that it waits").expect("what it waits for");
             serve_and_close(&listen_again(address));
@@ -722,16 +719,21 @@ mod tests {
         assert!(said.contains("refused") && said.contains("Waiting at most 60 s"), "{said}");
     }
 
+    /// Returns what it reports, too.
+    fn connector_to(address: SocketAddr) -> (RemoteConnector, Receiver<Option<String>>) {
+        let server = RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None);
+        let mut connector = RemoteConnector::new(server.expect("an address"), None).expect("a runtime");
+        let (waits, waiting) = std::sync::mpsc::channel();
+        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
+        (connector, waiting)
+    }
+
     /// Regression: a window whose connection had failed showed nothing while it tried to connect again, for up to a minute.
     #[test]
     fn a_window_shows_that_it_tries_to_connect_again() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let server =
-            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
-        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
-        let (waits, waiting) = std::sync::mpsc::channel();
-        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
+        let (mut connector, waiting) = connector_to(address);
         let first = std::thread::spawn(move || drop(serve(&listener)));
         let _link = connector.find(0, false).expect("it listens");
         first.join().expect("it answered");
@@ -746,11 +748,7 @@ mod tests {
     fn a_server_of_another_version_is_not_waited_for() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let server =
-            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
-        let mut connector = RemoteConnector::new(server, None).expect("a runtime");
-        let (waits, waiting) = std::sync::mpsc::channel();
-        connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
+        let (mut connector, waiting) = connector_to(address);
         let serving = std::thread::spawn(move || {
             serve_and_close(&listener);
             let (stream, _) = listener.accept().expect("a client");

@@ -6,8 +6,8 @@ use epitome_compaction::backoff::Fullness;
 use epitome_provider::endpoint::Endpoint;
 
 /// The part of the threshold from which tokens are counted with the vocabulary, which takes 0.2 s of CPU time and 18 MB.
-/// Below it, no decision depends on the fifth by which an estimate may be wrong, and most of a context has the size that
-/// the provider reported.
+/// Below it, the fifth by which an estimate may be wrong makes no compaction due, and most of a context has the size that
+/// the provider reported. A `/compact` below it plans with estimates.
 const EXACT_FROM_PART: f64 = 0.5;
 
 impl Compactor {
