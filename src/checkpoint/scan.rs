@@ -137,7 +137,7 @@ pub fn scan(
 ) -> WorkspaceSnapshot {
     let bounds = place.bounds;
     let mut seen = WorkspaceSnapshot { began: file_time(), is_whole: true, ..WorkspaceSnapshot::default() };
-    let walked = walk(place, Instant::now() + bounds.scan_time);
+    let walked = walk(place, last.len(), Instant::now() + bounds.scan_time);
     if walked.is_late {
         seen.beyond.push(format!(
             "scanning the workspace took more than {} s and was stopped",

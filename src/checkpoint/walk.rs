@@ -4,6 +4,7 @@
 use epitome_platform::os::OsStrExt;
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,14 +44,16 @@ pub fn order(a: &Path, b: &Path) -> Ordering {
     a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes())
 }
 
-/// Lists a workspace, at most until the given time.
-pub fn walk(place: &ScanScope<'_>, until: Instant) -> Walked {
+/// Lists a workspace, at most until the given time. `expected` is the number of paths that the scan before found.
+pub fn walk(place: &ScanScope<'_>, expected: usize, until: Instant) -> Walked {
     if place.roots.iter().any(|root| blocks(root)) {
         return Walked { unread: 1, ..Walked::default() };
     }
     let Some(builder) = builder(place) else { return Walked::default() };
-    let mut walked = at_once(&builder, place, until);
-    if walked.is_over {
+    let fits = expected < place.bounds.paths;
+    let mut walked =
+        if fits { at_once(&builder, place, until) } else { in_order(builder.clone(), place, until) };
+    if fits && walked.is_over {
         // Each scan must omit the same paths.
         walked = in_order(builder, place, until);
     }
@@ -84,14 +87,15 @@ fn at_once(builder: &WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walk
 fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
     let mut walked = Walked::default();
     let mut known: HashSet<PathBuf> = HashSet::new();
-    for entry in builder.sort_by_file_path(Path::cmp).build() {
+    for entry in builder.sort_by_file_name(OsStr::cmp).build() {
         if Instant::now() >= until {
             walked.is_late = true;
             break;
         }
         let found = read_entry(entry);
         if let Ok(Some((path, _))) = &found {
-            if !known.insert(path.clone()) {
+            // The roots may overlap.
+            if place.roots.len() > 1 && !known.insert(path.clone()) {
                 continue;
             }
             if walked.paths.len() >= place.bounds.paths {
@@ -186,7 +190,7 @@ mod tests {
         let (roots, bounds) = ([root.clone()], Bounds::default());
         let scope = ScanScope { roots: &roots, excluded: Path::new("/none"), bounds: &bounds };
         let until = Instant::now() + Duration::from_secs(30);
-        let paths = walk(&scope, until).paths;
+        let paths = walk(&scope, 0, until).paths;
         assert_eq!(paths.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>(), [root.join("a")]);
     }
 }

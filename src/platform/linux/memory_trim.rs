@@ -9,6 +9,16 @@ use std::ops::Range;
 
 pub const IS_SUPPORTED: bool = true;
 
+/// Has all threads allocate from one heap; call it before the first thread is started. With a heap per thread, the end of
+/// each keeps what the thread ever needed: only that of the first is returned to the system by [`trim`].
+pub fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes two integers and no pointer.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Releases all of it. Takes milliseconds; call it on a thread that may block.
 pub fn trim() {
     release_heap();

@@ -94,6 +94,8 @@ pub mod holder {
 pub mod memory_trim {
     pub const IS_SUPPORTED: bool = false;
 
+    pub fn share_heap() {}
+
     pub fn let_go_of_program() {}
 
     pub fn trim() {}
