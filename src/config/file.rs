@@ -305,7 +305,8 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// A mistake must not lift a restriction. If there was one since `before`, what may be restricted is asked for.
+    /// A mistake must not lift a restriction. If there was one since `before`, what may be restricted is asked for. A
+    /// policy with a mistake stops everything anyway.
     pub(super) fn ask_until_corrected(
         &mut self,
         before: usize,
@@ -313,8 +314,9 @@ impl<'a> ConfigReader<'a> {
     ) {
         let restricted = Vec::from_iter(restricted);
         let calls = match &*restricted {
+            _ if matches!(self.owner, FileOwner::Policy { .. }) => return,
             [] => return,
-            [RulePattern { tool, .. }] if tool == "*" => "every call is asked for",
+            all if all.contains(&covered("")) => "every call is asked for",
             [RulePattern { tool, about: None }] => &format!("every call of {tool} is asked for"),
             _ => "the calls that it names are asked for",
         };
@@ -323,8 +325,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The same for a limit on cost: nothing is spent. Only the user's own file sets some; a policy with a mistake stops
-    /// everything anyway.
+    /// The same for a limit on cost: nothing is spent. Only the user's own file sets some.
     pub(super) fn spend_nothing_until_corrected(&mut self, before: usize) {
         let fault = self.problems.get(before).map(Problem::to_string);
         if let (FileOwner::User { .. }, Some(fault)) = (self.owner, fault) {

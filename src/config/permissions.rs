@@ -133,7 +133,7 @@ pub(super) fn restricted_by(
         },
         ([only], _) if only == "permissions" => listed(name, value),
         // The line with the name of the table may be missing.
-        (_, _) if matches!(name, "ask" | "deny") => listed(name, value),
+        (_, _) if matches!(name, "ask" | "deny") && value.is_array() => listed(name, value),
         (_, _) => Vec::new(),
     }
 }

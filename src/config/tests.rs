@@ -769,7 +769,7 @@ fn no_mistake_lifts_a_restriction() {
         ("permisions = 1", ALL, false),
         ("deny = [\"bash(rm *)\"]", &["ask bash(rm *)"], false),
         ("[secrets]\nmask = true\ndeny = [\"bash(rm *)\"]", &["ask bash(rm *)"], false),
-        ("modle = \"a/b\"\n[colours]\ntask = [\"x\"]", NONE, false),
+        ("modle = \"a/b\"\n[colours]\ntask = [\"x\"]\n[hooks]\nask = true", NONE, false),
         // Other restrictions.
         ("[sandbox]\nin_full_mod = true", COMMANDS, false),
         ("[sandbox]\nhide = \"~/x\"", COMMANDS, false),
