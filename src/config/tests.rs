@@ -204,7 +204,10 @@ fn an_unknown_key_of_a_small_table_is_reported_with_the_known_ones() {
 fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
     for (text, message) in [
         ("max_rounds = 0\n", "this must be a whole number from 1 to 10000, not 0"),
-        ("[budget]\nday_usd = -1.5\n", "this must be dollars, above 0, not -1.5"),
+        (
+            "[budget]\nday_usd = -1.5\n",
+            "this must be dollars, above 0, not -1.5; until it is corrected, no model is called",
+        ),
         ("[mcp.servers.a]\ncommand = \"\"\n", "the MCP server \"a\" is neither one nor the other"),
     ] {
         let (_, problems) = ConfigDisk::new(text, "").load(&[]);
@@ -454,10 +457,15 @@ fn irregular_or_oversized_files_are_reported() {
     let person = disk.root.path().join("home/config.toml");
     std::fs::remove_file(&person).expect("it is there");
     rustix::fs::mkfifoat(rustix::fs::CWD, &person, 0o600.into()).expect("pipes can be made");
-    let (settings, problems) = disk.load(&[]);
-    assert_eq!(settings, Settings::default());
+    let (_, problems) = disk.load(&[]);
     let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(reported, ["the settings must be an ordinary file", "the settings have more than 1024 KiB"]);
+    assert_eq!(
+        reported,
+        [
+            "the settings must be an ordinary file; until it is corrected, every call is asked for and no model is called",
+            "the settings have more than 1024 KiB; until it is corrected, every call is asked for",
+        ]
+    );
 }
 
 #[test]
@@ -781,7 +789,7 @@ fn no_mistake_lifts_a_restriction() {
         ("budget = 5", NONE, true),
         // Syntax.
         ("model = \"a/b\n", ALL, false),
-        ("[permissions]\ndeny = [bash(rm *)]", ALL, false),
+        ("[permissions]\ndeny = [bash(rm *)]", &["deny bash(rm *)", "ask *"], false),
         ("[permissions]\nask = [\"Edit\"\n", &["ask Edit", "ask *"], false),
         ("[budget]\nday_usd = 5,0", ALL, true),
     ] {
