@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::hooks::Project;
 use super::{CliContext as _, CliError, serve, terminal};
-use crate::atomic_file::{lock_for_change, replace_private};
+use crate::atomic_file::{lock_for_change, replace_keeping_mode};
 use crate::config::{McpServer, McpSource, McpTransport};
 use crate::hooks::servers;
 use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
@@ -236,7 +236,7 @@ fn pairs(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
     given.iter().map(pair).collect()
 }
 
-/// Changes `config.toml`, and makes it readable only for its owner because it may contain keys.
+/// Changes `config.toml`. A new one can only be read by its owner, because it may contain keys.
 fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, String>) -> Result<(), CliError> {
     // Keep a symbolic link to the user's file.
     let file = paths.config_file();
@@ -248,7 +248,7 @@ fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, Stri
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).context(unusable),
     };
-    replace_private(&file, change(&text)?.as_bytes()).context(unusable)
+    replace_keeping_mode(&file, change(&text)?.as_bytes()).context(unusable)
 }
 
 // ── Servers of other agents ────────────────────────────────────────────────────────────────────────

@@ -21,10 +21,18 @@ pub struct BudgetSettings {
     pub month_tokens: Option<u64>,
     /// Whether the user can't extend a limit that is reached, because a policy sets some.
     pub is_final: bool,
+    /// The mistake because of which a limit is unknown. No model is called with it.
+    pub fault: Option<String>,
 }
 
 impl ConfigReader<'_> {
     pub(super) fn budget(&mut self, value: &TomlValue<'_>, budget: &mut BudgetSettings) {
+        let before = self.problem_count();
+        self.budget_table(value, budget);
+        self.spend_nothing_until_corrected(before);
+    }
+
+    fn budget_table(&mut self, value: &TomlValue<'_>, budget: &mut BudgetSettings) {
         let Some(table) = self.table(value, "budget") else { return };
         budget.is_final |= matches!(self.owner, FileOwner::Policy { .. });
         fields!(self, table, key, value, {

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
+use super::permissions::{asks_because, restricted_by};
 use super::values::{
     ValueError, call_seconds, characters, editor_writes, headers, max_repeats, max_rounds, messages, mode,
     model_name, notify, search_choice, small_tokens, store, summariser, summary_role, thought, threshold,
@@ -21,6 +22,7 @@ use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
 };
 use epitome_problem::{Problem, nearest, place_in};
+use epitome_rules::{RulePattern, WrittenRule, covered};
 
 /// Providers with a default address.
 pub const BUILT_IN: [&str; 21] = [
@@ -62,8 +64,15 @@ pub(super) fn apply(
         reader.problem(span, format!("not valid TOML: {}", error.message()), None);
         reader.unreadable.insert(line);
     }
+    // What follows an error may be missing. The words say what it can be about.
+    if text.contains("budget") {
+        reader.spend_nothing_until_corrected(0);
+    }
+    reader.ask_until_corrected(0, [covered("")]);
     reader.refuse_of_store(table.get_ref());
     reader.root(settings, table.get_ref());
+    settings.permissions.append(&mut reader.asked);
+    settings.budget.fault = settings.budget.fault.take().or(reader.budget_fault.take());
     reader.problems.sort_by_key(|problem| problem.place);
     (reader.values, reader.problems)
 }
@@ -94,6 +103,10 @@ pub(super) struct ConfigReader<'a> {
     /// Models with `compaction = "native"`, with the span of the setting.
     pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
+    /// What is asked for because of mistakes.
+    asked: Vec<WrittenRule>,
+    /// The mistake because of which nothing may be spent.
+    budget_fault: Option<String>,
     /// The path of tables and key that is being read.
     within: Vec<String>,
     /// The values that were set.
@@ -105,6 +118,9 @@ pub(super) struct ConfigReader<'a> {
 /// Names of keys that a message lists if none of them resembles the one that was written.
 const KEYS_LISTED_MAX: usize = 8;
 
+/// What precedes the consequence of a mistake.
+pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
+
 /// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
 /// is the current one; the others are aliases.
 macro_rules! fields {
@@ -114,7 +130,7 @@ macro_rules! fields {
             $reader.enter(&$key);
             match &**$key.get_ref() {
                 $($($name)|+ => $read,)*
-                other => $reader.unknown($key.span(), other, &names.concat()),
+                _ => $reader.unknown(&$key, $value, &names.concat()),
             }
             $reader.leave();
         }
@@ -131,6 +147,8 @@ impl<'a> ConfigReader<'a> {
             unreadable: BTreeSet::new(),
             native: Vec::new(),
             problems: Vec::new(),
+            asked: Vec::new(),
+            budget_fault: None,
             within: Vec::new(),
             values: Vec::new(),
             collector: None,
@@ -270,10 +288,58 @@ impl<'a> ConfigReader<'a> {
         true
     }
 
-    pub(super) fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
-        let near = nearest(name, known.iter().copied()).map(|key| format!("did you mean {key:?}?"));
+    pub(super) fn unknown(&mut self, key: &TomlKey<'_>, value: &TomlValue<'_>, known: &[&'static str]) {
+        let (name, before) = (key.get_ref(), self.problem_count());
+        let near = nearest(name, known.iter().copied());
+        let meant = near.map(|key| format!("did you mean {key:?}?"));
         let all = || (known.len() <= KEYS_LISTED_MAX).then(|| format!("the keys are {}", known.join(", ")));
-        self.problem(span, format!("unknown key {name:?}"), near.or_else(all));
+        self.problem(key.span(), format!("unknown key {name:?}"), meant.or_else(all));
+        let table = self.within.split_last().map_or(&[][..], |(_, table)| table);
+        match near {
+            Some("sandbox") if table.is_empty() => self.ask_until_corrected(before, [covered("Bash")]),
+            Some("budget") if table.is_empty() => self.spend_nothing_until_corrected(before),
+            _ => {
+                let restricted = restricted_by(table, near, name, value.get_ref());
+                self.ask_until_corrected(before, restricted);
+            }
+        }
+    }
+
+    /// A mistake must not lift a restriction. If there was one since `before`, what may be restricted is asked for. A
+    /// policy with a mistake stops everything anyway.
+    pub(super) fn ask_until_corrected(
+        &mut self,
+        before: usize,
+        restricted: impl IntoIterator<Item = RulePattern>,
+    ) {
+        let restricted = Vec::from_iter(restricted);
+        let calls = match &*restricted {
+            _ if matches!(self.owner, FileOwner::Policy { .. }) => return,
+            [] => return,
+            all if all.contains(&covered("")) => "every call is asked for",
+            [RulePattern { tool, about: None }] => &format!("every call of {tool} is asked for"),
+            _ => "the calls that it names are asked for",
+        };
+        if let Some(problem) = self.until_corrected(before, calls) {
+            self.asked.extend(restricted.into_iter().map(|pattern| asks_because(&problem, pattern)));
+        }
+    }
+
+    /// The same for a limit on cost: nothing is spent. Only the user's own file sets some.
+    pub(super) fn spend_nothing_until_corrected(&mut self, before: usize) {
+        let fault = self.problems.get(before).map(Problem::to_string);
+        if let (FileOwner::User { .. }, Some(fault)) = (self.owner, fault) {
+            self.until_corrected(before, "no model is called");
+            self.budget_fault.get_or_insert(fault);
+        }
+    }
+
+    /// Says what applies because of the first problem since `before`.
+    fn until_corrected(&mut self, before: usize, applies: &str) -> Option<Problem> {
+        let problem = self.problems.get_mut(before)?;
+        let joint = if problem.message.contains(UNTIL_CORRECTED) { " and " } else { UNTIL_CORRECTED };
+        problem.message += &format!("{joint}{applies}");
+        Some(problem.clone())
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.

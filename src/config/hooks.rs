@@ -140,7 +140,7 @@ impl ConfigReader<'_> {
         for (key, value) in self.entries(table, &names) {
             let field = &**key.get_ref();
             if !MANIFEST_KEYS.contains(&field) {
-                self.unknown(key.span(), field, &MANIFEST_KEYS);
+                self.unknown(&key, value, &MANIFEST_KEYS);
                 continue;
             }
             self.enter(&key);

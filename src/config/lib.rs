@@ -36,7 +36,7 @@ pub use budget::BudgetSettings;
 pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
-use epitome_rules::WrittenRule;
+use epitome_rules::{WrittenRule, covered};
 pub use epitome_settings::{
     BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
     SearchChoice, Summariser, TurnNotice, WireFormat,
@@ -279,7 +279,17 @@ impl LoadedSettings {
                 self.problems.extend(problems);
             }
             Ok(None) => {}
-            Err(message) => self.problem(path, message, None),
+            Err(message) => {
+                // Its restrictions are unknown.
+                let mut applies = "every call is asked for";
+                if let FileOwner::User { .. } = owner {
+                    applies = "every call is asked for and no model is called";
+                    self.settings.budget.fault = Some(Problem::new(path, &*message).to_string());
+                }
+                let problem = Problem::new(path, format!("{message}{}{applies}", file::UNTIL_CORRECTED));
+                self.settings.permissions.push(permissions::asks_because(&problem, covered("")));
+                self.problems.push(problem);
+            }
         }
     }
 

@@ -11,7 +11,8 @@ use super::Settings;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::truth;
 use super::values::wrong_type;
-use epitome_rules::{self as rules, RuleEffect, RuleError, WrittenRule};
+use epitome_problem::{Problem, nearest};
+use epitome_rules::{self as rules, RuleEffect, RuleError, RulePattern, WrittenRule};
 
 /// Maximum number of rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
@@ -35,14 +36,17 @@ impl Settings {
             None => message,
         })?;
         let (path, line) = (PathBuf::from(by), 1);
-        self.permissions.push(WrittenRule { word, pattern, path, line });
+        self.permissions.push(WrittenRule { word, pattern, path, line, mistake: None });
         Ok(())
     }
 }
 
 impl ConfigReader<'_> {
     pub(super) fn permissions(&mut self, value: &TomlValue<'_>, rules: &mut Vec<WrittenRule>) {
-        let Some(table) = self.table(value, "permissions") else { return };
+        let before = self.problem_count();
+        let Some(table) = self.table(value, "permissions") else {
+            return self.ask_until_corrected(before, [rules::covered("")]);
+        };
         fields!(self, table, key, value, {
             // A repository may only make the agent more restrictive.
             "allow" => if !self.refused(key.span(), "permissions.allow") {
@@ -66,23 +70,23 @@ impl ConfigReader<'_> {
             let wrong = wrong_type("a list of rules", value.get_ref());
             let hint = format!("for example {} = [\"bash(cargo test *)\"]", word.id());
             let error = RuleError { message: wrong.message, hint: Some(hint) };
-            return self.invalid_rule(value.span(), word, "", error, rules);
+            return self.invalid_rule(value.span(), word, "", error);
         };
         if let Some(first) = list.get(RULES_MAX) {
             let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
             let error = RuleError { message, hint: Some("use patterns with *".to_owned()) };
-            self.invalid_rule(first.span(), word, "", error, rules);
+            self.invalid_rule(first.span(), word, "", error);
         }
         for item in list.iter().take(RULES_MAX) {
             let Some(text) = item.get_ref().as_str() else {
                 let message = wrong_type("a rule, as text", item.get_ref()).message;
-                self.invalid_rule(item.span(), word, "", RuleError { message, hint: None }, rules);
+                self.invalid_rule(item.span(), word, "", RuleError { message, hint: None });
                 continue;
             };
             let pattern = match rules::parse(text) {
                 Ok(pattern) => pattern,
                 Err(error) => {
-                    self.invalid_rule(item.span(), word, text, error, rules);
+                    self.invalid_rule(item.span(), word, text, error);
                     continue;
                 }
             };
@@ -91,34 +95,17 @@ impl ConfigReader<'_> {
             }
             let (path, line) = self.place(item.span());
             self.note_value(item.span(), json!(pattern.to_string()));
-            rules.push(WrittenRule { word, pattern, path, line });
+            rules.push(WrittenRule { word, pattern, path, line, mistake: None });
         }
     }
 
     /// Reports a rule that can't be used. A mistake in a restriction must not lift it, so what it may be about is asked for.
-    fn invalid_rule(
-        &mut self,
-        span: Range<usize>,
-        word: RuleEffect,
-        text: &str,
-        RuleError { message, hint }: RuleError,
-        rules: &mut Vec<WrittenRule>,
-    ) {
-        if word == RuleEffect::Allow {
-            return self.problem(span, message, hint);
+    fn invalid_rule(&mut self, span: Range<usize>, word: RuleEffect, text: &str, error: RuleError) {
+        let before = self.problem_count();
+        self.problem(span, error.message, error.hint);
+        if word != RuleEffect::Allow {
+            self.ask_until_corrected(before, [rules::covered(text)]);
         }
-        let pattern = rules::covered(text);
-        let calls = match &*pattern.tool {
-            "*" => String::new(),
-            tool => format!(" of {tool}"),
-        };
-        self.problem(
-            span.clone(),
-            format!("{message}; until it is corrected, every call{calls} is asked for"),
-            hint,
-        );
-        let (path, line) = self.place(span);
-        rules.push(WrittenRule { word: RuleEffect::Ask, pattern, path, line });
     }
 
     pub(super) fn secrets(&mut self, value: &TomlValue<'_>, mask: &mut bool) {
@@ -126,5 +113,50 @@ impl ConfigReader<'_> {
         fields!(self, table, key, value, {
             "mask" => self.set(value, mask, truth()),
         });
+    }
+}
+
+/// The calls that an unknown key may restrict, as far as its value says. `table`: the tables that contain it; `near`: the
+/// key that it resembles.
+pub(super) fn restricted_by(
+    table: &[String],
+    near: Option<&str>,
+    name: &str,
+    value: &DeValue<'_>,
+) -> Vec<RulePattern> {
+    match (table, near) {
+        ([], Some("permissions")) => match value.as_table() {
+            Some(table) => {
+                table.iter().flat_map(|(key, value)| listed(key.get_ref(), value.get_ref())).collect()
+            }
+            None => vec![rules::covered("")],
+        },
+        ([only], _) if only == "permissions" => listed(name, value),
+        // The line with the name of the table may be missing.
+        (_, _) if matches!(name, "ask" | "deny") && value.is_array() => listed(name, value),
+        (_, _) => Vec::new(),
+    }
+}
+
+/// The calls that a list of rules is about, or all if it is none. None if the list resembles `allow`.
+fn listed(name: &str, value: &DeValue<'_>) -> Vec<RulePattern> {
+    if nearest(name, RuleEffect::ALL.map(RuleEffect::id)) == Some(RuleEffect::Allow.id()) {
+        return Vec::new();
+    }
+    let Some(list) = value.as_array().filter(|list| list.len() <= RULES_MAX) else {
+        return vec![rules::covered("")];
+    };
+    let texts = list.iter().map(|item| item.get_ref().as_str().unwrap_or_default());
+    texts.map(|text| rules::parse(text).unwrap_or_else(|_| rules::covered(text))).collect()
+}
+
+/// A rule that asks for calls, because a mistake may hide a restriction of them.
+pub(super) fn asks_because(problem: &Problem, pattern: RulePattern) -> WrittenRule {
+    WrittenRule {
+        word: RuleEffect::Ask,
+        pattern,
+        path: problem.path.clone(),
+        line: problem.place.map_or(1, |(line, _)| line),
+        mistake: Some(problem.to_string()),
     }
 }

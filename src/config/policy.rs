@@ -141,6 +141,13 @@ impl Policy {
                 "No model is called, because the policy of this machine can't be used: {fault}."
             ));
         }
+        let allows_none = |choices: &&PolicyChoices| choices.models.as_ref().is_some_and(Vec::is_empty);
+        if let Some(choices) = self.choices.iter().find(allows_none) {
+            return Some(format!(
+                "{} allows no model: the list `models` of its [policy] is empty.",
+                choices.name()
+            ));
+        }
         let name = name?;
         let is_it = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),

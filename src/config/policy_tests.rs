@@ -122,6 +122,17 @@ fn models_and_modes_that_are_not_listed_are_refused_with_those_that_are() {
     assert_eq!((free.refuses_model(Some("b/cd")), free.refuses_mode(Mode::Full)), (None, None));
 }
 
+/// With an empty list, the message about a model ended in "it allows .", and without a model it asked for a key.
+#[test]
+fn a_policy_that_allows_no_model_says_so() {
+    let (settings, problems) = under("policy.models = []", "model = \"a/x\"");
+    assert_eq!(problems, Vec::<String>::new());
+    let why = format!("The policy {POLICY} allows no model: the list `models` of its [policy] is empty.");
+    for model in [None, Some("a/x")] {
+        assert_eq!(settings.policy.refuses_model(model).as_deref(), Some(&*why), "{model:?}");
+    }
+}
+
 /// A policy with `permission.deny` for `permissions.deny` must not seem to apply.
 #[test]
 fn a_policy_with_a_mistake_stops_everything() {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, between, truth};
 use super::values::{ValueError, names};
+use epitome_rules::covered;
 
 /// Sandbox restrictions on the model's commands, in addition to the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,12 @@ const MEMORY_MIB_BOUNDS: RangeInclusive<i64> = 256..=1_073_741_824;
 
 impl ConfigReader<'_> {
     pub(super) fn sandbox(&mut self, value: &TomlValue<'_>, sandbox: &mut SandboxSettings) {
+        let before = self.problem_count();
+        self.sandbox_table(value, sandbox);
+        self.ask_until_corrected(before, [covered("Bash")]);
+    }
+
+    fn sandbox_table(&mut self, value: &TomlValue<'_>, sandbox: &mut SandboxSettings) {
         let Some(table) = self.table(value, "sandbox") else { return };
         let home = self.owner.home();
         fields!(self, table, key, value, {

@@ -204,7 +204,10 @@ fn an_unknown_key_of_a_small_table_is_reported_with_the_known_ones() {
 fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
     for (text, message) in [
         ("max_rounds = 0\n", "this must be a whole number from 1 to 10000, not 0"),
-        ("[budget]\nday_usd = -1.5\n", "this must be dollars, above 0, not -1.5"),
+        (
+            "[budget]\nday_usd = -1.5\n",
+            "this must be dollars, above 0, not -1.5; until it is corrected, no model is called",
+        ),
         ("[mcp.servers.a]\ncommand = \"\"\n", "the MCP server \"a\" is neither one nor the other"),
     ] {
         let (_, problems) = ConfigDisk::new(text, "").load(&[]);
@@ -454,10 +457,15 @@ fn irregular_or_oversized_files_are_reported() {
     let person = disk.root.path().join("home/config.toml");
     std::fs::remove_file(&person).expect("it is there");
     rustix::fs::mkfifoat(rustix::fs::CWD, &person, 0o600.into()).expect("pipes can be made");
-    let (settings, problems) = disk.load(&[]);
-    assert_eq!(settings, Settings::default());
+    let (_, problems) = disk.load(&[]);
     let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(reported, ["the settings must be an ordinary file", "the settings have more than 1024 KiB"]);
+    assert_eq!(
+        reported,
+        [
+            "the settings must be an ordinary file; until it is corrected, every call is asked for and no model is called",
+            "the settings have more than 1024 KiB; until it is corrected, every call is asked for",
+        ]
+    );
 }
 
 #[test]
@@ -729,7 +737,7 @@ fn problems_are_in_the_order_of_their_lines() {
 #[test]
 fn a_restriction_with_a_mistake_becomes_a_question() {
     for (list, rules) in [
-        ("deny = [\"bash(rm *\", \"web_fetch\"]", &["ask bash", "deny web_fetch"][..]),
+        ("deny = [\"bash(rm *\", \"web_fetch\"]", &["deny web_fetch", "ask bash"][..]),
         ("ask = [\"Edit(a[)\"]", &["ask Edit"]),
         ("deny = [7]", &["ask *"]),
         ("allow = [\"bash(rm *\"]", &[]),
@@ -738,6 +746,98 @@ fn a_restriction_with_a_mistake_becomes_a_question() {
         let read: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
         assert_eq!(read, rules, "{list}");
         assert_eq!(problems.len(), 1, "{list}");
+    }
+}
+
+/// Regression: a misspelled name of a list or of its table, and a file that was not valid TOML, were only reported. Their
+/// rules, a stricter sandbox and limits on cost did not apply, so in the mode `full` a denied command ran.
+#[test]
+fn no_mistake_lifts_a_restriction() {
+    const ALL: &[&str] = &["ask *"];
+    const COMMANDS: &[&str] = &["ask Bash"];
+    const NONE: &[&str] = &[];
+    for (text, rules, is_stopped) in [
+        // The names of lists, and the types of their values.
+        (
+            "[permissions]\ndenny = [\"bash(rm *)\", \"Read(a)\"]",
+            &["ask bash(rm *)", "ask Read(a)"][..],
+            false,
+        ),
+        ("[permissions]\nforbid = [\"bash(rm *\", 7]", &["ask bash", "ask *"], false),
+        ("[permissions]\ndefault = \"deny\"", ALL, false),
+        ("[permissions]\ndenny = []", NONE, false),
+        ("[permissions]\nalow = [\"bash\"]", NONE, false),
+        ("permissions = [\"bash\"]", ALL, false),
+        // The name of the table.
+        (
+            "[permission]\nallow = [\"bash\"]\ndeny = [\"web_fetch\"]\nask = [\"Edit\"]",
+            &["ask Edit", "ask web_fetch"],
+            false,
+        ),
+        ("permisions = 1", ALL, false),
+        ("deny = [\"bash(rm *)\"]", &["ask bash(rm *)"], false),
+        ("[secrets]\nmask = true\ndeny = [\"bash(rm *)\"]", &["ask bash(rm *)"], false),
+        ("modle = \"a/b\"\n[colours]\ntask = [\"x\"]\n[hooks]\nask = true", NONE, false),
+        // Other restrictions.
+        ("[sandbox]\nin_full_mod = true", COMMANDS, false),
+        ("[sandbox]\nhide = \"~/x\"", COMMANDS, false),
+        ("[sandboxes]\nhide = [\"~/x\"]", COMMANDS, false),
+        ("[sandbox]\nin_full_mode = true\n[budget]\nday_usd = 5", NONE, false),
+        ("[budget]\nday_usd = \"5\"", NONE, true),
+        ("[budget]\nday = 5", NONE, true),
+        ("[budgets]\nday_usd = 5", NONE, true),
+        ("budget = 5", NONE, true),
+        // Syntax.
+        ("model = \"a/b\n", ALL, false),
+        ("[permissions]\ndeny = [bash(rm *)]", &["deny bash(rm *)", "ask *"], false),
+        ("[permissions]\nask = [\"Edit\"\n", &["ask Edit", "ask *"], false),
+        ("[budget]\nday_usd = 5,0", ALL, true),
+    ] {
+        let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
+        let read: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+        assert_eq!(read, rules, "{text}");
+        assert_eq!(settings.budget.fault.is_some(), is_stopped, "{text}");
+        let consequences = ["is asked for", "are asked for", "no model is called"];
+        let is_said =
+            problems.iter().any(|problem| consequences.iter().any(|said| problem.message.contains(said)));
+        assert_eq!(
+            is_said,
+            is_stopped || rules.iter().any(|rule| rule.starts_with("ask ")),
+            "{text}: {problems:?}"
+        );
+    }
+}
+
+/// A repository can only restrict; with a mistake it asks for more, but neither stops models nor allows anything.
+#[test]
+fn a_mistake_of_a_repository_asks_as_well() {
+    for (text, rules) in [
+        ("[permission]\ndeny = [\"bash(rm *)\"]\nallow = [\"Edit\"]", &["ask bash(rm *)"][..]),
+        ("[permissions]\ndeny = [\"bash\"\n[budget\n", &["deny bash", "ask *"]),
+        ("[sandbox]\nhide = 1\n[budget]\nday_usd = 0", &[]),
+    ] {
+        let (settings, problems) = ConfigDisk::new("", text).load(&[]);
+        let read: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (read, settings.budget.fault),
+            (Vec::from_iter(rules.iter().map(ToString::to_string)), None),
+            "{text}"
+        );
+        assert!(!problems.is_empty(), "{text}");
+    }
+}
+
+/// A file that could not be read counted as empty.
+#[test]
+fn restrictions_of_an_unreadable_file_are_not_lifted() {
+    for (file, is_stopped) in [("home/config.toml", true), ("repo/.epitome/config.toml", false)] {
+        let disk = ConfigDisk::new("", "");
+        // As some editors of Windows write it.
+        std::fs::write(disk.root.path().join(file), b"\xff\xfem\0o\0").expect("files can be written");
+        let (settings, problems) = disk.load(&[]);
+        let rule = settings.permissions.first().expect("it asks");
+        assert_eq!((rule.to_string(), settings.budget.fault.is_some()), ("ask *".to_owned(), is_stopped));
+        assert_eq!(rule.mistake, Some(problems[0].to_string()));
     }
 }
 

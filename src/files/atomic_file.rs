@@ -9,7 +9,9 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use epitome_platform::os::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use epitome_platform::os::{
+    DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, copy_owner_and_mode,
+};
 use epitome_platform::root::DirectoryHandle;
 
 /// A file that is being written. Its directory stays the one that was opened, even if that is moved.
@@ -109,6 +111,17 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_private(path, bytes)?.put(path)
 }
 
+/// Atomically replaces a file and keeps its owner and permissions. A new file can only be read by its owner.
+pub fn replace_keeping_mode(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = write_private(path, bytes)?;
+    match std::fs::metadata(path) {
+        Ok(old) => copy_owner_and_mode(&old, new.file())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    new.put(path)
+}
+
 /// Locks a file against changes by other processes until the result is dropped, using a private lock file next to it.
 /// Creates the directory. The file itself can't be locked, because each change replaces it.
 pub fn lock_for_change(path: &Path) -> io::Result<File> {
@@ -187,6 +200,19 @@ mod tests {
         assert_eq!(fs::read(&path).expect("there"), b"two");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(names(scratch.path()), ["trust.json"]);
+    }
+
+    /// `epitome mcp add` made a config.toml that others could read, such as one in a repository of settings, private.
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("config.toml");
+        let mode = || fs::metadata(&path).expect("there").permissions().mode() & 0o777;
+        replace_keeping_mode(&path, b"one").expect("written");
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
+        replace_keeping_mode(&path, b"two").expect("written");
+        assert_eq!((mode(), &*fs::read(&path).expect("there")), (0o644, &b"two"[..]));
     }
 
     #[test]

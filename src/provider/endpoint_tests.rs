@@ -209,6 +209,19 @@ fn built_in_provider_accepts_custom_key_and_headers() {
     assert!(matches!(choose(&settings, &without), ConfiguredModel::SearchLocal(_)));
 }
 
+/// Regression: a limit with a mistake did not apply, and the call was sent.
+#[test]
+fn no_model_is_called_while_a_limit_on_cost_is_unknown() {
+    let env = env(&[("GEMINI_API_KEY", "k")]);
+    let model = ModelName("gemini/gemini-4-argon".into());
+    let mut settings = Settings::default();
+    assert!(resolve(&model, &settings, &env).is_ok());
+    settings.budget.fault = Some("config.toml:2:1: unknown key \"day\"".to_owned());
+    let error = resolve(&model, &settings, &env).expect_err("it could cost too much");
+    assert!(error.message.contains("config.toml:2:1: unknown key"), "{error:?}");
+    assert_eq!(nothing_configured(&settings, &[]), error);
+}
+
 #[test]
 fn each_format_has_its_urls() {
     use WireFormat::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};

@@ -52,6 +52,8 @@ pub struct WrittenRule {
     /// The file, and the line in it, from 1.
     pub path: PathBuf,
     pub line: u64,
+    /// The mistake in the file, if this rule takes the place of restrictions that could not be read.
+    pub mistake: Option<String>,
 }
 
 impl fmt::Display for RulePattern {

@@ -211,8 +211,8 @@ impl Permissions {
             workspace: given.workspace,
             facts: &DiskFacts::look_up(&access, given.workspace),
         });
-        let ask = |access, always, because| match given.is_alone {
-            true => Ruling::Settled(Permit::Denied(NO_USER_PRESENT.to_owned()), refused_by(Decider::Nobody)),
+        let ask = |access, always, because: Option<String>| match given.is_alone {
+            true => Ruling::Settled(Permit::Denied(no_user(because.as_deref())), refused_by(Decider::Nobody)),
             false => Ruling::AskPerson(PermissionQuestion { access, always, because }),
         };
         // A hook's decision replaces the user's. It can't allow what the mode forbids, nor answer a question that a
@@ -321,7 +321,7 @@ impl Permissions {
     /// Handles an answer; returns `None` if it is late or unknown. `is_same`: whether the call would still touch what
     /// the user was asked about.
     pub fn answer(&mut self, ask: AskId, decision: &UserDecision, is_same: bool) -> Option<PermissionAnswer> {
-        let OpenPermission { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;
+        let OpenPermission { call, always, because, .. } = self.open.take_if(|open| open.ask == ask)?;
         let person = |answer| Decider::Person { answer };
         let mut rule = None;
         let (permit, by) = match decision {
@@ -349,11 +349,16 @@ impl Permissions {
                 Permit::Denied("The user did not allow this call.".to_owned()),
                 person(PermissionChoice::Dismissed),
             ),
-            UserDecision::Absent => (Permit::Denied(NO_USER_PRESENT.to_owned()), Decider::Nobody),
+            UserDecision::Absent => (Permit::Denied(no_user(because.as_deref())), Decider::Nobody),
         };
         let decided = RecordedDecision { allowed: permit == Permit::Allowed, by };
         Some(PermissionAnswer { call, permit, decided, rule })
     }
+}
+
+/// The refusal of a call about which nobody can be asked, with the rule that requires the question.
+fn no_user(because: Option<&str>) -> String {
+    because.map_or_else(|| NO_USER_PRESENT.to_owned(), |because| format!("{NO_USER_PRESENT} {because}"))
 }
 
 fn refused_by(by: Decider) -> Option<RecordedDecision> {

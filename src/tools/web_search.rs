@@ -183,6 +183,7 @@ mod tests {
             pattern: parse(text).expect("a rule"),
             path: "/c".into(),
             line: 1,
+            mistake: None,
         };
         let rules: Vec<WrittenRule> = denied.iter().map(rule).collect();
         WebSearch { service: Some(service()), denied: DeniedHosts::from(&rules) }

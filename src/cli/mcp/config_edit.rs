@@ -20,8 +20,23 @@ pub fn add_server(text: &str, server: &McpServer) -> Result<String, String> {
 pub fn remove_server(text: &str, name: &str) -> Result<String, String> {
     let mut document = parse(text)?;
     match servers(&mut document)?.remove(name) {
-        Some(_) => Ok(document.to_string()),
+        Some(_) => Ok(with_comments_of_others(text, &document.to_string())),
         None => Err(format!("config.toml has no MCP server {name:?}.")),
+    }
+}
+
+/// Restores the comments above what was removed, except those directly above it: a blank line separates the others from it.
+fn with_comments_of_others(before: &str, after: &str) -> String {
+    let same = before.lines().zip(after.lines()).take_while(|(before, after)| before == after).count();
+    let is_note = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let above: Vec<&str> = before.lines().skip(same).take_while(is_note).collect();
+    let others = above.iter().rposition(|line| line.trim().is_empty()).unwrap_or(0);
+    let others = above[..others].join("\n");
+    let (start, end) = after.split_at(after.split_inclusive('\n').take(same).map(str::len).sum());
+    match (others.trim().is_empty(), end.trim_start_matches('\r').starts_with('\n') || end.is_empty()) {
+        (true, _) => after.to_owned(),
+        (false, true) => format!("{start}{others}\n{end}"),
+        (false, false) => format!("{start}{others}\n\n{end}"),
     }
 }
 
@@ -119,5 +134,25 @@ mod tests {
         assert!(remove_server(&text, "c").is_err_and(|why| why.contains("no MCP server")));
         let inline = "[mcp.servers]\na = { command = \"a\" }\n";
         assert_eq!(remove_server(inline, "a"), Ok("[mcp.servers]\n".to_owned()));
+    }
+
+    /// The comment at the top of the file, and those of a group of servers, were removed with the first server.
+    #[test]
+    fn comments_that_a_blank_line_separates_from_a_removed_server_stay() {
+        let a = "# about a\n[mcp.servers.a]\ncommand = \"a\"\n";
+        let b = "# about b\n[mcp.servers.b]\ncommand = \"b\" # it\n# foot\n";
+        for (text, left) in [
+            (format!("# mine\n# of two lines\n\n{a}\n{b}"), format!("# mine\n# of two lines\n\n{b}")),
+            (format!("# mine\n\n# servers\n\n{a}{b}"), format!("# mine\n\n# servers\n\n{b}")),
+            (format!("x = 1\n\n# servers\n\n{a}\n# end\n\n{b}"), format!("x = 1\n\n# servers\n\n# end\n\n{b}")),
+            (format!("x = 1\n\n# servers\n\n{a}"), "x = 1\n\n# servers\n".to_owned()),
+            (
+                "[mcp.servers]\n# all\n\n# about a\na = { command = \"a\" }\n# about b\nb = { command = \"b\" }\n".to_owned(),
+                "[mcp.servers]\n# all\n\n# about b\nb = { command = \"b\" }\n".to_owned(),
+            ),
+            (format!("{a}\n{b}"), format!("\n{b}")),
+        ] {
+            assert_eq!(remove_server(&text, "a"), Ok(left), "{text}");
+        }
     }
 }

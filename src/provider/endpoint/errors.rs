@@ -1,15 +1,14 @@
 //! Errors for models that have no usable endpoint, with hints.
 
-use super::resolve::{EnvironmentPairs, built_in_providers, check_policy, local_urls};
+use super::resolve::{EnvironmentPairs, built_in_providers, check_may_call, local_urls};
 use crate::address::shown;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::{GatewaySettings, Settings};
 use epitome_thread::ModelName;
 
-/// The error if nothing is configured: lists the options. None of them helps while the policy of the machine can't be
-/// used.
+/// The error if nothing is configured: lists the options. None of them helps while no model may be called.
 pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
-    if let Err(refused) = check_policy(None, settings) {
+    if let Err(refused) = check_may_call(None, settings) {
         return refused;
     }
     let message = format!(

@@ -108,12 +108,19 @@ pub fn resolve(
     })
 }
 
-/// Whether the policy of the machine allows a call of this model, or of any.
-pub(super) fn check_policy(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
+/// Whether the policy of the machine allows a call of this model, or of any, and all limits on cost are known.
+pub(super) fn check_may_call(model: Option<&ModelName>, settings: &Settings) -> Result<(), ProviderError> {
     match settings.policy.refuses_model(model.map(|model| model.0.as_str())) {
         Some(message) => Err(ProviderError::new(ErrorClass::Refused, message)
             .with_hint("Ask the administrator of this machine.")),
-        None => Ok(()),
+        None => match &settings.budget.fault {
+            Some(fault) => {
+                let message = format!("No model is called, because a limit on cost is unknown: {fault}.");
+                Err(ProviderError::new(ErrorClass::Refused, message)
+                    .with_hint("Correct the file, then open the session again."))
+            }
+            None => Ok(()),
+        },
     }
 }
 
@@ -143,7 +150,7 @@ fn place(
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(model, settings));
     };
-    check_policy((name != NO_MODEL).then_some(model), settings)?;
+    check_may_call((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
     let mut endpoint = Endpoint::without_place(model, name, model_settings);
     let network = Network::read(env);
@@ -205,7 +212,7 @@ pub fn resolve_local(
     if !is_searched(model, settings) {
         return resolve(model, settings, env);
     }
-    check_policy(Some(model), settings)?;
+    check_may_call(Some(model), settings)?;
     let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
     let reported =
         server.models.iter().find(|listed| listed.name == name).and_then(|listed| listed.facts.window);
@@ -224,7 +231,7 @@ pub fn resolve_local(
 pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), ProviderError> {
     if settings.gateway.as_ref().is_some_and(GatewaySettings::is_unknown) {
         // A session asks for its models.
-        return check_policy(None, settings);
+        return check_may_call(None, settings);
     }
     match choose(settings, env) {
         ConfiguredModel::Named(model) => resolve(&model, settings, env).map(drop),

@@ -67,7 +67,9 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> Co
     } else {
         out.push_str("\nRules of files; deny beats ask, ask beats allow:\n\n");
         for rule in rules.iter().take(LISTED_MAX) {
-            let _ = writeln!(out, "- {rule} ({}:{})", rule.path.display(), rule.line);
+            let because = rule.mistake.as_ref().map(|mistake| format!(", because of {mistake}"));
+            let because = because.unwrap_or_default();
+            let _ = writeln!(out, "- {rule} ({}:{}){because}", rule.path.display(), rule.line);
         }
         why::more(&mut out, rules.len(), LISTED_MAX);
     }

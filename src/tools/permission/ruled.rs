@@ -101,7 +101,8 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
         PermissionVerdict::Allow { .. } | PermissionVerdict::Ask { .. }
             if let Some(rule) = call.first(RuleEffect::Ask) =>
         {
-            asks(format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line))
+            let written = || format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line);
+            asks(rule.mistake.clone().unwrap_or_else(written))
         }
         // These modes don't ask, so a line that may hide something denied would run unseen.
         PermissionVerdict::Allow { by: AllowedBy::Mode(Mode::Full | Mode::Auto) }

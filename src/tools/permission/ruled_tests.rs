@@ -7,7 +7,7 @@ use epitome_rules::parse;
 
 fn written(word: RuleEffect, text: &str) -> WrittenRule {
     let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));
-    WrittenRule { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3 }
+    WrittenRule { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3, mistake: None }
 }
 
 fn workspace() -> Workspace {
@@ -187,6 +187,16 @@ fn auto_runs_what_the_sandbox_restricts() {
     assert_eq!(letter(&judged("bash", &outside, Mode::Auto, &none)), 'o');
     let decided = judged("bash", &line("cargo test"), Mode::Auto, &none).decided;
     assert_eq!(decided, Some(RecordedDecision { allowed: true, by: Decider::Mode { mode: Mode::Auto } }));
+}
+
+#[test]
+fn a_question_because_of_a_mistake_shows_the_mistake() {
+    let mistake = "/c:3:1: unknown key \"denny\"; until it is corrected, every call is asked for";
+    let rule = WrittenRule { mistake: Some(mistake.to_owned()), ..written(RuleEffect::Ask, "*") };
+    for access in [line("ls"), Access::Read(vec!["/w/a".into()]), Access::Nothing] {
+        let judged = judged("bash", &access, Mode::Full, std::slice::from_ref(&rule));
+        assert_eq!((letter(&judged), judged.because.as_deref()), ('o', Some(mistake)), "{access:?}");
+    }
 }
 
 #[test]
@@ -458,7 +468,8 @@ fn a_rule_with_a_pattern_denies_or_is_rejected() {
             assert_eq!(about, "x", "{text} is a rule");
             continue;
         };
-        let rules = [WrittenRule { word: RuleEffect::Deny, pattern, path: "/c".into(), line: 1 }];
+        let rules =
+            [WrittenRule { word: RuleEffect::Deny, pattern, path: "/c".into(), line: 1, mistake: None }];
         let workspace = workspace();
         let verdict = |name: &str| {
             let names = [(if tool == "task" { "task" } else { "skill" }, name.to_owned())];
