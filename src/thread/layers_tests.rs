@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     CallDisplay, CallId, Content, FORMAT_VERSION, HistoryMessage, Mask, Message, MessageId, ModelName,
-    Origin, OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolOutcome, Trigger,
+    Origin, OutcomeStatus, PINNED_BY_PERSON, PartId, Role, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 
 fn thread(changes: Vec<Change>) -> Thread {
@@ -327,4 +327,25 @@ fn redo_is_refused_if_it_would_hide_a_new_pin() {
 
 fn talk_text(entry: u64) -> String {
     after(Vec::new()).text_of(at(entry)).expect("it was said")
+}
+
+/// Regression: `/undo` right after `/pin e3` or `/unpin e3` undid the compaction before it.
+#[test]
+fn what_the_user_pinned_is_undone_before_what_is_older() {
+    let by = |by: &str, edit| Change::Edited { by: by.to_owned(), edits: vec![edit] };
+    let pin = |by_whom| by(by_whom, ViewEdit::Pin { at: at(5) });
+    // e6 is the compaction.
+    let pinned = vec![compacted(4, &[]), pin(PINNED_BY_PERSON)];
+    let unpinned: Vec<Change> =
+        pinned.iter().cloned().chain([by(PINNED_BY_PERSON, ViewEdit::Unpin { at: at(5) })]).collect();
+    let newest = |changes: &[Change]| after(changes.to_vec()).last_layer().map(|entry| entry.seq);
+    assert_eq!((newest(&pinned), newest(&unpinned)), (Some(Seq(7)), Some(Seq(8))));
+    let then = |entries: &[u64]| {
+        after(unpinned.iter().cloned().chain(entries.iter().map(|entry| undone(*entry))).collect())
+    };
+    assert_eq!(then(&[8]).pinned(), [at(5)]);
+    assert!(then(&[8, 7]).pinned().is_empty());
+    assert_eq!(then(&[8, 7]).last_layer().map(|entry| entry.seq), Some(Seq(6)));
+    // A hook may pin after each compaction, which `/undo` is then meant for.
+    assert_eq!(newest(&[compacted(4, &[]), pin("keep")]), Some(Seq(6)));
 }
