@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     CallDisplay, CallId, Content, FORMAT_VERSION, HistoryMessage, Mask, Message, MessageId, ModelName,
-    Origin, OutcomeStatus, PINNED_BY_PERSON, PartId, Role, SessionId, ToolCall, ToolOutcome, Trigger,
+    Origin, OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 
 fn thread(changes: Vec<Change>) -> Thread {
@@ -348,4 +348,15 @@ fn what_the_user_pinned_is_undone_before_what_is_older() {
     assert_eq!(then(&[8, 7]).last_layer().map(|entry| entry.seq), Some(Seq(6)));
     // A hook may pin after each compaction, which `/undo` is then meant for.
     assert_eq!(newest(&[compacted(4, &[]), pin("keep")]), Some(Seq(6)));
+}
+
+/// Regression: a pin that sends a text again was undone, and could not be redone: it was said to remove the text.
+#[test]
+fn a_pin_that_sends_a_text_again_can_be_redone() {
+    // e6 is the compaction, e7 the pin.
+    let again = message(&format!("<pinned entry=\"e4\">\n{}\n</pinned>", talk_text(4)));
+    let edits = vec![ViewEdit::Append { role: Role::User, message: again }, ViewEdit::Pin { at: at(4) }];
+    let pin = Change::Edited { by: PINNED_BY_PERSON.into(), edits };
+    let thread = after(vec![compacted(5, &[]), pin, undone(7), undone(6), redone(6)]);
+    assert_eq!(thread.can_redo(Seq(7)), Ok(()));
 }
