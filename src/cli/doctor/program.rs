@@ -47,8 +47,10 @@ pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
         program.map_or_else(|error| format!("(unknown: {error})"), |path| path.display().to_string());
     let mut lines =
         vec![DoctorLine::ok("program", format!("epitome {} at {program}", env!("CARGO_PKG_VERSION")))];
-    for (what, path) in
-        [("settings", &paths.home), ("sessions", &paths.data), ("logs", &paths.log_directory())]
+    // Epitome may have been started as another user, who owns it then.
+    let journals = paths.data.join("journals");
+    let sessions = if can_write(&paths.data) && journals.exists() { &journals } else { &paths.data };
+    for (what, path) in [("settings", &paths.home), ("sessions", sessions), ("logs", &paths.log_directory())]
     {
         lines.push(directory(what, path));
     }
