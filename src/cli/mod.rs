@@ -282,7 +282,9 @@ fn check_home() -> Result<(), CliError> {
             Err(CliError::failed(message).hint("set it to an absolute path, or unset it"))
         }
         None if serve::paths().user_home.is_none() => {
-            let error = CliError::failed("your home directory is not known: HOME is no absolute path");
+            let error = CliError::failed(
+                "your home directory is not known: HOME has no absolute path, and the system names none",
+            );
             Err(error.hint("set HOME or EPITOME_HOME to an absolute path"))
         }
         Some(_) | None => Ok(()),

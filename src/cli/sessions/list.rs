@@ -78,8 +78,8 @@ fn header_lines(header: &Value, now: i64) -> String {
     };
     let lost = match number("lost") {
         0 => String::new(),
-        1 => " · damaged, 1 entry is lost".to_owned(),
-        lost => format!(" · damaged, {lost} entries are lost"),
+        1 => " · 1 entry is lost".to_owned(),
+        lost => format!(" · {lost} entries are lost"),
     };
     format!(
         "{}  {} ({})  {}\n    {turns} · {}{worktree}{lost}{state}{names}\n",
@@ -124,7 +124,7 @@ mod tests {
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/app.worktrees/fix", "worktree": "fix" }), 0);
         assert!(lines.ends_with("    1 turn · /app.worktrees/fix · worktree fix\n"), "{lines}");
         let lines = header_lines(&json!({ "turns": 0, "cwd": "/work", "lost": 5 }), 0);
-        assert!(lines.ends_with("    0 turns · /work · damaged, 5 entries are lost\n"), "{lines}");
+        assert!(lines.ends_with("    0 turns · /work · 5 entries are lost\n"), "{lines}");
         // The name of a directory was printed as it is, and could look like another session.
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/a\ns_2" }), 0);
         assert!(lines.ends_with("    1 turn · /a\\u{a}s_2\n"), "{lines}");
