@@ -299,7 +299,7 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
 pub fn name_in(typed: &str) -> Option<&str> {
     let name = command::parse(typed)?.name;
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
-    let is_name = name.len() <= COMMAND_BYTES_MAX && name.chars().all(is_word);
+    let is_name = name.len() <= COMMAND_BYTES_MAX && name.chars().all(is_word) && !name.ends_with(':');
     (is_name && !Path::new("/").join(name).exists()).then_some(name)
 }
 
@@ -597,6 +597,7 @@ mod tests {
                 Some("There is no command /udno; it was sent as text. Did you mean /undo? /help lists all."),
             ),
             ("/tmp is full", None),
+            ("/tmp: what is in it?", None),
             ("/usr/bin is full", None),
             ("/no/such/place", None),
             ("/* a comment */", None),
