@@ -1,4 +1,5 @@
-//! `epitome` without arguments in a terminal: the chat, over the same connection to the daemon that editors use.
+//! `epitome` without arguments in a terminal, or `epitome chat`: the chat, over the same connection to the daemon that
+//! editors use.
 
 use std::io::{self, IsTerminal as _};
 

@@ -80,7 +80,7 @@ const EXIT_OVER_BUDGET: i32 = 3;
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-Without a command, it opens a chat in the terminal.
+Without a command, or with `chat`, it opens a chat in the terminal.
 
 `epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
 openai/..., gemini/..., local/...; `epitome models` lists them.
@@ -147,6 +147,9 @@ enum CliCommand {
     ///
     /// `epitome man | man -l -` shows it.
     Man,
+    /// Open a chat in this terminal, as without a command
+    #[command(hide = true)]
+    Chat,
     /// Print the version
     #[command(hide = true)]
     Version,
@@ -270,12 +273,19 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
 }
 
 /// Fails if `EPITOME_HOME` is relative. It would be ignored, and the command would act on the user's usual sessions
-/// instead of those that were meant.
+/// instead of those that were meant. Also fails without any home directory: the settings would be those of a directory in
+/// which everybody can write.
 fn check_home() -> Result<(), CliError> {
-    match std::env::var_os("EPITOME_HOME") {
-        Some(home) if !home.is_empty() && !Path::new(&home).is_absolute() => {
+    match std::env::var_os("EPITOME_HOME").filter(|home| !home.is_empty()) {
+        Some(home) if !Path::new(&home).is_absolute() => {
             let message = format!("EPITOME_HOME is {}, which is no absolute path", home.display());
             Err(CliError::failed(message).hint("set it to an absolute path, or unset it"))
+        }
+        None if serve::paths().user_home.is_none() => {
+            let error = CliError::failed(
+                "your home directory is not known: HOME has no absolute path, and the system names none",
+            );
+            Err(error.hint("set HOME or EPITOME_HOME to an absolute path"))
         }
         Some(_) | None => Ok(()),
     }
@@ -333,6 +343,11 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
         CliCommand::Man => manual::man(),
+        CliCommand::Chat if chat::is_possible() => chat::main(),
+        CliCommand::Chat => {
+            let error = CliError::usage("the chat needs a terminal as its input and output");
+            Err(error.hint("`epitome run` answers a prompt without one"))
+        }
         CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }
 }

@@ -34,7 +34,9 @@ pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
 }
 
 pub fn working_directory() -> Result<PathBuf, CliError> {
-    std::env::current_dir().context("the working directory is unknown")
+    let found =
+        std::env::current_dir().context("the working directory can't be found; it may have been deleted");
+    found.map_err(|error| error.hint("change to another directory"))
 }
 
 /// Refuses a directory in which sessions can't work: logs and clients have its name as text.

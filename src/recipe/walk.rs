@@ -19,7 +19,10 @@ pub(super) const LEADS_OUT: &str = "this link leads out of the repository or now
 /// Reads a text file of at most `bytes_max` bytes. `what` names it in errors, such as `a recipe`.
 pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, String> {
     let unreadable = |error: std::io::Error| {
-        format!("cannot read this {}: {error}", what.trim_start_matches("an ").trim_start_matches("a "))
+        format!(
+            "cannot read this {}: {error}",
+            what.trim_start_matches("an ").trim_start_matches("a ").trim_start_matches("the ")
+        )
     };
     // Opening a named pipe would block until a writer appears.
     if !path.metadata().map_err(unreadable)?.is_file() {

@@ -295,14 +295,17 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     BUILT_IN.iter().find(|built_in| built_in.name == name)
 }
 
-/// The notice about a text that looks like a command but isn't one. The text is sent to the model.
-fn unknown(typed: &str, known: &[CommandInfo]) -> Option<String> {
+/// The name in a text that looks like a command, whether there is one or not. A path such as /tmp or /usr/bin does not.
+pub fn name_in(typed: &str) -> Option<&str> {
     let name = command::parse(typed)?.name;
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
-    // A path such as /tmp or /usr/bin is not a command.
-    if name.len() > COMMAND_BYTES_MAX || !name.chars().all(is_word) || Path::new("/").join(name).exists() {
-        return None;
-    }
+    let is_name = name.len() <= COMMAND_BYTES_MAX && name.chars().all(is_word) && !name.ends_with(':');
+    (is_name && !Path::new("/").join(name).exists()).then_some(name)
+}
+
+/// The notice about a text that looks like a command but isn't one. The text is sent to the model.
+fn unknown(typed: &str, known: &[CommandInfo]) -> Option<String> {
+    let name = name_in(typed)?;
     let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
     let near = similar_texts(name, &names, 1, NEARNESS);
     let near = near.first().map(|near| format!(" Did you mean /{near}?")).unwrap_or_default();
@@ -594,6 +597,7 @@ mod tests {
                 Some("There is no command /udno; it was sent as text. Did you mean /undo? /help lists all."),
             ),
             ("/tmp is full", None),
+            ("/tmp: what is in it?", None),
             ("/usr/bin is full", None),
             ("/no/such/place", None),
             ("/* a comment */", None),

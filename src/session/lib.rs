@@ -110,7 +110,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 pub use clients::provider_error;
-pub use commands::why;
+pub use commands::{name_in as command_name_in, why};
 pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };

@@ -12,6 +12,7 @@ use super::{LibraryError, fold, list};
 use epitome_recall::{Clock, RecallLog, RecallQuery, TextMatcher};
 use epitome_store::{Header, SessionQuery, Store};
 use epitome_thread::SessionId;
+use epitome_thread::visible::shortened;
 
 /// Time limit of a search, after which it returns its results so far.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(20);
@@ -27,6 +28,9 @@ const PAGE: usize = 1_000;
 
 /// Maximum number of matches shown per session.
 const FINDS_MAX: usize = 5;
+
+/// How much of what is looked for an error repeats, in characters.
+const WORDS_CHARS_MAX: usize = 200;
 
 /// The query.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +95,14 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
         // The last line of the message describes the error; the lines before it show the expression with a marker,
         // which needs a fixed-width display.
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let hint =
-            "it must be a regular expression in Rust's syntax; without that option, words are searched literally";
-        LibraryError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
+        let hint = match ask.is_regex {
+            true => {
+                "it must be a regular expression in Rust's syntax; without that option, words are searched literally"
+            }
+            false => "look for fewer words",
+        };
+        let words = shortened(ask.words, WORDS_CHARS_MAX);
+        LibraryError::refused(format!("{words:?} can't be searched for: {why}"), hint)
     })?;
     let mut query = SessionQuery {
         cwd: ask.cwd.map(Path::to_path_buf),

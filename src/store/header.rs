@@ -28,9 +28,16 @@ pub struct Header {
     /// Whether clients list it only on request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
+    /// Number of entries that are damaged or missing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
     /// Origin of a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked: Option<ForkOrigin>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Origin of a fork: the two logs are the same up to and including this entry.
@@ -56,6 +63,7 @@ impl Header {
             in_turn: false,
             has_prompt: false,
             archived: false,
+            lost: 0,
             forked: None,
         })
     }
@@ -64,7 +72,10 @@ impl Header {
     pub fn apply(&mut self, entry: &Entry) {
         self.entries += 1;
         self.updated_at = entry.at;
-        self.has_prompt |= entry.change.is_prompt();
+        let is_lost = matches!(entry.change, Change::Lost { .. });
+        self.lost += u64::from(is_lost);
+        // What is lost may have been a prompt.
+        self.has_prompt |= is_lost || entry.change.is_prompt();
         self.in_turn |= entry.change.is_said_by_user();
         match &entry.change {
             Change::ModelChosen { model } | Change::Replied { model, .. } => {
@@ -133,5 +144,18 @@ mod tests {
             header.apply(&entry(change));
         }
         assert_eq!((header.turns, header.in_turn), (1, false));
+    }
+
+    /// Regression: a session whose log had lost everything was not listed, as if it had never had a prompt.
+    #[test]
+    fn a_lost_entry_may_have_been_a_prompt() {
+        let entry = |change| Entry { seq: Seq(0), at: 0, change };
+        let session = SessionId("s_00000000000000000001".into());
+        let opened = Change::Opened { format: 1, session, cwd: "/w".into() };
+        let mut header = Header::opened(&entry(opened)).expect("it opens a log");
+        assert!(!header.has_prompt);
+        header.apply(&entry(Change::Lost { entries: 2 }));
+        header.apply(&entry(Change::Lost { entries: 0 }));
+        assert_eq!((header.has_prompt, header.lost), (true, 2));
     }
 }

@@ -161,6 +161,7 @@ mod tests {
             in_turn: false,
             has_prompt: false,
             archived: false,
+            lost: 0,
             forked: None,
         };
         MarkedHeader { header, mark: JournalMark { entries: 3, bytes: 7, crc: 9 } }

@@ -16,6 +16,7 @@ use super::message::{
     CallDisplay, CallId, Message, MessageId, PlanStep, ToolCall, ToolOutcome, ToolSpec, Usage,
 };
 use super::opaque::{self, Opaque};
+use super::pins::PINNED_BY_PERSON;
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
 /// version is refused and left untouched. Version 2 chains the lines of a journal and records in each of them how
@@ -463,10 +464,11 @@ impl Change {
         )
     }
 
-    /// Whether it is a layer that `/undo` can undo. Edits that only pin are not.
+    /// Whether it is a layer that `/undo` can undo. A hook's edits that only pin are not: it may pin after each compaction,
+    /// and `/undo` is then meant for the compaction.
     pub fn is_layer(&self) -> bool {
         match self {
-            Change::Edited { edits, .. } => !edits.iter().all(ViewEdit::only_pins),
+            Change::Edited { by, edits } => by == PINNED_BY_PERSON || !edits.iter().all(ViewEdit::only_pins),
             other => other.can_be_undone(),
         }
     }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::view::active_entries;
-use super::{Change, Entry, PartId, Seq, Thread, View, ViewEdit};
+use super::{Change, Entry, PINNED_BY_PERSON, PartId, Seq, Thread, View, ViewEdit};
 
 /// A compaction, pruning, mutation, edit or rewind of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,12 +333,22 @@ impl Thread {
         }
     }
 
+    /// Whether a pin of the user has put this text into the view again, after a compaction had replaced it.
+    fn sends_again(&self, text: &str) -> bool {
+        let is_by_pin = |part: &PartId| match self.entry(part.entry).map(|entry| &entry.change) {
+            Some(Change::Edited { by, .. }) => by == PINNED_BY_PERSON,
+            Some(_) | None => false,
+        };
+        let pieces = self.view().pieces();
+        pieces.iter().any(|(part, piece)| is_by_pin(part) && piece.pin_text().contains(text))
+    }
+
     /// Refuses to remove a pinned part from the view: a summary quotes only what was pinned when it was made.
     pub(super) fn keeps_pins(&self, after: &Thread) -> Result<(), String> {
         let known = self.pinned();
         let is_lost = |(pin, text): &(PartId, String)| {
             let is_kept = self.view().has_pin(*pin, text) || !known.contains(pin);
-            is_kept && !after.view().has_pin(*pin, text)
+            is_kept && !after.view().has_pin(*pin, text) && !after.sends_again(text)
         };
         match after.pins().iter().find(|pin| is_lost(pin)) {
             Some((pin, _)) => Err(format!("{pin} is pinned and would leave the view: /unpin {pin} first")),

@@ -328,3 +328,35 @@ fn redo_is_refused_if_it_would_hide_a_new_pin() {
 fn talk_text(entry: u64) -> String {
     after(Vec::new()).text_of(at(entry)).expect("it was said")
 }
+
+/// Regression: `/undo` right after `/pin e3` or `/unpin e3` undid the compaction before it.
+#[test]
+fn what_the_user_pinned_is_undone_before_what_is_older() {
+    let by = |by: &str, edit| Change::Edited { by: by.to_owned(), edits: vec![edit] };
+    let pin = |by_whom| by(by_whom, ViewEdit::Pin { at: at(5) });
+    // e6 is the compaction.
+    let pinned = vec![compacted(4, &[]), pin(PINNED_BY_PERSON)];
+    let unpinned: Vec<Change> =
+        pinned.iter().cloned().chain([by(PINNED_BY_PERSON, ViewEdit::Unpin { at: at(5) })]).collect();
+    let newest = |changes: &[Change]| after(changes.to_vec()).last_layer().map(|entry| entry.seq);
+    assert_eq!((newest(&pinned), newest(&unpinned)), (Some(Seq(7)), Some(Seq(8))));
+    let then = |entries: &[u64]| {
+        after(unpinned.iter().cloned().chain(entries.iter().map(|entry| undone(*entry))).collect())
+    };
+    assert_eq!(then(&[8]).pinned(), [at(5)]);
+    assert!(then(&[8, 7]).pinned().is_empty());
+    assert_eq!(then(&[8, 7]).last_layer().map(|entry| entry.seq), Some(Seq(6)));
+    // A hook may pin after each compaction, which `/undo` is then meant for.
+    assert_eq!(newest(&[compacted(4, &[]), pin("keep")]), Some(Seq(6)));
+}
+
+/// Regression: a pin that sends a text again was undone, and could not be redone: it was said to remove the text.
+#[test]
+fn a_pin_that_sends_a_text_again_can_be_redone() {
+    // e6 is the compaction, e7 the pin.
+    let again = message(&format!("<pinned entry=\"e4\">\n{}\n</pinned>", talk_text(4)));
+    let edits = vec![ViewEdit::Append { role: Role::User, message: again }, ViewEdit::Pin { at: at(4) }];
+    let pin = Change::Edited { by: PINNED_BY_PERSON.into(), edits };
+    let thread = after(vec![compacted(5, &[]), pin, undone(7), undone(6), redone(6)]);
+    assert_eq!(thread.can_redo(Seq(7)), Ok(()));
+}

@@ -70,6 +70,11 @@ fn a_relative_home_is_an_error() {
     user.set("EPITOME_HOME", "elsewhere");
     let ran = user.run(&["sessions", "list"]).exited(1);
     assert!(ran.out.is_empty() && ran.err.contains("EPITOME_HOME is elsewhere"), "{ran:?}");
+    // With a relative HOME, the settings were those of /tmp, where everybody can write them.
+    user.set("EPITOME_HOME", "");
+    user.set("HOME", "elsewhere");
+    let ran = user.run(&["config", "path"]).exited(1);
+    assert!(ran.out.is_empty() && ran.err.contains("set HOME or EPITOME_HOME"), "{ran:?}");
 }
 
 /// Regression: some commands without their subcommand printed their help as if it were an error.
@@ -86,10 +91,54 @@ fn a_missing_subcommand_is_named_by_every_command() {
 /// Regression: the name of a recipe whose file has an error was reported as one that does not exist.
 #[test]
 fn the_error_of_a_recipe_that_is_typed_is_shown() {
-    let user = user_with(vec![vec![say("What?")]]);
+    let user = user_with(Vec::new());
     user.write(".epitome/recipes/ship.md", "Ship {{if .x}}\n");
-    let ran = user.run(&["run", "/ship"]).exited(0);
-    assert!(ran.err.contains("The recipe /ship can't be used") && ran.err.contains("ship.md:1:"), "{ran:?}");
+    let ran = user.run(&["run", "/ship"]).exited(2);
+    assert!(
+        ran.err.contains("the recipe \"ship\" can't be used") && ran.err.contains("ship.md:1:"),
+        "{ran:?}"
+    );
+}
+
+/// Regression: `epitome run /udno` asked the model, which costs money and does nothing.
+#[test]
+fn a_command_that_does_not_exist_is_not_sent_to_the_model() {
+    let user = user_with(vec![vec![say("Not much.")]]);
+    let ran = user.run(&["run", "--output", "json", "/udno", "e12"]).exited(2);
+    assert!(ran.err.contains("there is no command /udno\nhint: did you mean /undo?"), "{ran:?}");
+    assert_eq!(ran.objects()[0]["reason"], "failed");
+    assert_eq!(user.run(&["run", "/tmp: what is in it?"]).exited(0).out, "Not much.\n");
+    assert_eq!(user.model().requests().len(), 1);
+}
+
+/// Regression: `epitome chat`, which many type, was no command.
+#[test]
+fn the_chat_has_a_name_and_needs_a_terminal() {
+    let ran = User::new().run(&["chat"]).exited(2);
+    assert!(ran.out.is_empty() && ran.err.contains("the chat needs a terminal"), "{ran:?}");
+}
+
+/// Regression: `sessions list --limit 0` said that there were no sessions yet.
+#[test]
+fn a_list_of_no_sessions_is_refused() {
+    for line in [&["sessions", "list", "--limit", "0"][..], &["sessions", "search", "--limit", "0", "x"]] {
+        let ran = User::new().run(line).exited(2);
+        assert!(ran.out.is_empty() && ran.err.contains("0 is not in 1.."), "{ran:?}");
+    }
+}
+
+/// Regression: the list left out a session whose log was emptied, as if nobody had ever said anything in it.
+#[test]
+fn a_session_that_lost_everything_is_listed() {
+    let user = user_with(vec![vec![say("Hello.")]]);
+    user.run(&["run", "hello"]).ok();
+    let session = user.session();
+    std::fs::write(user.paths().data.join("journals").join(format!("{session}.jsonl")), "").expect("a file");
+    let listed = user.run(&["sessions", "list"]).ok();
+    assert!(listed.contains(&session) && listed.contains(" entries are lost"), "{listed}");
+    let listed = user.run(&["sessions", "list", "--json"]).exited(0);
+    assert!(listed.objects()[0]["lost"].as_u64() > Some(1), "{listed:?}");
+    assert!(user.run(&["doctor"]).exited(1).out.contains(&session));
 }
 
 #[test]

@@ -582,6 +582,7 @@ fn paging_returns_every_listed_session_once() {
         in_turn: false,
         has_prompt: n != 4,
         archived: false,
+        lost: 0,
         forked: None,
     };
     let count = 2 * PAGE_SESSIONS as u64 + 20;
@@ -827,6 +828,7 @@ fn archived_sessions_are_listed_on_request_only() {
         in_turn: false,
         has_prompt: true,
         archived: false,
+        lost: 0,
         forked: None,
     };
     editor.played.state.lock().headers = (1..=3).map(header).collect();

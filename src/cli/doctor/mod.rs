@@ -19,8 +19,8 @@ use crate::thread::visible::visible;
 
 /// Check the installation and suggest fixes
 ///
-/// Checks the stored sessions, the daemon, settings, recipes, hooks, MCP servers, API keys and editor configurations.
-/// The exit code is 1 if there is an error.
+/// Checks the stored sessions, the free space, the daemon, settings, recipes, hooks, MCP servers, API keys and editor
+/// configurations. The exit code is 1 if there is an error.
 #[derive(Debug, Default, clap::Args)]
 pub struct DoctorArgs {
     /// Let damaged sessions continue without what is lost, rebuild a wrong index, and delete leftovers

@@ -1,11 +1,12 @@
 //! The sections of `epitome doctor` for the program, the daemon and the user's configuration.
 
+use epitome_platform::disk;
 use epitome_platform::os::{PermissionsExt, can_write};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use super::{DoctorLine, servers};
+use super::{DoctorLine, servers, storage};
 use crate::cli::hooks::Project;
 use crate::cli::{CliError, serve};
 use crate::config::{GatewaySettings, Settings};
@@ -33,18 +34,28 @@ const KEY_VARIABLES: [&str; 6] = [
     "EPITOME_LOCAL_URL",
 ];
 
-/// Checks version, directories, daemon and sandbox.
+/// With less free space than this, in bytes, a session or a build of its project soon can't write.
+const SPACE_MIN: u64 = 32 * 1024 * 1024;
+
+/// Below this, in bytes, there is a warning.
+const SPACE_LOW: u64 = 512 * 1024 * 1024;
+
+/// Checks version, directories, free space, daemon and sandbox.
 pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     let program = std::env::current_exe();
     let program =
         program.map_or_else(|error| format!("(unknown: {error})"), |path| path.display().to_string());
     let mut lines =
         vec![DoctorLine::ok("program", format!("epitome {} at {program}", env!("CARGO_PKG_VERSION")))];
-    for (what, path) in
-        [("settings", &paths.home), ("sessions", &paths.data), ("logs", &paths.log_directory())]
+    // Epitome may have been started as another user, who owns it then.
+    let journals = paths.data.join("journals");
+    let sessions = if can_write(&paths.data) && journals.exists() { &journals } else { &paths.data };
+    for (what, path) in [("settings", &paths.home), ("sessions", sessions), ("logs", &paths.log_directory())]
     {
         lines.push(directory(what, path));
     }
+    lines.push(space("sessions", &paths.data, "EPITOME_HOME"));
+    lines.push(space("temporary files", &std::env::temp_dir(), "TMPDIR"));
     lines.push(daemon(&RuntimeDir::new(paths)));
     lines.push(sandbox());
     lines
@@ -88,9 +99,31 @@ fn directory(what: &str, path: &Path) -> DoctorLine {
         Ok(metadata) if !can_write(path) => {
             let mode = metadata.permissions().mode() & 0o777;
             let what = format!("{named}, where you can't write (mode {mode:o})");
-            DoctorLine::error("places", what, format!("chown or chmod {}", path.display()))
+            DoctorLine::error("places", what, format!("chown, chmod or remount {}", path.display()))
         }
         Ok(_) => DoctorLine::ok("places", named),
+    }
+}
+
+/// Whether the file system of a directory has space for what is kept there.
+fn space(what: &str, path: &Path, variable: &str) -> DoctorLine {
+    // A directory that does not exist yet is made in this one.
+    let existing = path.ancestors().find(|above| above.exists()).unwrap_or(path);
+    match disk::free_bytes(existing) {
+        Ok(free) => space_line(what, path, variable, free),
+        Err(error) => {
+            DoctorLine::ok("space", format!("it is not known what is free in {}: {error}", path.display()))
+        }
+    }
+}
+
+fn space_line(what: &str, path: &Path, variable: &str, free: u64) -> DoctorLine {
+    let found = format!("{} free for {what} in {}", storage::size(free), path.display());
+    let todo = || format!("delete other files there, or set {variable} to a directory on another disk");
+    match free {
+        0..SPACE_MIN => DoctorLine::error("space", format!("only {found}"), todo()),
+        SPACE_MIN..SPACE_LOW => DoctorLine::warning("space", format!("only {found}"), todo()),
+        SPACE_LOW.. => DoctorLine::ok("space", found),
     }
 }
 
@@ -281,6 +314,24 @@ mod tests {
         let line = directory("logs", Path::new("/proc/self/log"));
         assert_eq!(line.status, Status::Error, "{}", line.what);
         assert!(line.what.contains("you can't write in /proc/self"), "{}", line.what);
+    }
+
+    /// With a full disk nothing could be saved, but everything was reported as fine.
+    #[test]
+    fn a_full_disk_is_an_error_and_little_space_a_warning() {
+        let line = |free| space_line("sessions", Path::new("/data"), "EPITOME_HOME", free);
+        for (free, status, what) in [
+            (0, Status::Error, "only 0 bytes free for sessions in /data"),
+            (40_000_000, Status::Warning, "only 40 MB free for sessions in /data"),
+            (50_000_000_000, Status::Ok, "50 GB free for sessions in /data"),
+        ] {
+            assert_eq!((line(free).status, line(free).what.as_str()), (status, what));
+        }
+        assert!(line(0).todo.is_some_and(|todo| todo.contains("EPITOME_HOME")));
+        // The directory does not exist yet.
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let line = space("sessions", &home.path().join("deep/data"), "EPITOME_HOME");
+        assert!(line.what.contains(" free for sessions in "), "{}", line.what);
     }
 
     #[test]

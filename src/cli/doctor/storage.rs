@@ -102,7 +102,7 @@ pub(super) fn compacted(rebuilt: &Rebuilt) -> DoctorLine {
     )
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{} kB", bytes / 1_000),

@@ -57,6 +57,8 @@ pub struct PromptRun<P> {
     /// What replies must match.
     expected: Option<ExpectedJson>,
     recipe: Option<String>,
+    /// The session's working directory.
+    cwd: PathBuf,
     /// Additional directories of recipes.
     recipe_dirs: Vec<PathBuf>,
     model: Option<String>,
@@ -152,6 +154,7 @@ impl<P: SessionPort> PromptRun<P> {
             host,
             expected,
             recipe: request.recipe,
+            cwd: PathBuf::new(),
             recipe_dirs: request.overrides.recipe_dirs,
             model: request.overrides.model,
             mode: request.overrides.mode,
@@ -313,6 +316,7 @@ impl<P: SessionPort> PromptRun<P> {
         let error = match answer {
             Err(error) => Some(failed(&error)),
             Ok(SessionAnswer::Attached { options, cwd, .. }) => {
+                self.cwd.clone_from(&cwd);
                 self.sink.attached(cwd, &options);
                 self.options = Some(options.clone());
                 self.introduce()?;
@@ -363,12 +367,17 @@ impl<P: SessionPort> PromptRun<P> {
         if !self.waits_for.is_empty() || self.options.is_none() || self.is_running {
             return None;
         }
-        if let Some(recipe) = &self.recipe {
-            let cwd = serve::working_directory().unwrap_or_default();
-            let load = || RecipeCatalog::load(&cwd, &serve::paths(), &self.recipe_dirs);
-            if let Some(error) = named::refused(recipe, commands, load) {
-                return Some(error);
+        let load = || RecipeCatalog::load(&self.cwd, &serve::paths(), &self.recipe_dirs);
+        let refused = match (&self.recipe, &self.host) {
+            (Some(recipe), _) => named::refused(recipe, commands, load),
+            (None, Some(_)) => None,
+            (None, None) => {
+                let typed = self.prompts.front().and_then(|prompt| prompt.first()?.as_text());
+                typed.and_then(|typed| named::unknown(typed, commands, load))
             }
+        };
+        if refused.is_some() {
+            return refused;
         }
         let mut content = self.prompts.pop_front()?;
         if let Some(expected) = &mut self.expected {

@@ -23,8 +23,8 @@ pub struct ListArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
     /// Largest number of sessions to list
-    #[arg(long, value_name = "N")]
-    pub(super) limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: Option<u32>,
 }
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
@@ -76,8 +76,13 @@ fn header_lines(header: &Value, now: i64) -> String {
         Some(name) => format!(" · worktree {}", visible_line(name)),
         None => String::new(),
     };
+    let lost = match number("lost") {
+        0 => String::new(),
+        1 => " · 1 entry is lost".to_owned(),
+        lost => format!(" · {lost} entries are lost"),
+    };
     format!(
-        "{}  {} ({})  {}\n    {turns} · {}{worktree}{state}{names}\n",
+        "{}  {} ({})  {}\n    {turns} · {}{worktree}{lost}{state}{names}\n",
         text("session"),
         local_time(number("updated_at")),
         ago(number("updated_at"), now),
@@ -118,6 +123,8 @@ mod tests {
         assert!(lines.ends_with("    1 turn · /work · live with anna, emacs\n"), "{lines}");
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/app.worktrees/fix", "worktree": "fix" }), 0);
         assert!(lines.ends_with("    1 turn · /app.worktrees/fix · worktree fix\n"), "{lines}");
+        let lines = header_lines(&json!({ "turns": 0, "cwd": "/work", "lost": 5 }), 0);
+        assert!(lines.ends_with("    0 turns · /work · 5 entries are lost\n"), "{lines}");
         // The name of a directory was printed as it is, and could look like another session.
         let lines = header_lines(&json!({ "turns": 1, "cwd": "/a\ns_2" }), 0);
         assert!(lines.ends_with("    1 turn · /a\\u{a}s_2\n"), "{lines}");

@@ -25,14 +25,15 @@ pub struct SearchArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     cwd: Option<PathBuf>,
     /// Largest number of sessions to show
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
 }
 
 pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<i32, CliError> {
     let words = args.words.join(" ");
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
-    let ask = SearchRequest { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit: args.limit };
+    let limit = args.limit.map(|limit| limit as usize);
+    let ask = SearchRequest { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit };
     let found = session_library::search(store, &ask)?;
     if json {
         print_json(&found)?;

@@ -113,7 +113,7 @@ impl LiveNow {
 
 fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
     let live = now.sessions.iter().find(|live| live.session == header.session);
-    fields(json!({
+    let mut fields = fields(json!({
         "session": header.session, "cwd": header.cwd, "worktree": worktree::name_of(&header.cwd), "title": header.title, "model": header.model,
         "created_at": header.created_at, "updated_at": header.updated_at,
         "entries": header.entries, "turns": header.turns,
@@ -125,7 +125,11 @@ fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
         "clients": live.map_or(0, |live| live.clients),
         "watchers": live.map_or(0, |live| live.watchers),
         "present": live.map_or_else(Vec::new, |live| now.present(live)),
-    }))
+    }));
+    if header.lost > 0 {
+        fields.insert("lost".to_owned(), json!(header.lost));
+    }
+    fields
 }
 
 /// Folds the readable part of a session's log, and describes the damage to the rest, if any.
