@@ -3,7 +3,7 @@
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use epitome_thread::terminal_text::drawn;
-use epitome_thread::visible::visible_line;
+use epitome_thread::visible::{visible, visible_line};
 use ratatui::style::Style;
 
 use crate::markdown::{Color, pieces};
@@ -17,6 +17,7 @@ const OUTPUT_LINES_MAX: usize = 5;
 #[derive(Default)]
 pub struct ShownCall {
     title: String,
+    kind: Option<wire::ToolKind>,
     status: Option<wire::ToolCallStatus>,
     content: Vec<wire::ToolCallContent>,
     /// What its command has printed, as text.
@@ -28,6 +29,9 @@ impl ShownCall {
     pub fn update(&mut self, update: wire::ToolCallUpdate) {
         if let MaybeUndefined::Value(title) = update.title {
             self.title = title;
+        }
+        if let MaybeUndefined::Value(kind) = update.kind {
+            self.kind = Some(kind);
         }
         if let MaybeUndefined::Value(status) = update.status {
             self.status = Some(status);
@@ -107,10 +111,12 @@ impl ShownCall {
             .all(|part| !matches!(part, wire::ToolCallContent::Diff(diff) if diff.patch.is_none()))
     }
 
-    /// The title is Markdown, with commands and names in code spans.
+    /// The title of a command or an edit is shown as it is. Others are Markdown, with names in code spans.
     pub fn render_title(&self, rows: &mut ScreenRows) {
-        for piece in pieces(&visible_line(&self.title)) {
-            rows.put(&piece.text, ink(&piece.styles));
+        let title = visible_line(&self.title);
+        match self.kind {
+            Some(wire::ToolKind::Execute | wire::ToolKind::Edit) => rows.put_code(&title, Style::new()),
+            _ => inline(&title, rows),
         }
     }
 }
@@ -133,17 +139,32 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
-/// Shows a text as it is. Fences only decide how long lines are broken.
+/// Shows a text of a permission request, which is Markdown. Code is exact, and is indented so that it can't pose as the
+/// sentences around it.
 fn request_lines(text: &str, rows: &mut ScreenRows) {
-    let shown = unfenced(text);
-    let mut is_code = shown.len() < text.trim_matches('\n').len();
-    for line in shown.lines() {
-        let is_fence = line.starts_with("```");
-        match is_code || is_fence {
-            true => rows.code(line, Style::new()),
-            false => rows.prose(line, Style::new()),
+    let text = text.trim_matches('\n');
+    let inner = unfenced(text);
+    // A line of fences within a single block does not end it.
+    let (inner, mut fence) = if inner.len() < text.len() { (inner, "\n") } else { (text, "") };
+    for line in inner.lines() {
+        let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
+        if fence.is_empty() && ticks.len() >= 3 {
+            fence = ticks;
+        } else if fence.is_empty() {
+            inline(&visible(line), rows);
+            rows.end_row();
+        } else if line == fence {
+            fence = "";
+        } else {
+            rows.output(line, ink(&[Color::Cyan]));
         }
-        is_code ^= is_fence;
+    }
+}
+
+/// Shows a line of Markdown without its marks.
+fn inline(line: &str, rows: &mut ScreenRows) {
+    for piece in pieces(line) {
+        rows.put(&piece.text, ink(&piece.styles));
     }
 }
 

@@ -203,9 +203,12 @@ impl ChatState {
                 self.remark = None;
                 self.key(key, now)
             }
+            // It answers nothing. Below a card or a list, it waits in the draft.
             ChatEvent::Paste(text) => {
-                if matches!(self.focus(), Focus::Draft(_)) {
-                    self.draft.paste(&text);
+                self.draft.paste(&text);
+                if let Some(card) = self.cards.front_mut() {
+                    card.appear(now);
+                    self.remark("the pasted text is in the prompt, below this card");
                 }
             }
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
