@@ -84,6 +84,7 @@ impl ShownCall {
         self.render_title(rows);
         rows.prose(words, ink(&[color]));
         for part in &self.content {
+            self.render_path(part, rows);
             render_part(part, rows, details);
         }
         tail(drawn(&self.printed).trim_end(), rows, details);
@@ -101,6 +102,7 @@ impl ShownCall {
     /// is too long to be shown.
     pub fn render_request(&self, rows: &mut ScreenRows) -> bool {
         for part in &self.content {
+            self.render_path(part, rows);
             match text_of(part) {
                 Some(text) => request_lines(text, rows),
                 None => render_part(part, rows, true),
@@ -109,6 +111,28 @@ impl ShownCall {
         self.content
             .iter()
             .all(|part| !matches!(part, wire::ToolCallContent::Diff(diff) if diff.patch.is_none()))
+    }
+
+    /// The files of a change. The title names an only one.
+    fn render_path(&self, part: &wire::ToolCallContent, rows: &mut ScreenRows) {
+        use wire::DiffChangeOperation::{Add, Copy, Delete, Modify, Move};
+        let wire::ToolCallContent::Diff(diff) = part else { return };
+        let is_change = |part: &&wire::ToolCallContent| matches!(part, wire::ToolCallContent::Diff(_));
+        let is_only = self.content.iter().filter(is_change).count() == 1;
+        for change in &diff.changes {
+            let paths = match &change.operation {
+                Add(file) | Delete(file) | Modify(file) => vec![&file.path],
+                Move(files) | Copy(files) => vec![&files.old_path, &files.path],
+                _ => continue,
+            };
+            let is_named = |path: &&wire::AbsolutePath| {
+                path.0.file_name().is_some_and(|name| self.title.contains(&*name.to_string_lossy()))
+            };
+            if !(is_only && paths.iter().all(is_named)) {
+                let paths: Vec<String> = paths.iter().map(|path| path.0.display().to_string()).collect();
+                rows.output(&visible_line(&paths.join(" → ")), ink(&[Color::Bold]));
+            }
+        }
     }
 
     /// The title of a command or an edit is shown as it is. Others are Markdown, with names in code spans.

@@ -212,6 +212,33 @@ mod tests {
         assert_eq!(card.answer(None, LATER), decided("reject"));
     }
 
+    /// Regression: a card of several changes did not say which files they change.
+    #[test]
+    fn changes_are_shown_with_their_files() {
+        let diff = |path: &str| {
+            let change = wire::DiffChangeOperation::Modify(wire::DiffPathChange::new(path));
+            let diff = wire::Diff::new(vec![wire::DiffChange::new(change)]);
+            wire::ToolCallContent::Diff(diff.with_patch(Some(wire::DiffPatch::new("@@ -1 +0,0 @@\n-a\n"))))
+        };
+        let rows_of = |title: &str, paths: &[&str]| {
+            let call = wire::ToolCallUpdate::new("c")
+                .content(paths.iter().map(|path| diff(path)).collect::<Vec<_>>());
+            let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));
+            let request = wire::RequestPermissionRequest::new("s_1", title, Vec::new()).subject(subject);
+            let rows = OpenCard::new(1, request, Duration::ZERO).request(40);
+            rows.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let hunk = ["    @@ -1 +0,0 @@", "    -a"];
+        assert_eq!(rows_of("Edit a.rs", &["/w/a.rs"]), [&["Edit a.rs"][..], &hunk].concat());
+        let both = [&["Edit 2 files", "    /w/a.rs"][..], &hunk, &["    /w/b.rs"], &hunk].concat();
+        assert_eq!(rows_of("Edit 2 files", &["/w/a.rs", "/w/b.rs"]), both);
+        // A file that is moved is one change of two files.
+        assert_eq!(
+            rows_of("Edit 2 files", &["/w/b.rs"]),
+            [&["Edit 2 files", "    /w/b.rs"][..], &hunk].concat()
+        );
+    }
+
     /// The title of most commands is the command itself, which was on the card twice.
     #[test]
     fn a_command_is_shown_once() {

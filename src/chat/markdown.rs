@@ -54,7 +54,7 @@ const TABLE_ROWS_MAX: usize = 200;
 
 /// Columns between those of a table, and the least width to which one of a table that is too wide is narrowed.
 const TABLE_GAP: usize = 2;
-const CELL_COLUMNS_MIN: usize = 6;
+const CELL_COLUMNS_MIN: usize = 10;
 
 /// Maximum length in bytes of text that is delayed until the end of an emphasis.
 const DELAYED_BYTES_MAX: usize = 2_000;
@@ -362,7 +362,9 @@ fn styled(piece: &StyledText, more: Option<Color>) -> StyledText {
 fn fitting(widths: &[usize], columns: usize) -> Option<Vec<usize>> {
     let narrowed = |most: usize| widths.iter().map(move |width| most.min(*width));
     let room = columns.saturating_sub(TABLE_GAP * widths.len().saturating_sub(1));
-    let most = (CELL_COLUMNS_MIN..=columns).rev().find(|most| narrowed(*most).sum::<usize>() <= room)?;
+    let most = (CELL_COLUMNS_MIN.min(columns)..=columns)
+        .rev()
+        .find(|most| narrowed(*most).sum::<usize>() <= room)?;
     Some(narrowed(most).collect())
 }
 

@@ -118,12 +118,12 @@ fn tables_are_aligned_where_they_fit() {
 fn cells_of_a_wide_table_are_broken() {
     let text =
         "| file | what it **does** |\n|---|---|\n| a/long/name | reads `two words` |\n| b | 日本語日本語 |\n";
-    let shown = "<b>file</>      <b>what it</>\n          <b><b>does</></>\n\
-                 <dim>────────  ────────</>\n\
-                 a/long/n  reads\name       <cyan>two</>\n          <cyan>words</>\n\
-                 <dim>────────  ────────</>\n\
-                 b         日本語日\n          本語\n";
-    assert_eq!(rendered(text, 18), shown);
+    let shown = "<b>file</>        <b>what it</>\n            <b><b>does</></>\n\
+                 <dim>──────────  ──────────</>\n\
+                 a/long/nam  reads <cyan>two</>\ne           <cyan>words</>\n\
+                 <dim>──────────  ──────────</>\n\
+                 b           日本語日本\n            語\n";
+    assert_eq!(rendered(text, 22), shown);
     // Where no word would fit, each cell is a line.
     let narrow = "<b>file</>: a/long/name\n<b>what it </><b><b>does</></>: reads <cyan>two words</>\n\n\
                   <b>file</>: b\n<b>what it </><b><b>does</></>: 日本語日本語\n";

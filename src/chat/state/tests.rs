@@ -381,6 +381,21 @@ fn a_prompt_that_was_not_taken_comes_back() {
     assert_eq!(fixture.press(KeyCode::Enter), [prompt("hello")]);
 }
 
+/// Regression: of several prompts that waited when the turn was cancelled, only the first one came back.
+#[test]
+fn all_prompts_that_were_not_taken_come_back() {
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    for text in ["one", "two"] {
+        fixture.types(text);
+        fixture.press(KeyCode::Enter);
+    }
+    for text in ["one", "two"] {
+        fixture.hear(AgentMessage::PromptFailed { text: text.to_owned(), why: "Cancelled".to_owned() });
+    }
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("one\ntwo")]);
+}
+
 #[test]
 fn prompts_that_wait_are_shown_until_they_are_taken() {
     let mut fixture = ChatFixture::new();
