@@ -6,7 +6,7 @@ use epitome_thread::terminal_text::drawn;
 use epitome_thread::visible::{visible, visible_line};
 use ratatui::style::Style;
 
-use crate::markdown::{Color, pieces};
+use crate::markdown::{Color, code_spans};
 use crate::rows::{ScreenRows, ink};
 
 /// Lines shown without details: of a diff, and of an output, from its end.
@@ -135,12 +135,12 @@ impl ShownCall {
         }
     }
 
-    /// The title of a command or an edit is shown as it is. Others are Markdown, with names in code spans.
+    /// The title of a command or an edit is shown as it is. Others have names in code spans.
     pub fn render_title(&self, rows: &mut ScreenRows) {
         let title = visible_line(&self.title);
         match self.kind {
             Some(wire::ToolKind::Execute | wire::ToolKind::Edit) => rows.put_code(&title, Style::new()),
-            _ => inline(&title, rows),
+            _ => with_code(&title, rows),
         }
     }
 }
@@ -163,8 +163,8 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
-/// Shows a text of a permission request, which is Markdown. Code is exact, and is indented so that it can't pose as the
-/// sentences around it.
+/// Shows a text of a permission request: sentences, of which one may begin in bold, and fenced code. Code is exact, and is
+/// indented so that it can't pose as a sentence.
 fn request_lines(text: &str, rows: &mut ScreenRows) {
     let text = text.trim_matches('\n');
     let inner = unfenced(text);
@@ -175,7 +175,11 @@ fn request_lines(text: &str, rows: &mut ScreenRows) {
         if fence.is_empty() && ticks.len() >= 3 {
             fence = ticks;
         } else if fence.is_empty() {
-            inline(&visible(line), rows);
+            let line = visible(line);
+            let (bold, rest) =
+                line.strip_prefix("**").and_then(|line| line.split_once("**")).unwrap_or(("", &line));
+            rows.put(bold, ink(&[Color::Bold]));
+            with_code(rest, rows);
             rows.end_row();
         } else if line == fence {
             fence = "";
@@ -185,9 +189,9 @@ fn request_lines(text: &str, rows: &mut ScreenRows) {
     }
 }
 
-/// Shows a line of Markdown without its marks.
-fn inline(line: &str, rows: &mut ScreenRows) {
-    for piece in pieces(line) {
+/// Shows a line that may have code spans.
+fn with_code(line: &str, rows: &mut ScreenRows) {
+    for piece in code_spans(line) {
         rows.put(&piece.text, ink(&piece.styles));
     }
 }

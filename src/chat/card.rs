@@ -287,14 +287,15 @@ mod tests {
     /// The card had the Markdown of its sentences, and fences.
     #[test]
     fn sentences_are_without_marks_and_code_is_exact() {
-        let text = "**Outside of the sandbox**: it runs `ls`.\n\n````sh\necho `date` **a**  \n```\n\tx\n````\nWhy: `` `b` ``";
+        let text = "**Outside of the sandbox**: it runs `ls`.\n\n````sh\necho `date` **a**  \n```\n\tx\n````\nWhy: `` `b` ``, __a__ \\*";
         let mut call = ShownCall::default();
         call.update(wire::ToolCallUpdate::new("c").content(vec![wire::ToolCallContent::from(text)]));
         let mut rows = ScreenRows::new(80);
         call.render_request(&mut rows);
         let shown: Vec<String> = rows.as_slice().iter().map(ToString::to_string).collect();
         let code = ["    echo `date` **a**  ", "    ```", "        x"];
-        let expected = [&["Outside of the sandbox: it runs ls.", ""][..], &code, &["Why: `b`"]].concat();
+        let expected =
+            [&["Outside of the sandbox: it runs ls.", ""][..], &code, &["Why: `b`, __a__ \\*"]].concat();
         assert_eq!(shown, expected);
     }
 
@@ -305,7 +306,7 @@ mod tests {
         for (kind, shown) in [
             (wire::ToolKind::Execute, ["echo `date` \\;", "↳ **a** ls **/*"]),
             (wire::ToolKind::Edit, ["echo `date` \\;", "↳ **a** ls **/*"]),
-            (wire::ToolKind::Read, ["echo date ; a ls", "*/"]),
+            (wire::ToolKind::Read, ["echo date \\;", "**a** ls **/*"]),
         ] {
             let call = wire::ToolCallUpdate::new("c").kind(kind);
             let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));

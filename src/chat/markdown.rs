@@ -12,7 +12,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use inline::LINE_BYTES_MAX;
-pub use inline::pieces;
+pub use inline::{code_spans, pieces};
 
 /// A color or emphasis of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,12 +300,14 @@ impl Markdown {
     /// Writes the rows of a table with aligned columns. Cells of a table that is too wide are broken.
     fn end_table(&mut self, out: &mut StyledPieces) {
         let rows = std::mem::take(&mut self.table);
-        if rows.is_empty() {
+        let is_rule = |at: usize| rows[at].contains('-') && rows[at].chars().all(|c| "|-: ".contains(c));
+        // One line is no table.
+        if (0..rows.len()).filter(|at| !is_rule(*at)).count() < 2 {
+            rows.iter().for_each(|row| out.extend([StyledText::new(row, &[]), StyledText::new("\n", &[])]));
             return;
         }
         let cells: Vec<TableRow> = rows.iter().map(|row| cells(row)).collect();
         let count = cells.iter().map(Vec::len).max().unwrap_or_default();
-        let is_rule = |at: usize| rows[at].contains('-') && rows[at].chars().all(|c| "|-: ".contains(c));
         let of_column = |column: usize| {
             let of_rows = cells.iter().enumerate().filter(|(at, _)| !is_rule(*at));
             of_rows
@@ -327,7 +329,7 @@ impl Markdown {
             if at > 0 && widths != natural && !is_rule(at - 1) {
                 out.extend(rule.clone());
             }
-            let bold = (at == 0 && rows.len() > 1).then_some(Color::Bold);
+            let bold = (at == 0).then_some(Color::Bold);
             let broken: Vec<TableRow> =
                 cells.iter().zip(&widths).map(|(cell, width)| broken(cell, *width)).collect();
             for line in 0..broken.iter().map(Vec::len).max().unwrap_or_default().max(1) {
@@ -397,14 +399,13 @@ fn broken(cell: &[StyledText], columns: usize) -> TableRow {
 
 /// Writes each row of a table that is too wide as lines, with the heading of its column in front of each cell.
 fn fields(rows: &[TableRow], is_rule: impl Fn(usize) -> bool, out: &mut StyledPieces) {
-    let first = usize::from(rows.len() > 1);
-    let shown = rows.iter().enumerate().skip(first).filter(|(at, _)| !is_rule(*at));
+    let shown = rows.iter().enumerate().skip(1).filter(|(at, _)| !is_rule(*at));
     for (number, (_, row)) in shown.enumerate() {
         if number > 0 {
             out.push(StyledText::new("\n", &[]));
         }
         for (column, cell) in row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
-            let heading = rows[0].get(column).filter(|heading| first > 0 && !heading.is_empty());
+            let heading = rows[0].get(column).filter(|heading| !heading.is_empty());
             if let Some(heading) = heading {
                 out.extend(heading.iter().map(|piece| styled(piece, Some(Color::Bold))));
                 out.push(StyledText::new(": ", &[]));
