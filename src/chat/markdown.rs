@@ -317,7 +317,10 @@ impl Markdown {
                 .unwrap_or_default()
         };
         let natural: Vec<usize> = (0..count).map(of_column).collect();
-        let Some(widths) = fitting(&natural, self.columns) else { return fields(&cells, is_rule, out) };
+        let Some(widths) = fitting(&natural, self.columns) else {
+            let columns = if self.is_broken { self.columns } else { usize::MAX };
+            return fields(&cells, is_rule, columns, out);
+        };
         let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
         let rule = [StyledText::new(rule.join("  "), &[Color::Dim]), StyledText::new("\n", &[])];
         for (at, cells) in cells.iter().enumerate() {
@@ -398,20 +401,24 @@ fn broken(cell: &[StyledText], columns: usize) -> TableRow {
 }
 
 /// Writes each row of a table that is too wide as lines, with the heading of its column in front of each cell.
-fn fields(rows: &[TableRow], is_rule: impl Fn(usize) -> bool, out: &mut StyledPieces) {
+fn fields(rows: &[TableRow], is_rule: impl Fn(usize) -> bool, columns: usize, out: &mut StyledPieces) {
     let shown = rows.iter().enumerate().skip(1).filter(|(at, _)| !is_rule(*at));
     for (number, (_, row)) in shown.enumerate() {
         if number > 0 {
             out.push(StyledText::new("\n", &[]));
         }
         for (column, cell) in row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
-            let heading = rows[0].get(column).filter(|heading| !heading.is_empty());
-            if let Some(heading) = heading {
-                out.extend(heading.iter().map(|piece| styled(piece, Some(Color::Bold))));
-                out.push(StyledText::new(": ", &[]));
+            let heading = rows[0].get(column).map(Vec::as_slice).unwrap_or_default();
+            let mut line: StyledPieces =
+                heading.iter().map(|piece| styled(piece, Some(Color::Bold))).collect();
+            if !line.is_empty() {
+                line.push(StyledText::new(": ", &[]));
             }
-            out.extend(cell.iter().cloned());
-            out.push(StyledText::new("\n", &[]));
+            line.extend(cell.iter().cloned());
+            for mut row in broken(&line, columns) {
+                out.append(&mut row);
+                out.push(StyledText::new("\n", &[]));
+            }
         }
     }
 }

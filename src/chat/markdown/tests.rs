@@ -125,8 +125,8 @@ fn cells_of_a_wide_table_are_broken() {
                  b           日本語日本\n            語\n";
     assert_eq!(rendered(text, 22), shown);
     // Where no word would fit, each cell is a line.
-    let narrow = "<b>file</>: a/long/name\n<b>what it </><b><b>does</></>: reads <cyan>two words</>\n\n\
-                  <b>file</>: b\n<b>what it </><b><b>does</></>: 日本語日本語\n";
+    let narrow = "<b>file</>:\na/long/name\n<b>what it </><b><b>does</></>:\nreads <cyan>two</>\n<cyan>words</>\n\n\
+                  <b>file</>: b\n<b>what it </><b><b>does</></>:\n日本語日本語\n";
     assert_eq!(rendered(text, 13), narrow);
     // Regression: a line of a shell pipe lost its bar.
     assert_eq!(rendered("| grep **x**\n", 13), "| grep **x**\n");
