@@ -11,8 +11,8 @@ mod inline;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use inline::LINE_BYTES_MAX;
-pub use inline::{code_spans, pieces};
+pub use inline::code_spans;
+use inline::{LINE_BYTES_MAX, pieces};
 
 /// A color or emphasis of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
