@@ -3,10 +3,10 @@
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use epitome_thread::terminal_text::drawn;
-use epitome_thread::visible::visible_line;
+use epitome_thread::visible::{visible, visible_line};
 use ratatui::style::Style;
 
-use crate::markdown::{Color, pieces};
+use crate::markdown::{Color, code_spans};
 use crate::rows::{ScreenRows, ink};
 
 /// Lines shown without details: of a diff, and of an output, from its end.
@@ -17,6 +17,7 @@ const OUTPUT_LINES_MAX: usize = 5;
 #[derive(Default)]
 pub struct ShownCall {
     title: String,
+    kind: Option<wire::ToolKind>,
     status: Option<wire::ToolCallStatus>,
     content: Vec<wire::ToolCallContent>,
     /// What its command has printed, as text.
@@ -28,6 +29,9 @@ impl ShownCall {
     pub fn update(&mut self, update: wire::ToolCallUpdate) {
         if let MaybeUndefined::Value(title) = update.title {
             self.title = title;
+        }
+        if let MaybeUndefined::Value(kind) = update.kind {
+            self.kind = Some(kind);
         }
         if let MaybeUndefined::Value(status) = update.status {
             self.status = Some(status);
@@ -80,6 +84,7 @@ impl ShownCall {
         self.render_title(rows);
         rows.prose(words, ink(&[color]));
         for part in &self.content {
+            self.render_path(part, rows);
             render_part(part, rows, details);
         }
         tail(drawn(&self.printed).trim_end(), rows, details);
@@ -97,6 +102,7 @@ impl ShownCall {
     /// is too long to be shown.
     pub fn render_request(&self, rows: &mut ScreenRows) -> bool {
         for part in &self.content {
+            self.render_path(part, rows);
             match text_of(part) {
                 Some(text) => request_lines(text, rows),
                 None => render_part(part, rows, true),
@@ -107,10 +113,34 @@ impl ShownCall {
             .all(|part| !matches!(part, wire::ToolCallContent::Diff(diff) if diff.patch.is_none()))
     }
 
-    /// The title is Markdown, with commands and names in code spans.
+    /// The files of a change. The title names an only one.
+    fn render_path(&self, part: &wire::ToolCallContent, rows: &mut ScreenRows) {
+        use wire::DiffChangeOperation::{Add, Copy, Delete, Modify, Move};
+        let wire::ToolCallContent::Diff(diff) = part else { return };
+        let is_change = |part: &&wire::ToolCallContent| matches!(part, wire::ToolCallContent::Diff(_));
+        let is_only = self.content.iter().filter(is_change).count() == 1;
+        for change in &diff.changes {
+            let paths = match &change.operation {
+                Add(file) | Delete(file) | Modify(file) => vec![&file.path],
+                Move(files) | Copy(files) => vec![&files.old_path, &files.path],
+                _ => continue,
+            };
+            let is_named = |path: &&wire::AbsolutePath| {
+                path.0.file_name().is_some_and(|name| self.title.contains(&*name.to_string_lossy()))
+            };
+            if !(is_only && paths.iter().all(is_named)) {
+                let paths: Vec<String> = paths.iter().map(|path| path.0.display().to_string()).collect();
+                rows.output(&visible_line(&paths.join(" → ")), ink(&[Color::Bold]));
+            }
+        }
+    }
+
+    /// The title of a command or an edit is shown as it is. Others have names in code spans.
     pub fn render_title(&self, rows: &mut ScreenRows) {
-        for piece in pieces(&visible_line(&self.title)) {
-            rows.put(&piece.text, ink(&piece.styles));
+        let title = visible_line(&self.title);
+        match self.kind {
+            Some(wire::ToolKind::Execute | wire::ToolKind::Edit) => rows.put_code(&title, Style::new()),
+            _ => with_code(&title, rows),
         }
     }
 }
@@ -133,17 +163,36 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
-/// Shows a text as it is. Fences only decide how long lines are broken.
+/// Shows a text of a permission request: sentences, of which one may begin in bold, and fenced code. Code is exact, and is
+/// indented so that it can't pose as a sentence.
 fn request_lines(text: &str, rows: &mut ScreenRows) {
-    let shown = unfenced(text);
-    let mut is_code = shown.len() < text.trim_matches('\n').len();
-    for line in shown.lines() {
-        let is_fence = line.starts_with("```");
-        match is_code || is_fence {
-            true => rows.code(line, Style::new()),
-            false => rows.prose(line, Style::new()),
+    let text = text.trim_matches('\n');
+    let inner = unfenced(text);
+    // A line of fences within a single block does not end it.
+    let (inner, mut fence) = if inner.len() < text.len() { (inner, "\n") } else { (text, "") };
+    for line in inner.lines() {
+        let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
+        if fence.is_empty() && ticks.len() >= 3 {
+            fence = ticks;
+        } else if fence.is_empty() {
+            let line = visible(line);
+            let (bold, rest) =
+                line.strip_prefix("**").and_then(|line| line.split_once("**")).unwrap_or(("", &line));
+            rows.put(bold, ink(&[Color::Bold]));
+            with_code(rest, rows);
+            rows.end_row();
+        } else if line == fence {
+            fence = "";
+        } else {
+            rows.output(line, ink(&[Color::Cyan]));
         }
-        is_code ^= is_fence;
+    }
+}
+
+/// Shows a line that may have code spans.
+fn with_code(line: &str, rows: &mut ScreenRows) {
+    for piece in code_spans(line) {
+        rows.put(&piece.text, ink(&piece.styles));
     }
 }
 

@@ -116,7 +116,6 @@ impl OpenCard {
     /// The rows of the request.
     pub fn request(&mut self, columns: usize) -> Vec<Line<'static>> {
         let mut rows = ScreenRows::new(columns);
-        // The content is shown as it is, the title as Markdown.
         if !self.call.repeats_title() {
             self.call.render_title(&mut rows);
             rows.end_row();
@@ -213,6 +212,33 @@ mod tests {
         assert_eq!(card.answer(None, LATER), decided("reject"));
     }
 
+    /// Regression: a card of several changes did not say which files they change.
+    #[test]
+    fn changes_are_shown_with_their_files() {
+        let diff = |path: &str| {
+            let change = wire::DiffChangeOperation::Modify(wire::DiffPathChange::new(path));
+            let diff = wire::Diff::new(vec![wire::DiffChange::new(change)]);
+            wire::ToolCallContent::Diff(diff.with_patch(Some(wire::DiffPatch::new("@@ -1 +0,0 @@\n-a\n"))))
+        };
+        let rows_of = |title: &str, paths: &[&str]| {
+            let call = wire::ToolCallUpdate::new("c")
+                .content(paths.iter().map(|path| diff(path)).collect::<Vec<_>>());
+            let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));
+            let request = wire::RequestPermissionRequest::new("s_1", title, Vec::new()).subject(subject);
+            let rows = OpenCard::new(1, request, Duration::ZERO).request(40);
+            rows.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let hunk = ["    @@ -1 +0,0 @@", "    -a"];
+        assert_eq!(rows_of("Edit a.rs", &["/w/a.rs"]), [&["Edit a.rs"][..], &hunk].concat());
+        let both = [&["Edit 2 files", "    /w/a.rs"][..], &hunk, &["    /w/b.rs"], &hunk].concat();
+        assert_eq!(rows_of("Edit 2 files", &["/w/a.rs", "/w/b.rs"]), both);
+        // A file that is moved is one change of two files.
+        assert_eq!(
+            rows_of("Edit 2 files", &["/w/b.rs"]),
+            [&["Edit 2 files", "    /w/b.rs"][..], &hunk].concat()
+        );
+    }
+
     /// The title of most commands is the command itself, which was on the card twice.
     #[test]
     fn a_command_is_shown_once() {
@@ -222,7 +248,7 @@ mod tests {
         let request = wire::RequestPermissionRequest::new("s_1", "ls *.rs", Vec::new()).subject(subject);
         let mut card = OpenCard::new(1, request, Duration::ZERO);
         let shown: Vec<String> = card.request(40).iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["ls *.rs"]);
+        assert_eq!(shown, ["    ls *.rs"]);
     }
 
     /// The model's reason was broken within words, and nothing showed where a line of the command continued.
@@ -242,8 +268,7 @@ mod tests {
         let request = wire::RequestPermissionRequest::new("s_1", "Run `cat`", options).subject(subject);
         let mut card = OpenCard::new(1, request, Duration::ZERO);
         let texts = |rows: Vec<Line<'_>>| rows.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let shown =
-            ["Run cat", "```sh", "cat one && cat", "↳ two", "```", "", "The model says:", "`to read them`"];
+        let shown = ["Run cat", "    cat one &&", "  ↳ cat two", "", "The model says:", "to read them"];
         assert_eq!(texts(card.request(16)), shown);
         assert_eq!(texts(card.options(16)), ["› 1. Allow", "  2. Always", "     allow this"]);
     }
@@ -256,6 +281,39 @@ mod tests {
         let mut rows = ScreenRows::new(80);
         call.render_request(&mut rows);
         let shown: Vec<String> = rows.as_slice().iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["cat <<E", "```", "rm -rf /", "E"]);
+        assert_eq!(shown, ["    cat <<E", "    ```", "    rm -rf /", "    E"]);
+    }
+
+    /// The card had the Markdown of its sentences, and fences.
+    #[test]
+    fn sentences_are_without_marks_and_code_is_exact() {
+        let text = "**Outside of the sandbox**: it runs `ls`.\n\n````sh\necho `date` **a**  \n```\n\tx\n````\nWhy: `` `b` ``, __a__ \\*";
+        let mut call = ShownCall::default();
+        call.update(wire::ToolCallUpdate::new("c").content(vec![wire::ToolCallContent::from(text)]));
+        let mut rows = ScreenRows::new(80);
+        call.render_request(&mut rows);
+        let shown: Vec<String> = rows.as_slice().iter().map(ToString::to_string).collect();
+        let code = ["    echo `date` **a**  ", "    ```", "        x"];
+        let expected =
+            [&["Outside of the sandbox: it runs ls.", ""][..], &code, &["Why: `b`, __a__ \\*"]].concat();
+        assert_eq!(shown, expected);
+    }
+
+    /// Regression: the title of a command was rendered as Markdown, so that the card showed another command than the one
+    /// that ran, `` echo `date` `` as `echo date`. At the end of a row, it lost its blanks.
+    #[test]
+    fn a_command_that_is_the_title_is_exact() {
+        for (kind, shown) in [
+            (wire::ToolKind::Execute, ["echo `date` \\;", "↳ **a** ls **/*"]),
+            (wire::ToolKind::Edit, ["echo `date` \\;", "↳ **a** ls **/*"]),
+            (wire::ToolKind::Read, ["echo date \\;", "**a** ls **/*"]),
+        ] {
+            let call = wire::ToolCallUpdate::new("c").kind(kind);
+            let subject = wire::RequestPermissionSubject::from(wire::ToolCallPermissionSubject::new(call));
+            let title = "echo `date` \\; **a** ls **/*";
+            let request = wire::RequestPermissionRequest::new("s_1", title, Vec::new()).subject(subject);
+            let rows = OpenCard::new(1, request, Duration::ZERO).request(16);
+            assert_eq!(rows.iter().map(ToString::to_string).collect::<Vec<_>>(), shown);
+        }
     }
 }

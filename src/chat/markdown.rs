@@ -8,10 +8,11 @@
 
 mod inline;
 
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use inline::LINE_BYTES_MAX;
-pub use inline::pieces;
+pub use inline::code_spans;
+use inline::{LINE_BYTES_MAX, pieces};
 
 /// A color or emphasis of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,10 @@ type StyledPieces = Vec<StyledText>;
 
 /// Maximum number of table rows that are delayed to align columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
+
+/// Columns between those of a table, and the least width to which one of a table that is too wide is narrowed.
+const TABLE_GAP: usize = 2;
+const CELL_COLUMNS_MIN: usize = 10;
 
 /// Maximum length in bytes of text that is delayed until the end of an emphasis.
 const DELAYED_BYTES_MAX: usize = 2_000;
@@ -292,51 +297,134 @@ impl Markdown {
         self.column += width;
     }
 
-    /// Writes the rows of a table with aligned columns, or unchanged if they don't fit.
+    /// Writes the rows of a table with aligned columns. Cells of a table that is too wide are broken.
     fn end_table(&mut self, out: &mut StyledPieces) {
         let rows = std::mem::take(&mut self.table);
-        if rows.is_empty() {
+        let is_rule = |at: usize| rows[at].contains('-') && rows[at].chars().all(|c| "|-: ".contains(c));
+        // One line is no table.
+        if (0..rows.len()).filter(|at| !is_rule(*at)).count() < 2 {
+            rows.iter().for_each(|row| out.extend([StyledText::new(row, &[]), StyledText::new("\n", &[])]));
             return;
         }
-        let cells: Vec<Vec<Vec<StyledText>>> = rows.iter().map(|row| cells(row)).collect();
+        let cells: Vec<TableRow> = rows.iter().map(|row| cells(row)).collect();
         let count = cells.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |cell: &[StyledText]| cell.iter().map(|piece| piece.text.width()).sum::<usize>();
-        let is_rule = |row: &str| row.contains('-') && row.chars().all(|c| "|-: ".contains(c));
-        let widths: Vec<usize> = (0..count)
-            .map(|at| {
-                let of_rows = rows.iter().zip(&cells).filter(|(row, _)| !is_rule(row));
-                of_rows.filter_map(|(_, row)| row.get(at)).map(|cell| width(cell)).max().unwrap_or_default()
-            })
-            .collect();
-        let all: usize = widths.iter().map(|width| width + 2).sum();
-        for (at, (row, cells)) in rows.iter().zip(&cells).enumerate() {
-            if all > self.columns {
-                out.push(StyledText::new(row, &[]));
-            } else if is_rule(row) {
-                let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-                out.push(StyledText::new(rule.join("  "), &[Color::Dim]));
-            } else {
-                let bold = (at == 0 && rows.len() > 1).then_some(Color::Bold);
+        let of_column = |column: usize| {
+            let of_rows = cells.iter().enumerate().filter(|(at, _)| !is_rule(*at));
+            of_rows
+                .filter_map(|(_, row)| row.get(column))
+                .map(|cell| width_of(cell))
+                .max()
+                .unwrap_or_default()
+        };
+        let natural: Vec<usize> = (0..count).map(of_column).collect();
+        let Some(widths) = fitting(&natural, self.columns) else {
+            let columns = if self.is_broken { self.columns } else { usize::MAX };
+            return fields(&cells, is_rule, columns, out);
+        };
+        let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+        let rule = [StyledText::new(rule.join("  "), &[Color::Dim]), StyledText::new("\n", &[])];
+        for (at, cells) in cells.iter().enumerate() {
+            if is_rule(at) {
+                out.extend(rule.clone());
+                continue;
+            }
+            // Rows of several lines could not be told apart.
+            if at > 0 && widths != natural && !is_rule(at - 1) {
+                out.extend(rule.clone());
+            }
+            let bold = (at == 0).then_some(Color::Bold);
+            let broken: Vec<TableRow> =
+                cells.iter().zip(&widths).map(|(cell, width)| broken(cell, *width)).collect();
+            for line in 0..broken.iter().map(Vec::len).max().unwrap_or_default().max(1) {
                 // Spaces are written before the next text, so that none end the row.
                 let mut gap = 0;
-                for (cell, wanted) in cells.iter().zip(&widths) {
+                for (cell, wanted) in broken.iter().zip(&widths) {
+                    let cell = cell.get(line).map(Vec::as_slice).unwrap_or_default();
                     if !cell.is_empty() && gap > 0 {
                         out.push(StyledText::new(" ".repeat(std::mem::take(&mut gap)), &[]));
                     }
-                    for piece in cell {
-                        let styles: Vec<Color> = piece.styles.iter().copied().chain(bold).collect();
-                        out.push(StyledText::new(&piece.text, &styles));
-                    }
-                    gap += wanted - width(cell) + 2;
+                    out.extend(cell.iter().map(|piece| styled(piece, bold)));
+                    gap += wanted.saturating_sub(width_of(cell)) + TABLE_GAP;
                 }
+                out.push(StyledText::new("\n", &[]));
             }
+        }
+    }
+}
+
+/// The cells of a row, or the lines of a cell.
+type TableRow = Vec<StyledPieces>;
+
+fn width_of(pieces: &[StyledText]) -> usize {
+    pieces.iter().map(|piece| piece.text.width()).sum()
+}
+
+fn styled(piece: &StyledText, more: Option<Color>) -> StyledText {
+    StyledText { styles: piece.styles.iter().copied().chain(more).collect(), ..piece.clone() }
+}
+
+/// The widths at which the columns of a table fit: the widest ones are narrowed. `None` if no word would fit into them.
+fn fitting(widths: &[usize], columns: usize) -> Option<Vec<usize>> {
+    let narrowed = |most: usize| widths.iter().map(move |width| most.min(*width));
+    let room = columns.saturating_sub(TABLE_GAP * widths.len().saturating_sub(1));
+    let most = (CELL_COLUMNS_MIN.min(columns)..=columns)
+        .rev()
+        .find(|most| narrowed(*most).sum::<usize>() <= room)?;
+    Some(narrowed(most).collect())
+}
+
+/// Breaks a cell into lines, between words where there are any.
+fn broken(cell: &[StyledText], columns: usize) -> TableRow {
+    let mut all: Vec<(&str, &StyledText)> = Vec::new();
+    cell.iter().for_each(|piece| all.extend(piece.text.graphemes(true).map(|grapheme| (grapheme, piece))));
+    let mut rest = &all[..];
+    let mut lines = TableRow::new();
+    while !rest.is_empty() {
+        let mut used = 0;
+        let fits = rest.iter().take_while(|(grapheme, _)| {
+            used += grapheme.width();
+            used <= columns
+        });
+        let fits = fits.count().max(1);
+        let last_blank = || rest[..=fits].iter().rposition(|(grapheme, _)| *grapheme == " ");
+        let end = if fits == rest.len() { None } else { last_blank().filter(|at| *at > 0) }.unwrap_or(fits);
+        let line = rest[..end].chunk_by(|(_, one), (_, next)| std::ptr::eq(*one, *next));
+        let text =
+            |part: &[(&str, &StyledText)]| part.iter().map(|(grapheme, _)| *grapheme).collect::<String>();
+        lines.push(line.map(|part| StyledText::new(text(part), &part[0].1.styles)).collect());
+        rest = &rest[end..];
+        while let [(" ", _), more @ ..] = rest {
+            rest = more;
+        }
+    }
+    lines
+}
+
+/// Writes each row of a table that is too wide as lines, with the heading of its column in front of each cell.
+fn fields(rows: &[TableRow], is_rule: impl Fn(usize) -> bool, columns: usize, out: &mut StyledPieces) {
+    let shown = rows.iter().enumerate().skip(1).filter(|(at, _)| !is_rule(*at));
+    for (number, (_, row)) in shown.enumerate() {
+        if number > 0 {
             out.push(StyledText::new("\n", &[]));
+        }
+        for (column, cell) in row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
+            let heading = rows[0].get(column).map(Vec::as_slice).unwrap_or_default();
+            let mut line: StyledPieces =
+                heading.iter().map(|piece| styled(piece, Some(Color::Bold))).collect();
+            if !line.is_empty() {
+                line.push(StyledText::new(": ", &[]));
+            }
+            line.extend(cell.iter().cloned());
+            for mut row in broken(&line, columns) {
+                out.append(&mut row);
+                out.push(StyledText::new("\n", &[]));
+            }
         }
     }
 }
 
 /// Splits a row into cells.
-fn cells(row: &str) -> Vec<Vec<StyledText>> {
+fn cells(row: &str) -> TableRow {
     let row = row.trim();
     let row = row.strip_prefix('|').unwrap_or(row);
     let row = row.strip_suffix('|').unwrap_or(row);

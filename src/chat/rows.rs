@@ -174,12 +174,6 @@ impl ScreenRows {
         self.put_marked(text, style, Some(CONTINUED));
     }
 
-    /// Adds a whole line of code.
-    pub fn code(&mut self, text: &str, style: Style) {
-        self.put_code(&visible(text), style);
-        self.end_row();
-    }
-
     /// Adds a whole line of an output or a change, which belongs to a call.
     pub fn output(&mut self, text: &str, style: Style) {
         self.put(INDENT, style);
@@ -353,7 +347,10 @@ mod tests {
                 let mut rows = ScreenRows::new(columns);
                 match is_output {
                     true => rows.output(text, Style::new()),
-                    false => rows.code(text, Style::new()),
+                    false => {
+                        rows.put_code(text, Style::new());
+                        rows.end_row();
+                    }
                 }
                 rows.prose("end", Style::new());
                 let expected: Vec<&str> = expected.into_iter().chain(["end"]).collect();

@@ -111,7 +111,7 @@ impl FullScreen {
 
     async fn serve(&mut self, mut link: ChatConnection, setup: &ChatSetup) -> io::Result<ChatEnd> {
         let mut keys = read_keys()?;
-        let mut ends = EndRequests::without_interrupts()?;
+        let mut ends = EndRequests::new()?;
         let mut jobs = JobControl::new()?;
         let began = Instant::now();
         let (mut chat, mut effects) = ChatState::new(setup.cwd.clone());

@@ -203,9 +203,12 @@ impl ChatState {
                 self.remark = None;
                 self.key(key, now)
             }
+            // It answers nothing. Below a card or a list, it waits in the draft.
             ChatEvent::Paste(text) => {
-                if matches!(self.focus(), Focus::Draft(_)) {
-                    self.draft.paste(&text);
+                self.draft.paste(&text);
+                if let Some(card) = self.cards.front_mut() {
+                    card.appear(now);
+                    self.remark("pasted into the prompt, below this card");
                 }
             }
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
@@ -536,9 +539,9 @@ impl ChatState {
             AgentMessage::PromptFailed { text, why } => {
                 self.no_longer_waits(&text);
                 self.transcript.notice(Color::Red, &why);
-                if self.draft.is_empty() {
-                    self.draft.set(&text);
-                }
+                // Several may come back, and the user may be typing.
+                let before = self.draft.text();
+                self.draft.set(&if before.is_empty() { text } else { format!("{before}\n{text}") });
             }
             AgentMessage::Failed(why) => {
                 // It can be requested again.

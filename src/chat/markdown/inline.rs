@@ -21,11 +21,21 @@ pub fn pieces(text: &str) -> Vec<StyledText> {
         return vec![StyledText::new(text, &[])];
     }
     let mut found = Vec::new();
-    split(text, &[], &mut found);
+    split(text, &[], false, &mut found);
     found
 }
 
-fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
+/// Splits a text of Epitome into its code spans and the rest, which is exact: it may have names that are no Markdown.
+pub fn code_spans(text: &str) -> Vec<StyledText> {
+    if text.len() > LINE_BYTES_MAX {
+        return vec![StyledText::new(text, &[])];
+    }
+    let mut found = Vec::new();
+    split(text, &[], true, &mut found);
+    found
+}
+
+fn split(text: &str, styles: &[Color], only_code: bool, found: &mut Vec<StyledText>) {
     let mut plain = String::new();
     let mut at = 0;
     let put = |plain: &mut String, found: &mut Vec<StyledText>| {
@@ -36,21 +46,21 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
         let escaped = rest.strip_prefix('\\').and_then(|rest| rest.chars().next());
-        if let Some(escaped) = escaped.filter(char::is_ascii_punctuation) {
+        if let Some(escaped) = escaped.filter(|c| c.is_ascii_punctuation() && !only_code) {
             plain.push(escaped);
             at += 1 + escaped.len_utf8();
             continue;
         }
-        match span(text, at) {
+        match span(text, at).filter(|span| !only_code || matches!(span.kind, SpanKind::Code)) {
             Some(Span { inner, end, kind }) => {
                 put(&mut plain, found);
                 match kind {
-                    SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), found),
+                    SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), false, found),
                     SpanKind::Code => {
                         found.push(StyledText::new(inner, &[styles, &[Color::Cyan]].concat()));
                     }
                     SpanKind::Link(target) => {
-                        split(inner, &[styles, &[Color::Underline]].concat(), found);
+                        split(inner, &[styles, &[Color::Underline]].concat(), false, found);
                         if target != inner {
                             let text = format!(" ({target})");
                             found.push(StyledText::new(text, &[styles, &[Color::Dim]].concat()));

@@ -111,7 +111,25 @@ fn tables_are_aligned_where_they_fit() {
     assert_eq!(rendered(text, 40), shown);
     // Regression: what followed a table and had no line end was shown before it.
     assert_eq!(rendered("| a |\n|---|\n| b |\n**c**", 40), "<b>a</>\n<dim>─</>\nb\n<b>c</>");
-    assert_eq!(rendered("| a | count |\n|---|---|\n| b | c |\n", 9), "| a | count |\n|---|---|\n| b | c |\n");
+}
+
+/// Regression: a table that is wider than the screen was shown as it was written, with lines that were broken anywhere.
+#[test]
+fn cells_of_a_wide_table_are_broken() {
+    let text =
+        "| file | what it **does** |\n|---|---|\n| a/long/name | reads `two words` |\n| b | 日本語日本語 |\n";
+    let shown = "<b>file</>        <b>what it</>\n            <b><b>does</></>\n\
+                 <dim>──────────  ──────────</>\n\
+                 a/long/nam  reads <cyan>two</>\ne           <cyan>words</>\n\
+                 <dim>──────────  ──────────</>\n\
+                 b           日本語日本\n            語\n";
+    assert_eq!(rendered(text, 22), shown);
+    // Where no word would fit, each cell is a line.
+    let narrow = "<b>file</>:\na/long/name\n<b>what it </><b><b>does</></>:\nreads <cyan>two</>\n<cyan>words</>\n\n\
+                  <b>file</>: b\n<b>what it </><b><b>does</></>:\n日本語日本語\n";
+    assert_eq!(rendered(text, 13), narrow);
+    // Regression: a line of a shell pipe lost its bar.
+    assert_eq!(rendered("| grep **x**\n", 13), "| grep **x**\n");
 }
 
 #[test]

@@ -228,6 +228,25 @@ fn a_card_is_answered_by_number_or_selection() {
     assert_eq!(fixture.press(KeyCode::Enter).len(), 1);
 }
 
+/// Regression: a text that was pasted while a card was open was lost.
+#[test]
+fn a_paste_answers_no_card_and_waits_in_the_draft() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("see ");
+    fixture.card(1, 2);
+    fixture.screen(80, 24);
+    assert_eq!(fixture.event(ChatEvent::Paste("1\n2".to_owned())), []);
+    assert!(fixture.shows("Run make") && fixture.shows("pasted"));
+    // Enter right behind it was meant for the draft too.
+    let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    assert_eq!(fixture.chat.update(enter, fixture.now + Duration::from_millis(50)), []);
+    assert!(matches!(
+        fixture.press(KeyCode::Char('2'))[..],
+        [ChatEffect::Request(ChatRequest::Decide { .. })]
+    ));
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("see 1\n2")]);
+}
+
 #[test]
 fn a_withdrawn_card_cannot_be_answered() {
     let mut fixture = ChatFixture::new();
@@ -360,6 +379,21 @@ fn a_prompt_that_was_not_taken_comes_back() {
     // Up returns to what was sent.
     assert_eq!(fixture.press(KeyCode::Up), []);
     assert_eq!(fixture.press(KeyCode::Enter), [prompt("hello")]);
+}
+
+/// Regression: of several prompts that waited when the turn was cancelled, only the first one came back.
+#[test]
+fn all_prompts_that_were_not_taken_come_back() {
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    for text in ["one", "two"] {
+        fixture.types(text);
+        fixture.press(KeyCode::Enter);
+    }
+    for text in ["one", "two"] {
+        fixture.hear(AgentMessage::PromptFailed { text: text.to_owned(), why: "Cancelled".to_owned() });
+    }
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("one\ntwo")]);
 }
 
 #[test]
