@@ -178,10 +178,12 @@ pub fn method_not_found(method: &str) -> wire::Error {
     wire::Error::new(METHOD_NOT_FOUND, format!("Method not found: {name}"))
 }
 
-/// The response to a line that was too long to read; its id is unknown.
+/// The response to a line that was too long to read.
 pub fn line_too_long() -> wire::Error {
     let megabytes = LINE_BYTES_MAX / (1024 * 1024);
-    invalid_request(format!("The line is longer than {megabytes} MiB"))
+    invalid_request(format!(
+        "The message has more than {megabytes} MiB and was not read: send less at once, such as fewer or smaller attachments"
+    ))
 }
 
 pub fn too_many_requests() -> wire::Error {
@@ -199,14 +201,43 @@ pub fn interrupted(details: &str) -> wire::Error {
     wire::Error::new(INTERRUPTED, sentence).data(json!({ "details": details }))
 }
 
-/// The error for a prompt that a server does not pass on, because it is being ended.
-pub fn returned() -> wire::Error {
-    let details = "The server is being ended. Please send it again: it had not begun.";
-    wire::Error::new(RETURNED, "Interrupted: the server is being ended").data(json!({ "details": details }))
+/// The response to a request that its client cancelled, from a process that does not know more of it. `is_prompt`: it is a
+/// prompt of version 1.
+pub fn cancelled_unserved(is_prompt: bool) -> Result<Box<RawValue>, wire::Error> {
+    match is_prompt {
+        true => turn_ended(StopReason::Cancelled, &Usage::default(), None),
+        false => Err(cancelled()),
+    }
 }
 
-/// Whether a response is that error.
+/// The error for a prompt that is not passed on, because the server is being ended or can't be reached.
+pub fn returned() -> wire::Error {
+    not_sent(RETURNED)
+}
+
+/// The same, once no other server was found in time.
+pub fn undelivered() -> wire::Error {
+    not_sent(INTERRUPTED)
+}
+
+fn not_sent(code: i32) -> wire::Error {
+    let details = "The server is being ended, or can't be reached. Please send it again: it had not begun.";
+    let sentence =
+        "Interrupted: the prompt did not reach the server, and nothing of it was done. Please send it again";
+    wire::Error::new(code, sentence).data(json!({ "details": details }))
+}
+
+/// Whether a response is the error of [`returned`].
 pub fn is_returned(response: &[u8]) -> bool {
+    error_code(response) == Some(RETURNED)
+}
+
+/// Whether a response is an error that asks to send the request again.
+pub fn is_interrupted(response: &[u8]) -> bool {
+    matches!(error_code(response), Some(INTERRUPTED | RETURNED))
+}
+
+fn error_code(response: &[u8]) -> Option<i32> {
     #[derive(serde::Deserialize)]
     struct FailedResponse {
         error: ErrorCode,
@@ -215,7 +246,7 @@ pub fn is_returned(response: &[u8]) -> bool {
     struct ErrorCode {
         code: i32,
     }
-    serde_json::from_slice::<FailedResponse>(response).is_ok_and(|failure| failure.error.code == RETURNED)
+    serde_json::from_slice::<FailedResponse>(response).ok().map(|failure| failure.error.code)
 }
 
 /// A result without content.

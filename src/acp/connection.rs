@@ -121,8 +121,7 @@ impl<P: StoredSessionPort> Connection<P> {
         let mut line = Vec::new();
         while reader.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? > 0 {
             if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
-                self.server.line_too_long();
-                reader.skip_until(b'\n')?;
+                self.server.line_too_long(&envelope::outline(&line, &mut reader)?);
             } else {
                 tap_line(&self.tap, LineDirection::FromClient, &line);
                 self.server.receive(envelope::read(&line));

@@ -1,6 +1,8 @@
 //! Classifies a line of JSON-RPC as request, notification, response or invalid. Parses only the envelope and
 //! leaves params and results as text.
 
+use std::io::{self, BufRead, Read};
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
@@ -11,6 +13,12 @@ pub const INVALID_REQUEST: i32 = -32600;
 
 /// Longest request id, in bytes. It is kept while the request is open; real ids are much shorter.
 const ID_BYTES_MAX: usize = 1024;
+
+/// Longest outline of a line, in bytes. Envelopes are much shorter.
+const OUTLINE_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes of a line that is too long which are in memory at a time.
+const PIECE_BYTES: u64 = 64 * 1024;
 
 /// A classified line. Ids are kept byte for byte, to be sent back unchanged.
 #[derive(Debug)]
@@ -126,6 +134,50 @@ fn id_of_request(line: &[u8]) -> Option<&str> {
     Some(head.id.get()).filter(|id| is_id(id))
 }
 
+/// Reads a line that is too long to be kept to its end, after its `start`. Returns it without the content of its members,
+/// from which [`read`] can still classify it. A longer outline is cut off.
+pub fn outline(start: &[u8], rest: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut outline = Outline::default();
+    outline.add(start);
+    let mut piece = Vec::new();
+    loop {
+        piece.clear();
+        rest.by_ref().take(PIECE_BYTES).read_until(b'\n', &mut piece)?;
+        outline.add(&piece);
+        if piece.is_empty() || piece.ends_with(b"\n") {
+            return Ok(outline.text);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Outline {
+    text: Vec<u8>,
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl Outline {
+    fn add(&mut self, json: &[u8]) {
+        for &byte in json {
+            let depth = self.depth;
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = self.in_string,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth.min(self.depth) <= 1 && self.text.len() < OUTLINE_BYTES_MAX {
+                self.text.push(byte);
+            }
+        }
+    }
+}
+
 fn is_id(raw: &str) -> bool {
     raw.len() <= ID_BYTES_MAX
         && (raw == "null" || matches!(raw.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9')))
@@ -203,6 +255,28 @@ mod tests {
         ];
         for (line, expected) in cases {
             assert_eq!(describe(line), expected, "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    /// Regression: an editor sent a prompt with too many images. The error had no id, so the prompt was never answered.
+    #[test]
+    fn the_outline_of_a_line_has_its_id_and_kind() {
+        let image = "x".repeat(300_000);
+        let params = format!(r#"{{"a":[{{"id":3,"data":"{image}\"]}}"}}],"id":4}}"#);
+        for (line, expected) in [
+            (format!(r#"{{"jsonrpc":"2.0","id":7,"method":"a","params":{params}}}"#), "request 7 a {}"),
+            (format!(r#"{{ "method":"a", "params":{params} ,"id":"\"7{{" }}"#), r#"request "\"7{" a {}"#),
+            (format!(r#"{{"id":7,"result":{params}}}"#), "response 7 {}"),
+            (format!(r#"{{"method":"a","params":{params}}}"#), "notification a {}"),
+            (format!(r#"[{{"id":7,"method":"a","params":{params}}}]"#), "invalid null -32600"),
+            (format!(r#"{{"id":7,"method":"{image}"}}"#), "invalid null -32700"),
+            (image.clone(), "invalid null -32700"),
+        ] {
+            let text = format!("{line}\n{{}}");
+            let mut rest = &text.as_bytes()[10..];
+            let outline = outline(&text.as_bytes()[..10], &mut rest).expect("it is in memory");
+            assert_eq!(describe(&outline), expected, "{}", String::from_utf8_lossy(&outline));
+            assert_eq!(rest, b"{}", "the next line remains");
         }
     }
 

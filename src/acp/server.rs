@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use super::answers::{self, LoginState};
 use super::client_mcp;
-use super::envelope::Incoming;
+use super::envelope::{self, Incoming};
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::model::AcpVersion;
 use super::outbox::Outbox;
@@ -34,7 +34,7 @@ use super::requests::{
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::unpublished::SentPrompt;
 use super::v2_answers;
-use super::writer::{self, Positions};
+use super::writer::{self, Positions, TooLongLine};
 use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{
@@ -215,9 +215,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.outbox.wait_for_room();
     }
 
-    /// Answers a line that was too long to read; its id is unknown.
-    pub fn line_too_long(&self) {
-        self.answer("null", Err(answers::line_too_long()));
+    /// Handles a line that was too long to read, by its outline.
+    pub fn line_too_long(&self, outline: &[u8]) {
+        match writer::too_long(outline) {
+            TooLongLine::Refused(answer) => self.outbox.put_line(|line| line.extend_from_slice(&answer)),
+            TooLongLine::Replaced(response) => self.receive(envelope::read(&response)),
+        }
     }
 
     fn request(&self, id: &str, method: &str, params: Option<&RawValue>) -> Result<Routed, wire::Error> {

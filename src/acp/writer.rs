@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answers;
+use super::envelope::{self, Incoming};
 use super::from_wire::ClientTraits;
 use super::lines::{self, UpdateLine};
 use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
@@ -518,6 +519,28 @@ fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: 
         ),
     };
     target.request(session, ask, what, method, &params);
+}
+
+/// What becomes of a line that was too long to read.
+pub enum TooLongLine {
+    /// This line answers it.
+    Refused(Vec<u8>),
+    /// It is a response, and this line takes its place: what asked must not wait for ever.
+    Replaced(Vec<u8>),
+}
+
+/// Decides that by the line's outline.
+pub fn too_long(outline: &[u8]) -> TooLongLine {
+    let error = |id| {
+        let mut line = Vec::new();
+        response(&mut line, id, Err(answers::line_too_long()));
+        line
+    };
+    match envelope::read(outline) {
+        Incoming::Request { id, .. } | Incoming::Invalid { id, .. } => TooLongLine::Refused(error(id)),
+        Incoming::Response { id, .. } => TooLongLine::Replaced(error(id)),
+        Incoming::Notification { .. } | Incoming::Blank => TooLongLine::Refused(error("null")),
+    }
 }
 
 /// Appends the response to a request. `id` is the request's id as JSON, unchanged.

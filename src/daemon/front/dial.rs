@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -44,6 +45,8 @@ use super::remote::{
 use super::tls;
 use super::worker::WorkerName;
 use crate::messages::MESSAGE_BYTES_MAX;
+use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::{answers, writer};
 use epitome_platform::local::{self, OwnedReadHalf, OwnedWriteHalf};
 
 /// Time limit for each step of connecting: the network, the encryption, the handshake.
@@ -454,16 +457,44 @@ impl SentFrames {
                 }
                 continue;
             }
-            match self.from_front.read_until(b'\n', &mut self.line).await {
-                Ok(0) | Err(_) => return SocketEnd::FrontClosed,
-                Ok(_) => {}
-            }
-            let line = String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned();
-            self.line.clear();
-            if !line.is_empty() {
-                self.frames.put(line.into());
+            if !self.read().await {
+                return SocketEnd::FrontClosed;
             }
         }
+    }
+
+    /// Reads a line to be sent. False at the end.
+    async fn read(&mut self) -> bool {
+        match self.from_front.read_until(b'\n', &mut self.line).await {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => {}
+        }
+        let line = String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned();
+        self.line.clear();
+        if !line.is_empty() {
+            self.frames.put(line.into());
+        }
+        true
+    }
+
+    /// Takes no more lines, and returns the prompts that were never sent to the front end, which sends them to the next daemon.
+    /// A prompt that was sent may have begun.
+    async fn give_back(mut self, mut received: ReceivedFrames) {
+        // Some systems drop what is not read before.
+        while self.read().now_or_never() == Some(true) {}
+        drop(SockRef::from(self.from_front.get_ref().as_ref()).shutdown(Shutdown::Read));
+        while self.read().await {}
+        let mut lines = Vec::new();
+        while let Some(frame) = self.frames.next() {
+            if let Incoming::Request { id, method, .. } = envelope::read(frame.as_bytes())
+                && method == "session/prompt"
+            {
+                writer::response(&mut lines, id, Err(answers::returned()));
+            }
+        }
+        received.rest.extend_from_slice(&lines);
+        // A front end that has gone needs none of them.
+        drop(received.to_front.write_all(&received.rest).await);
     }
 }
 
@@ -534,7 +565,7 @@ async fn carry(
             end = received.pass_on(&mut stream, &progress) => end,
         };
         match end {
-            SocketEnd::ServerClosed => return,
+            SocketEnd::ServerClosed => break,
             SocketEnd::FrontClosed => {
                 drop(sink.close().await);
                 // The daemon's output after the end of its input.
@@ -545,16 +576,20 @@ async fn carry(
         }
         tracing::info!(server = %server.uri, "the connection failed");
         if server.is_peer {
-            return;
+            break;
         }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
         let dialing = dial_again(&server, headers, &link);
-        let Ok(next) = shown_waiting(&server, &link, dialing).await else { return };
+        let Ok(next) = shown_waiting(&server, &link, dialing).await else { break };
         if !sent.frames.resume(next.arrived) {
-            return;
+            break;
         }
         (socket, progress) = (next.socket, next.progress);
+    }
+    // The client of a server that forwards may not be a front end.
+    if !server.is_peer {
+        sent.give_back(received).await;
     }
 }
 

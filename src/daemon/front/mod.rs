@@ -46,10 +46,11 @@ use crate::start::is_timeout;
 use attach::{DaemonLink, FindDaemon};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::writer::{self, TooLongLine};
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
 use epitome_platform::{local, memory_trim};
-use reconnect::{DaemonMessage, LineAction, ReconnectState, line_too_long, unserved};
+use reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
 
 /// Size of a read from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -228,6 +229,11 @@ impl FrontShared {
                 }
                 DaemonState::Wanted => tried = true,
             }
+            let answers = state.reconnect.cancelled_without_daemon(line);
+            if !answers.is_empty() {
+                MutexGuard::unlocked(&mut state, || drop(self.show(&answers)));
+                continue;
+            }
             self.changed.wait(&mut state);
         }
     }
@@ -333,10 +339,13 @@ fn copy_up(shared: &FrontShared, from_editor: impl Read) {
         }
         if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
             // Answered as the daemon would.
-            drop(shared.show(&line_too_long()));
-            if let Err(error) = reader.skip_until(b'\n') {
-                tracing::warn!(%error, "reading from the editor failed");
-                return;
+            match envelope::outline(&line, &mut reader).map(|outline| writer::too_long(&outline)) {
+                Ok(TooLongLine::Refused(answer)) => drop(shared.show(&answer)),
+                Ok(TooLongLine::Replaced(response)) => send(shared, &response),
+                Err(error) => {
+                    tracing::warn!(%error, "reading from the editor failed");
+                    return;
+                }
             }
         } else {
             shared.tap(LineDirection::FromClient, &line);

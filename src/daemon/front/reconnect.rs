@@ -14,6 +14,9 @@
 //! | all others | sent again; a `session/load` continues where it was |
 //!
 //! A session that was to be closed, archived or deleted is resumed only if one of its prompts waits for an answer.
+//!
+//! What the editor has cancelled is answered as cancelled wherever it would be answered as interrupted. If the next daemon
+//! continues it, it is cancelled there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -122,6 +125,8 @@ struct WaitingRequest {
     /// The request, if it can be sent again.
     line: Option<Vec<u8>>,
     repeats: u32,
+    /// Whether the editor has cancelled it.
+    is_cancelled: bool,
 }
 
 /// The request's type, if its response changes the recorded state.
@@ -157,7 +162,7 @@ struct PromptState {
     is_resuming: bool,
     /// Whether it was answered as cancelled.
     was_cancelled: bool,
-    /// Whether a server that is being ended has not passed it on.
+    /// Whether no daemon has it: a server that is being ended has not passed it on, or none could be reached.
     is_returned: bool,
 }
 
@@ -179,6 +184,12 @@ struct Owed {
 #[derive(Clone, Copy, Debug)]
 enum OwedAnswer {
     Interrupted,
+    /// No daemon has had the request.
+    NotSent,
+    /// The editor has cancelled the request. `is_prompt`: version 1 has a result for that.
+    Cancelled {
+        is_prompt: bool,
+    },
     /// An empty result.
     Done,
 }
@@ -224,9 +235,7 @@ impl ReconnectState {
                 Ok(_) | Err(_) => LineAction::Drop,
             },
             Incoming::Notification { method, params } => {
-                if matches!(&*method, "session/cancel" | "$/cancel_request") {
-                    self.keep_cancelled(params);
-                }
+                self.keep_cancelled(&method, params);
                 LineAction::Forward
             }
             Incoming::Invalid { .. } => LineAction::Forward,
@@ -234,19 +243,46 @@ impl ReconnectState {
         }
     }
 
-    /// Prompts that were returned and then cancelled are not sent again.
-    fn keep_cancelled(&mut self, params: Option<&RawValue>) {
+    /// Records what a notification cancels. What no daemon has is owed its answer from then on.
+    fn keep_cancelled(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(params) = params.map(RawValue::get) else { return };
-        let session = serde_json::from_str::<NamesSession>(params).ok().map(|named| named.session_id);
-        let request =
-            serde_json::from_str::<NamesRequest<'_>>(params).ok().map(|named| named.request_id.get());
-        for waiting in &mut self.waiting {
-            if let Some(prompt) = waiting.prompt().filter(|prompt| prompt.is_returned)
-                && (session.as_ref() == Some(&prompt.session) || request == Some(&*waiting.id))
-            {
-                waiting.line = None;
-            }
+        let (mut session, mut request) = (None, None);
+        match method {
+            "session/cancel" => session = serde_json::from_str::<NamesSession>(params).ok(),
+            "$/cancel_request" => request = serde_json::from_str::<NamesRequest<'_>>(params).ok(),
+            _ => return,
         }
+        for waiting in &mut self.waiting {
+            let of_session = session.as_ref().zip(waiting.prompt());
+            waiting.is_cancelled |= of_session
+                .is_some_and(|(named, prompt)| named.session_id == prompt.session)
+                || request.as_ref().is_some_and(|named| *named.request_id.get() == *waiting.id);
+        }
+        let is_over = |waiting: &mut WaitingRequest| {
+            waiting.is_cancelled && waiting.prompt().is_some_and(|prompt| prompt.is_returned)
+        };
+        for waiting in self.waiting.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.owe(waiting, None);
+        }
+    }
+
+    /// The same for a line that has to wait for a daemon. Returns the answers to what no daemon has.
+    pub fn cancelled_without_daemon(&mut self, line: &[u8]) -> Vec<u8> {
+        if let Incoming::Notification { method, params } = envelope::read(line) {
+            self.keep_cancelled(&method, params);
+        }
+        self.pay(|owed| matches!(owed.answer, OwedAnswer::Cancelled { .. }))
+    }
+
+    /// Records that a request is answered without a daemon, once the session is resumed that it waits `behind`.
+    fn owe(&mut self, request: WaitingRequest, behind: Option<String>) {
+        let prompt = request.prompt();
+        let answer = match request.is_cancelled {
+            true => OwedAnswer::Cancelled { is_prompt: prompt.is_some() },
+            false if prompt.is_some_and(|prompt| prompt.is_returned) => OwedAnswer::NotSent,
+            false => OwedAnswer::Interrupted,
+        };
+        self.owed.push(Owed { id: request.id, behind, answer });
     }
 
     fn request(&mut self, id: &str, method: &str, params: Option<&RawValue>, line: &[u8]) -> LineAction {
@@ -302,7 +338,13 @@ impl ReconnectState {
             RequestEffect::Fork(_) | RequestEffect::Steer => false,
         };
         let kept = is_kept.then(|| terminated_line(line));
-        self.waiting.push(WaitingRequest { id: id.into(), wants, line: kept, repeats: 0 });
+        self.waiting.push(WaitingRequest {
+            id: id.into(),
+            wants,
+            line: kept,
+            repeats: 0,
+            is_cancelled: false,
+        });
         LineAction::Forward
     }
 
@@ -369,7 +411,8 @@ impl ReconnectState {
                     return DaemonMessage::Instead(Vec::new());
                 }
                 if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
-                    if self.waiting[at].is_returned_by(message) {
+                    let is_cancelled = self.waiting[at].is_cancelled;
+                    if self.waiting[at].is_returned_by(message) && !is_cancelled {
                         return DaemonMessage::Instead(Vec::new());
                     }
                     let mut waiting = self.waiting.remove(at);
@@ -378,6 +421,9 @@ impl ReconnectState {
                             prompt.was_cancelled = ended_cancelled(message.lines);
                             let session = prompt.session.clone();
                             self.prompt_answered(&session, waiting, succeeded(message));
+                            if is_cancelled && answers::is_interrupted(message.lines) {
+                                return DaemonMessage::Instead(self.cancelled(message.id, true));
+                            }
                         }
                         None => self.answered(waiting, message),
                     }
@@ -543,9 +589,9 @@ impl ReconnectState {
         let is_due = |waiting: &mut WaitingRequest| {
             waiting.prompt().is_some_and(|prompt| prompt.is_resuming && of(&prompt.session))
         };
-        for waiting in self.waiting.extract_if(.., is_due) {
+        for waiting in self.waiting.extract_if(.., is_due).collect::<Vec<_>>() {
             let behind = waiting.prompt().map(|prompt| prompt.session.clone());
-            self.owed.push(Owed { id: waiting.id, behind, answer: OwedAnswer::Interrupted });
+            self.owe(waiting, behind);
         }
     }
 
@@ -556,17 +602,14 @@ impl ReconnectState {
         self.given_up.clear();
         let mut lines = Vec::new();
         for card in std::mem::take(&mut self.requests) {
-            let line = format!(
-                "{{\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{{\"requestId\":{card}}}}}\n"
-            );
-            lines.extend_from_slice(line.as_bytes());
+            lines.extend_from_slice(&cancellation(&card.to_string()));
         }
         for session in self.ending() {
             self.forget(&session);
         }
         for mut waiting in std::mem::take(&mut self.waiting) {
             let may_repeat = waiting.may_repeat();
-            let (behind, answer) = match &mut waiting.wants {
+            let behind = match &mut waiting.wants {
                 RequestEffect::Initialize => {
                     self.waiting.push(waiting);
                     continue;
@@ -577,9 +620,12 @@ impl ReconnectState {
                         self.waiting.push(waiting);
                         continue;
                     }
-                    (Some(prompt.session.clone()), OwedAnswer::Interrupted)
+                    Some(prompt.session.clone())
                 }
-                RequestEffect::Close(session) if !self.open.contains_key(session) => (None, OwedAnswer::Done),
+                RequestEffect::Close(session) if !self.open.contains_key(session) => {
+                    self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Done });
+                    continue;
+                }
                 RequestEffect::New(_)
                 | RequestEffect::Attach { .. }
                 | RequestEffect::Close(_)
@@ -595,7 +641,7 @@ impl ReconnectState {
                 RequestEffect::Attach { session, was_open: false, .. } => {
                     let session = session.clone();
                     self.forget(&session);
-                    (None, OwedAnswer::Interrupted)
+                    None
                 }
                 RequestEffect::Prompt(_)
                 | RequestEffect::New(_)
@@ -605,9 +651,9 @@ impl ReconnectState {
                 | RequestEffect::End(_)
                 | RequestEffect::Steer
                 | RequestEffect::Route(_)
-                | RequestEffect::Other => (None, OwedAnswer::Interrupted),
+                | RequestEffect::Other => None,
             };
-            self.owed.push(Owed { id: waiting.id, behind, answer });
+            self.owe(waiting, behind);
         }
         lines
     }
@@ -705,6 +751,10 @@ impl ReconnectState {
                 ) => {}
             }
         }
+        // Also the prompts that the next daemon finds running, because only the link to the last one failed.
+        for cancelled in self.waiting.iter().filter(|waiting| waiting.is_cancelled) {
+            lines.extend_from_slice(&cancellation(&cancelled.id));
+        }
         lines
     }
 
@@ -752,7 +802,7 @@ impl ReconnectState {
     /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
     pub fn give_up(&mut self) -> Vec<u8> {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Interrupted });
+            self.owe(waiting, None);
         }
         self.answers_overdue()
     }
@@ -780,20 +830,28 @@ impl ReconnectState {
 
     fn pay(&mut self, due: impl Fn(&Owed) -> bool) -> Vec<u8> {
         let mut lines = Vec::new();
-        self.owed.retain(|owed| {
-            let is_due = due(owed);
+        for owed in self.owed.extract_if(.., |owed| due(owed)).collect::<Vec<_>>() {
             match owed.answer {
-                _ if !is_due => {}
                 OwedAnswer::Interrupted => {
-                    let details =
-                        "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
+                    let details = "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
                     lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
+                }
+                OwedAnswer::NotSent => lines.extend_from_slice(&error(&owed.id, answers::undelivered())),
+                OwedAnswer::Cancelled { is_prompt } => {
+                    lines.extend_from_slice(&self.cancelled(&owed.id, is_prompt));
                 }
                 OwedAnswer::Done => writer::response(&mut lines, &owed.id, Ok(answers::empty())),
             }
-            !is_due
-        });
+        }
         lines
+    }
+
+    /// The response to a request that the editor has cancelled.
+    fn cancelled(&self, id: &str, is_prompt: bool) -> Vec<u8> {
+        let is_v1 = self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2);
+        let mut line = Vec::new();
+        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && is_v1));
+        line
     }
 }
 
@@ -854,9 +912,12 @@ pub fn unserved(line: &[u8], why: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The response to a line that was too long to be read.
-pub fn line_too_long() -> Vec<u8> {
-    error("null", answers::line_too_long())
+/// Cancels a request.
+fn cancellation(id: &str) -> Vec<u8> {
+    let line = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{{\"requestId\":{id}}}}}\n"
+    );
+    line.into_bytes()
 }
 
 pub(super) fn error(id: &str, error: answers::Error) -> Vec<u8> {

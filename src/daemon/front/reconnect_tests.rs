@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::reconnect::{DaemonMessage, LineAction, ReconnectState, request, unserved};
 use super::remote::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind, PositionStep};
+use epitome_acp::{answers, writer};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const V1: &str = r#"{"protocolVersion":1}"#;
@@ -582,37 +583,110 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
     assert_eq!(methods(&early.reconnect.replay()), ["initialize"]);
 }
 
+fn returned(fixture: &mut ReconnectFixture, id: &str) -> DaemonMessage {
+    let mut line = Vec::new();
+    writer::response(&mut line, id, Err(answers::returned()));
+    fixture.frame(MessageKind::Response, id, str::from_utf8(line.trim_ascii_end()).expect("text"))
+}
+
+const CANCELS: [&str; 2] = [
+    r#"{"method":"session/cancel","params":{"sessionId":"s_1"}}"#,
+    r#"{"method":"$/cancel_request","params":{"requestId":5}}"#,
+];
+
+/// Whether these lines answer prompt 5, and nothing else, as cancelled.
+fn is_cancelled(lines: &[u8]) -> bool {
+    let [answer] = &messages(lines)[..] else { return false };
+    answer["id"] == 5 && answer["result"]["stopReason"] == "cancelled"
+}
+
 /// A rolling update: a prompt that was sent to a server which was just being ended had to be sent again by its user.
 #[test]
 fn a_prompt_that_a_server_returns_goes_to_the_next_unless_it_is_cancelled() {
-    let returned = |fixture: &mut ReconnectFixture, id: &str| {
-        let mut line = Vec::new();
-        epitome_acp::writer::response(&mut line, id, Err(epitome_acp::answers::returned()));
-        fixture.frame(MessageKind::Response, id, str::from_utf8(line.trim_ascii_end()).expect("text"))
-    };
-    for (cancel, wanted) in [
-        ("", &["initialize", "session/resume", "session/prompt"][..]),
-        (
-            r#"{"method":"session/cancel","params":{"sessionId":"s_2"}}"#,
-            &["initialize", "session/resume", "session/prompt"],
-        ),
-        (r#"{"method":"session/cancel","params":{"sessionId":"s_1"}}"#, &["initialize", "session/resume"]),
-        (r#"{"method":"$/cancel_request","params":{"requestId":5}}"#, &["initialize", "session/resume"]),
-    ] {
+    let of_other = r#"{"method":"session/cancel","params":{"sessionId":"s_2"}}"#;
+    for cancel in ["", of_other, CANCELS[0], CANCELS[1]] {
         let mut fixture = ReconnectFixture::with_session();
         fixture.request(5, "session/prompt", r#"{"sessionId":"s_1"}"#);
         assert_eq!(returned(&mut fixture, "5"), DaemonMessage::Instead(Vec::new()));
         fixture.editor(cancel);
-        assert!(fixture.reconnect.wants_daemon());
+        let is_sent = !CANCELS.contains(&cancel);
+        assert_eq!(fixture.reconnect.wants_daemon(), is_sent);
         fixture.reconnect.lost();
         let replay = fixture.reconnect.replay();
+        let wanted = &["initialize", "session/resume", "session/prompt"][..2 + usize::from(is_sent)];
         assert_eq!(methods(&replay), wanted, "{cancel}");
         assert!(!String::from_utf8_lossy(&replay).contains("\"prompts\":[{"), "no daemon has had it");
-        let owed = fixture.reconnect.answers_overdue();
-        assert_eq!(interrupted(&owed).len(), usize::from(wanted.len() == 2), "{cancel}");
-        if wanted.len() == 3 {
+        assert_eq!(is_cancelled(&fixture.reconnect.answers_at_once()), !is_sent, "{cancel}");
+        assert!(fixture.reconnect.answers_overdue().is_empty());
+        if is_sent {
             assert_eq!(fixture.answered("5", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
         }
+    }
+}
+
+/// Regression: the server was gone, and a prompt that was sent to nobody was answered as if it might have begun.
+#[test]
+fn a_prompt_that_no_server_gets_is_answered_as_not_sent() {
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(5, "session/prompt", PROMPT);
+    returned(&mut fixture, "5");
+    fixture.reconnect.lost();
+    let answers = messages(&fixture.reconnect.give_up());
+    let sentence = answers[0]["error"]["message"].to_string();
+    assert!(answers.len() == 1 && sentence.contains("nothing of it was done"), "{sentence}");
+}
+
+/// Regression: a user cancelled a prompt, and the daemon died before it had answered. The editor was asked to send the prompt
+/// again.
+#[test]
+fn a_cancelled_prompt_is_answered_as_cancelled() {
+    let interrupted = r#"{"jsonrpc":"2.0","id":5,"error":{"code":-31002,"message":"Interrupted"}}"#;
+    for cancel in CANCELS {
+        let cancelled = || {
+            let mut fixture = ReconnectFixture::with_session();
+            fixture.request(5, "session/prompt", PROMPT);
+            fixture.editor(cancel);
+            fixture.request(6, "session/prompt", PROMPT);
+            fixture.reconnect.lost();
+            let replay = fixture.reconnect.replay();
+            assert_eq!(methods(&replay), ["initialize", "session/resume", "$/cancel_request"]);
+            assert_eq!(messages(&replay)[2]["params"]["requestId"], 5, "if it still runs");
+            (fixture, messages(&replay)[1]["id"].to_string())
+        };
+        let (mut resumed, _) = cancelled();
+        let DaemonMessage::Instead(answer) = resumed.frame(MessageKind::Response, "5", interrupted) else {
+            panic!("it asks to send it again")
+        };
+        assert!(is_cancelled(&answer));
+        let later = interrupted.replace(":5", ":6");
+        assert_eq!(
+            resumed.frame(MessageKind::Response, "6", &later),
+            DaemonMessage::Show,
+            "it was sent later"
+        );
+        let (mut done, _) = cancelled();
+        assert_eq!(
+            done.answered("5", r#"{"stopReason":"end_turn"}"#),
+            DaemonMessage::Show,
+            "it was done before"
+        );
+        let (mut refused, resume) = cancelled();
+        let DaemonMessage::Instead(answers) = refused.refused(&resume) else { panic!("ours") };
+        let answers = answers.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
+        assert!(answers.len() == 2 && is_cancelled(answers[0]));
+
+        let mut early = ReconnectFixture::with_session();
+        early.request(5, "session/prompt", PROMPT);
+        early.editor(cancel);
+        let DaemonMessage::Instead(answer) = returned(&mut early, "5") else { panic!("no daemon has it") };
+        assert!(is_cancelled(&answer));
+
+        let mut waiting = ReconnectFixture::with_session();
+        waiting.request(5, "session/prompt", PROMPT);
+        returned(&mut waiting, "5");
+        waiting.reconnect.lost();
+        assert!(is_cancelled(&waiting.reconnect.cancelled_without_daemon(cancel.as_bytes())));
+        assert_eq!(methods(&waiting.reconnect.replay()), ["initialize", "session/resume"]);
     }
 }
 
