@@ -335,6 +335,10 @@ fn hint(
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }
+        ErrorClass::Refused if matches!(failure.status, 300..400) => Some(format!(
+            "It redirects elsewhere, which is not followed: check the base URL {}.",
+            endpoint.place()
+        )),
         ErrorClass::Refused if failure.status == 407 => {
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))

@@ -489,6 +489,15 @@ fn a_body_that_a_proxy_refuses_is_too_long() {
     }
 }
 
+/// The body of an error was compressed in a way that nobody had asked for, and its bytes were shown to the user.
+#[test]
+fn bytes_that_are_not_text_are_not_shown() {
+    for body in ["x\u{fffd}y", "(\u{1}text"] {
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, body));
+        assert_eq!(found.message, "OpenAI refused the request (HTTP 400, model openai/gpt-5.4)");
+    }
+}
+
 #[test]
 fn statuses_that_repetition_cannot_change_are_not_retried() {
     for status in [400, 404, 405, 410, 415, 422, 451, 501, 505, 511] {
