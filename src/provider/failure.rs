@@ -217,8 +217,8 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         {
             ErrorClass::Refused
         }
-        // An unimplemented operation won't work a moment later.
-        501 => ErrorClass::Refused,
+        // An unimplemented operation or version, or a network that wants a login, is the same a moment later.
+        501 | 505 | 511 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
         200 if said.is(&MOMENTARY) => retry,
         _ => ErrorClass::Refused,
@@ -291,6 +291,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
         ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
+        ErrorClass::Empty => "answered with nothing at all",
         ErrorClass::ToolForm => "does not take tools in this form",
         ErrorClass::Budget => "was not asked",
         ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
@@ -334,6 +335,10 @@ fn hint(
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }
+        ErrorClass::Refused if matches!(failure.status, 300..400) => Some(format!(
+            "It redirects elsewhere, which is not followed: check the base URL {}.",
+            endpoint.place()
+        )),
         ErrorClass::Refused if failure.status == 407 => {
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
@@ -347,7 +352,7 @@ fn hint(
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
-        ErrorClass::Budget | ErrorClass::Refused | ErrorClass::Broken => None,
+        ErrorClass::Budget | ErrorClass::Empty | ErrorClass::Refused | ErrorClass::Broken => None,
     }
 }
 

@@ -479,6 +479,36 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
     }
 }
 
+/// A proxy refused a request of many megabytes with its own page. The request was sent six times, as if the service had
+/// answered with nothing, and then the turn failed.
+#[test]
+fn a_body_that_a_proxy_refuses_is_too_long() {
+    for body in ["", "<html><title>413 Request Entity Too Large</title></html>", r#"{"message":"too big"}"#] {
+        let class = ErrorClass::TooLong { used: None, limit: None, window: false };
+        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(413, body)).class, class, "{body}");
+    }
+}
+
+/// The body of an error was compressed in a way that nobody had asked for, and its bytes were shown to the user.
+#[test]
+fn bytes_that_are_not_text_are_not_shown() {
+    for body in ["x\u{fffd}y", "(\u{1}text"] {
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, body));
+        assert_eq!(found.message, "OpenAI refused the request (HTTP 400, model openai/gpt-5.4)");
+    }
+}
+
+#[test]
+fn statuses_that_repetition_cannot_change_are_not_retried() {
+    for status in [400, 404, 405, 410, 415, 422, 451, 501, 505, 511] {
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(status, "{}"));
+        assert_eq!(found.class, ErrorClass::Refused, "{status}");
+    }
+    for status in [408, 409, 425, 429, 500, 502, 503, 504, 529] {
+        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(status, "{}")).class, RETRY, "{status}");
+    }
+}
+
 #[test]
 fn upstream_errors_are_extracted_from_gateway_errors() {
     let raw = r#"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9 tokens > 8 maximum\"}}"#;

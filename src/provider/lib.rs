@@ -148,9 +148,11 @@ pub enum ErrorClass {
     /// The key is missing, wrong or lacks permission, or there is a billing problem.
     Auth,
     /// The request is too long. `used` and `limit` are in tokens, if the provider reports them. `window` is true if the
-    /// provider reports that the model's context window is exceeded; otherwise this is an assumption, or the limit is
-    /// in bytes or that of the account's rate.
+    /// provider reports that the model's context window is exceeded; otherwise the limit is unknown, in bytes, or that
+    /// of the account's rate.
     TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
+    /// The service answered with nothing at all, as some do if the request is too long.
+    Empty,
     /// The provider rejects reasoning or a compaction that was sent back: altered, from another account, or expired.
     /// It would accept the same request without them.
     BadReasoning,

@@ -38,6 +38,7 @@ pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
         ErrorClass::Auth => KeyCheck::Rejected(error),
         ErrorClass::Retry { .. } => KeyCheck::Unreachable(error),
         ErrorClass::TooLong { .. }
+        | ErrorClass::Empty
         | ErrorClass::BadReasoning
         | ErrorClass::ToolForm
         | ErrorClass::Budget

@@ -100,6 +100,7 @@ mod tests {
         for class in [
             ErrorClass::Auth,
             too_long,
+            ErrorClass::Empty,
             ErrorClass::BadReasoning,
             ErrorClass::ToolForm,
             ErrorClass::Budget,

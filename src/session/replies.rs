@@ -302,11 +302,13 @@ impl Session {
                 self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
             ModelCallEvent::Failed(mut error) => {
-                // Without a reason, an empty reply is only taken for an overflow where that is plausible.
-                let is_unexplained =
-                    error.class == ErrorClass::TooLong { used: None, limit: None, window: false };
-                if is_unexplained && self.core.tokens_in_context() < self.core.model.window() / 2 {
-                    error.class = ErrorClass::Retry { after: None };
+                // An empty answer is only taken for an overflow where that is plausible.
+                if error.class == ErrorClass::Empty {
+                    let is_plausible = self.core.tokens_in_context() >= self.core.model.window() / 2;
+                    error.class = match is_plausible {
+                        true => ErrorClass::TooLong { used: None, limit: None, window: false },
+                        false => ErrorClass::Retry { after: None },
+                    };
                 }
                 let delay = if call.seen {
                     None
@@ -373,18 +375,22 @@ impl Session {
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
         tracing::warn!(session = %self.core.id(), class = ?error.class, %error, "a model call failed");
-        let seen = call.seen;
-        let reason = give_up_message(error, seen, call.attempts + 1);
+        // Thinking that broke off was shown, but no provider takes it back.
+        let reply = call.collector.cut();
+        let is_kept = call.seen && !reply.content.is_empty();
+        let reason = give_up_message(error, call.seen, is_kept, call.attempts + 1);
         if let Some(work) = &mut self.work {
             work.fault = TurnFault::classify(error);
         }
         let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread);
         self.core.model_learned(effects);
-        let partial = match seen {
-            true => partial(self, call, ReplyCut::Broken { reason: reason.clone() }),
-            // Nothing of it is kept.
+        let partial = match is_kept {
+            true => {
+                let cut = Some(ReplyCut::Broken { reason: reason.clone() });
+                Some(self.core.replied(reply, call.message, call.model, cut))
+            }
             false => {
-                spend_on_cut_reply(self, call.model, call.collector.cut().usage);
+                spend_on_cut_reply(self, call.model, reply.usage);
                 None
             }
         };
@@ -483,13 +489,18 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
     text
 }
 
-/// The message for a call that is not retried; `seen` if a part of its reply was shown.
-fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
+/// The message for a call that is not retried; `seen` if a part of its reply was shown, and `is_kept` if a part stays in
+/// the conversation.
+fn give_up_message(error: &ProviderError, seen: bool, is_kept: bool, attempts: u32) -> String {
     let message = with_full_stop(&error.message);
     if error.hint.is_some() {
         sentence(error)
-    } else if seen {
+    } else if is_kept {
         format!("{message} Send the prompt again; what was said so far is kept.")
+    } else if seen {
+        format!("{message} Send the prompt again; nothing of this reply is kept.")
+    } else if error.class == ErrorClass::Broken {
+        format!("{message} Send the prompt again, or choose another model.")
     } else if matches!(error.class, ErrorClass::Retry { .. }) {
         format!(
             "{message} It was tried {attempts} times. Send it again in some minutes, or choose another model."
@@ -502,4 +513,23 @@ fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
 pub(super) fn with_full_stop(text: &str) -> String {
     let ended = text.ends_with(['.', '!', '?', ':']);
     if ended { text.to_owned() } else { format!("{text}.") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection was cut after the model had only been thinking. The user was shown that "what was said so far is
+    /// kept", but no provider takes thinking back that it has not finished, so nothing was.
+    #[test]
+    fn the_error_says_whether_the_shown_part_is_kept() {
+        let error = ProviderError::new(ErrorClass::Broken, "It broke off");
+        for (seen, is_kept, expected) in [
+            (true, true, "It broke off. Send the prompt again; what was said so far is kept."),
+            (true, false, "It broke off. Send the prompt again; nothing of this reply is kept."),
+            (false, false, "It broke off. Send the prompt again, or choose another model."),
+        ] {
+            assert_eq!(give_up_message(&error, seen, is_kept, 1), expected);
+        }
+    }
 }

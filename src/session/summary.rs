@@ -278,7 +278,7 @@ async fn flat(
     let mut last = None;
     for _ in 0..FLAT_ATTEMPTS_MAX {
         match in_parts(order, endpoint, bytes_for(order, window), &mut tried.spent).await {
-            Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
+            Err(error) if matches!(error.class, ErrorClass::TooLong { .. } | ErrorClass::Empty) => {
                 tried.learn(endpoint, &error);
                 window = narrowed(window, &error).min(window / 2);
                 last = Some(error);

@@ -128,9 +128,10 @@ impl TurnFault {
             ErrorClass::Budget => TurnFault::OverBudget,
             ErrorClass::Retry { after: Some(_) } => TurnFault::Limited,
             ErrorClass::Refused | ErrorClass::BadReasoning | ErrorClass::ToolForm => TurnFault::Refused,
-            ErrorClass::Retry { after: None } | ErrorClass::TooLong { .. } | ErrorClass::Broken => {
-                TurnFault::Provider
-            }
+            ErrorClass::Retry { after: None }
+            | ErrorClass::TooLong { .. }
+            | ErrorClass::Empty
+            | ErrorClass::Broken => TurnFault::Provider,
         }
     }
 }

@@ -25,8 +25,10 @@ pub(super) struct ErrorBody {
 impl ErrorBody {
     pub(super) fn read(body: &str) -> ErrorBody {
         let Ok(value) = serde_json::from_str::<Value>(body) else {
-            let is_page = body.trim_start().starts_with('<');
-            let message = if is_page { String::new() } else { body.trim().to_owned() };
+            // Also bytes that are not text, such as a compressed body.
+            let is_binary = |c: char| c == '\u{fffd}' || (c.is_control() && !c.is_whitespace());
+            let is_unfit = body.trim_start().starts_with('<') || body.contains(is_binary);
+            let message = if is_unfit { String::new() } else { body.trim().to_owned() };
             return ErrorBody { message, ..ErrorBody::default() };
         };
         // Gemini wraps errors in a list where the reply would be a list.

@@ -42,6 +42,7 @@ impl Logged {
             ErrorClass::Retry { .. } => "try again",
             ErrorClass::Auth => "not authorised",
             ErrorClass::TooLong { .. } => "too long",
+            ErrorClass::Empty => "empty",
             ErrorClass::BadReasoning => "thinking not taken",
             ErrorClass::ToolForm => "tools not taken in this form",
             ErrorClass::Budget => "budget used up",

@@ -107,12 +107,17 @@ impl Decoding {
             return Ok(());
         }
         if let Some(body) = self.other_body() {
+            if body.trim_start().starts_with('<') {
+                let hint = format!("Check that {} is the base URL of the service.", self.endpoint.place());
+                let what = "answered with a page instead of a stream of events";
+                return Err(failure::error(&self.endpoint, ErrorClass::Broken, what, Some(hint)));
+            }
             return Err(self.fault(DecodeError::Provider(body)));
         }
         self.decoder.end(out).map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
                 &self.endpoint,
-                ErrorClass::TooLong { used: None, limit: None, window: false },
+                ErrorClass::Empty,
                 "answered with nothing at all; the conversation may be too long for the model",
                 Some(
                     "Start the server with a larger context and set context_window for the model in config.toml; \
@@ -156,9 +161,7 @@ impl Decoding {
             self.endpoint.provider(),
             self.endpoint.name
         );
-        ProviderError::new(ErrorClass::Broken, message)
-            .with_hint("Send the prompt again; what was said so far is kept.")
-            .scrubbed(&self.endpoint)
+        ProviderError::new(ErrorClass::Broken, message).scrubbed(&self.endpoint)
     }
 
     fn fault(&self, error: DecodeError) -> ProviderError {
