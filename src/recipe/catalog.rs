@@ -75,7 +75,7 @@ impl RecipeCatalog {
         for place in places(&roots, paths, extra) {
             loader.place(&place);
         }
-        for plugin in &PluginCatalog::load(cwd, paths).plugins {
+        for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
             loader.plugin(plugin);
         }
         loader.built_in();
