@@ -296,7 +296,7 @@ fn standalone(
     let connection = Connection::open(writer, parts, tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
     end_on_signal(&runtime, &end);
-    runtime.spawn(crate::daemon::idle_memory::trim_while_idle(end.sessions.clone()));
+    runtime.spawn(crate::daemon::idle::tidy_while_idle(end.sessions.clone()));
     connection.read(reader);
     end.now()
 }

@@ -288,7 +288,13 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
 
 /// Names the session on stderr: unless one was named, it is the newest of the directory.
 fn introduce(sessions: &impl SessionPort, session: &SessionId) {
-    let query = SessionQuery { prefix: session.0.clone(), has_prompt: true, ..SessionQuery::default() };
+    let query = SessionQuery {
+        prefix: session.0.clone(),
+        has_prompt: true,
+        // Without a limit, every session is looked at.
+        limit: Some(1),
+        ..SessionQuery::default()
+    };
     let listed = sessions.list(&query).unwrap_or_default();
     let title = listed.into_iter().find_map(|header| header.title);
     let name = title.unwrap_or_else(|| session.to_string());

@@ -19,7 +19,7 @@
 //! - `handshake`, `messages`: the protocol between daemon and front end.
 //! - `front`: the front end.
 //! - `inspect`: the web page for inspecting sessions.
-//! - `idle_memory`: returns unused memory to the OS while idle.
+//! - `idle`: what it does while no turn runs.
 
 pub mod attachments;
 pub mod build;
@@ -27,7 +27,7 @@ pub mod control;
 pub mod front;
 mod frontends;
 pub mod handshake;
-pub mod idle_memory;
+pub mod idle;
 pub mod inspect;
 mod listener;
 pub mod messages;

@@ -23,7 +23,7 @@ use super::Daemon;
 use super::build::Build;
 use super::control;
 use super::frontends::Frontends;
-use super::idle_memory::trim_while_idle;
+use super::idle::tidy_while_idle;
 use super::listener::{PendingPermit, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
@@ -165,7 +165,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         daemon,
         idle,
     };
-    let trimming = tokio::spawn(trim_while_idle(serving.daemon.sessions.clone()));
+    let tidying = tokio::spawn(tidy_while_idle(serving.daemon.sessions.clone()));
     // Attached clients get a clean farewell even if the listening sockets are broken.
     let end = serving.run().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the daemon can't be reached any more");
@@ -180,7 +180,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         | ShutdownReason::Signal
         | ShutdownReason::Broken => Farewell::Stopped,
     };
-    trimming.abort();
+    tidying.abort();
     serving.end(farewell).await;
     Ok(())
 }

@@ -54,7 +54,7 @@ impl HookFinder<'_> {
 
     /// Collects the hooks of plugins, and reports the problems of the plugins as problems of hooks.
     pub fn plugins(&mut self) {
-        let catalog = PluginCatalog::load(self.search.cwd, self.search.paths);
+        let catalog = PluginCatalog::of_roots(&self.roots, self.search.paths);
         catalog.problems.into_iter().for_each(|problem| self.problem(problem));
         for plugin in &catalog.plugins {
             let place = match plugin.repository {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::hook::HookOrigin;
 use super::trust::TrustStore;
 use epitome_files::paths::Paths;
-use epitome_recipe::watch::WatchPlan;
+use epitome_recipe::watch::{ExistingFolders, WatchPlan};
 
 /// Maximum plugins watched per plugin folder.
 const PLUGINS_MAX: usize = 64;
@@ -81,14 +81,14 @@ pub(super) fn enforced(paths: &Paths) -> PathBuf {
 /// Scripts elsewhere that are only named in a settings file are not watched; `unchanged` detects their
 /// changes before they run.
 pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
-    let existing = |path: &Path| path.ancestors().find(|folder| folder.is_dir()).map(Path::to_path_buf);
+    let mut existing = ExistingFolders::default();
     let mut places: Vec<PathBuf> = Vec::new();
     let mut directories = BTreeSet::new();
     for source in sources(&paths.repository_roots(cwd), paths, compat) {
-        directories.extend(existing(&source.path));
-        if source.form == SourceForm::Plugins {
+        directories.extend(existing.nearest(&source.path));
+        if source.form == SourceForm::Plugins && existing.contains(&source.path) {
             let plugins = fs::read_dir(&source.path).into_iter().flatten().flatten().take(PLUGINS_MAX);
-            let hooks = plugins.filter_map(|plugin| existing(&plugin.path().join("hooks")));
+            let hooks = plugins.filter_map(|plugin| existing.nearest(&plugin.path().join("hooks")));
             directories.extend(hooks.filter(|folder| folder.starts_with(&source.path)));
         }
         places.push(source.path);
@@ -96,11 +96,11 @@ pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
     if let Some(home) = &paths.user_home {
         // The list of Claude Code's plugins.
         let list = home.join(".claude/plugins/installed_plugins.json");
-        directories.extend(existing(&list));
+        directories.extend(existing.nearest(&list));
         places.push(list);
     }
     let consent = TrustStore::file(paths);
-    directories.extend(existing(&consent));
+    directories.extend(existing.nearest(&consent));
     places.push(consent);
     WatchPlan { directories: directories.into_iter().collect(), places }
 }

@@ -106,7 +106,7 @@ impl AgentCatalog {
         for (folder, owner) in places(&roots, paths) {
             all.folder(&mut walk, &folder, owner, None);
         }
-        for plugin in &PluginCatalog::load(cwd, paths).plugins {
+        for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
             all.plugin(&mut walk, plugin);
         }
         built_in().into_iter().for_each(|agent| all.add(agent));

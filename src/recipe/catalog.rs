@@ -7,12 +7,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
+use super::foreign;
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
 use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
-use super::{foreign, watch::WatchPlan};
+use super::watch::{ExistingFolders, WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
@@ -74,7 +75,7 @@ impl RecipeCatalog {
         for place in places(&roots, paths, extra) {
             loader.place(&place);
         }
-        for plugin in &PluginCatalog::load(cwd, paths).plugins {
+        for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
             loader.plugin(plugin);
         }
         loader.built_in();
@@ -148,15 +149,15 @@ impl RecipeCatalog {
 
     /// Returns the directories to watch for changes that affect `load`. Blocks on disk I/O.
     pub fn watched(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> WatchPlan {
-        let mut directories = BTreeSet::new();
+        let (mut directories, mut existing) = (BTreeSet::new(), ExistingFolders::default());
         let mut roots = Vec::new();
         let repository = paths.repository_roots(cwd);
         let mut walk = FolderWalk::new(&repository);
         for place in places(&repository, paths, extra) {
             // For a missing place, its nearest existing ancestor is watched.
-            let existing = place.folder.ancestors().find(|folder| folder.is_dir());
-            directories.extend(existing.map(Path::to_path_buf));
-            for (folder, _) in walk.folders(&place) {
+            directories.extend(existing.nearest(&place.folder));
+            let folders = if existing.contains(&place.folder) { walk.folders(&place) } else { Vec::new() };
+            for (folder, _) in folders {
                 walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
                     directories.extend(is_folder.then_some(path));
                 });

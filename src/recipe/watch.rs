@@ -32,6 +32,26 @@ impl WatchPlan {
     }
 }
 
+/// Which folders exist, for a plan: each is looked at once, and none below a missing one.
+#[derive(Default)]
+pub struct ExistingFolders(BTreeMap<PathBuf, bool>);
+
+impl ExistingFolders {
+    pub fn contains(&mut self, folder: &Path) -> bool {
+        if let Some(known) = self.0.get(folder) {
+            return *known;
+        }
+        let exists = folder.parent().is_none_or(|parent| self.contains(parent)) && folder.is_dir();
+        self.0.insert(folder.to_path_buf(), exists);
+        exists
+    }
+
+    /// The nearest existing folder of an absolute path: its own, or one above it.
+    pub fn nearest(&mut self, path: &Path) -> Option<PathBuf> {
+        path.ancestors().find(|folder| self.contains(folder)).map(Path::to_path_buf)
+    }
+}
+
 /// The watcher of this process. Cheap to clone; nothing runs before the first registration.
 #[derive(Clone, Default)]
 pub struct RecipeWatch {

@@ -129,7 +129,6 @@ impl LogStore for Files {
         let file = paths.disk.open(&path, OpenMode::Append).if_found().doing("open", &path)?;
         let file = file.ok_or_else(|| StoreError::NotFound(session.clone()))?;
         let id = lock(&*file, session, &path)?;
-        SavedListing::remove(paths);
         let mark = SyncMark::read(paths, session);
         let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
         let (scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
@@ -222,8 +221,16 @@ impl LogStore for Files {
         Ok(shared.doing("copy a blob into", to.directory())?.is_some())
     }
 
-    fn settle(&self) {
+    fn has_unsaved_listing(&self) -> bool {
+        self.listed.is_unsaved()
+    }
+
+    fn save_listing(&self) {
         self.listed.save(self);
+    }
+
+    fn settle(&self) {
+        self.save_listing();
         self.index.settle();
     }
 }
@@ -276,6 +283,7 @@ impl Log for FileLog {
             tail.is_unclean = self.file.set_len(mark.bytes).is_err();
             return Err(io_error("append to", &path, source));
         }
+        SavedListing::remove(&self.files.paths);
         *tail = Tail::default();
         let mark =
             JournalMark { entries: mark.entries + 1, bytes: mark.bytes + bytes.len() as u64, crc: line.crc };

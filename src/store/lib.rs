@@ -291,6 +291,16 @@ impl Store {
         self.logs.keep_listing();
     }
 
+    /// Whether listings that are kept differ from what `save_listing` has saved. Does not block.
+    pub fn has_unsaved_listing(&self) -> bool {
+        self.logs.has_unsaved_listing()
+    }
+
+    /// Saves what listings have found for the next process, however this one ends.
+    pub fn save_listing(&self) {
+        self.logs.save_listing();
+    }
+
     /// Lists all sessions, including those without a prompt.
     pub fn list(&self) -> Result<Listing, StoreError> {
         self.logs.list()

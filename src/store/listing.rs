@@ -2,7 +2,7 @@
 //! are kept, and the next listing looks only at what has changed. Otherwise each listing looks at every journal.
 //!
 //! What is kept equals what a look at every journal would find, also after changes by others. The first listing of a process
-//! may use what an earlier process has saved (`saved_listing`).
+//! uses what an earlier process has saved (`saved_listing`), if there is that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -47,6 +47,8 @@ struct SortedSessions {
     floor: Option<(u64, SessionId)>,
     /// From before the first look at the journals.
     watch: Option<DirectoryWatch>,
+    /// Whether a process has saved them as they are, or has tried to.
+    is_saved: bool,
 }
 
 impl KeptListing {
@@ -65,8 +67,7 @@ impl KeptListing {
         let mut kept = self.sessions.lock();
         let renewed = self.renewed(&mut kept, files);
         let is_first = renewed.is_none();
-        let sessions =
-            renewed.or_else(|| if self.is_enabled() { SortedSessions::saved(files) } else { None });
+        let sessions = renewed.or_else(|| SortedSessions::saved(files));
         let with_page = sessions.and_then(|sessions| Some((sessions.page(query)?, sessions)));
         let (headers, mut sessions) = match with_page {
             Some(found) => found,
@@ -76,11 +77,19 @@ impl KeptListing {
             }
         };
         let problems = take(&mut sessions.problems);
-        if is_first && sessions.floor.is_some() {
-            look_in_background(files);
+        if self.is_enabled() {
+            if is_first && sessions.floor.is_some() {
+                look_in_background(files);
+            }
+            self.keep(&mut kept, sessions);
         }
-        self.keep(&mut kept, sessions);
         Ok(Listing { headers, problems })
+    }
+
+    /// Whether sessions are kept that are not saved. Reads no file, and does not wait for a listing.
+    pub fn is_unsaved(&self) -> bool {
+        let kept = self.sessions.try_lock();
+        kept.is_some_and(|kept| kept.as_ref().is_some_and(|kept| !kept.is_saved || kept.is_outdated()))
     }
 
     /// Saves the sessions for the next process, if they are kept.
@@ -88,8 +97,16 @@ impl KeptListing {
         let mut kept = self.sessions.lock();
         let names = NamesMark::now(&files.paths).filter(NamesMark::is_past);
         let Some(mut sessions) = self.renewed(&mut kept, files) else { return };
-        if let Some(listing) = names.and_then(|names| sessions.to_save(files, names)) {
-            listing.write(&files.paths);
+        if let Some(names) = names.filter(|_| !sessions.is_saved) {
+            // If it fails, it would fail again.
+            sessions.is_saved = true;
+            if let Some(listing) = sessions.to_save(files, names) {
+                listing.write(&files.paths);
+            }
+            // What was appended meanwhile is not in it, and the file may not have been there to be removed.
+            if sessions.is_outdated() {
+                SavedListing::remove(&files.paths);
+            }
         }
         sessions.problems.clear();
         self.keep(&mut kept, sessions);
@@ -151,23 +168,29 @@ impl SortedSessions {
     /// The sessions that an earlier process has saved.
     fn saved(files: &Files) -> Option<SortedSessions> {
         let watch = watch(files)?;
-        let SavedListing { rows, floor, .. } = SavedListing::read(&files.paths)?;
+        let SavedListing { rows, unsettled, floor, .. } = SavedListing::read(&files.paths)?;
         let rows = rows.into_iter().map(|row| (row.marked.header.updated_at, Arc::new(row.marked))).collect();
-        let saved = SortedSessions { rows, floor, watch: Some(watch), ..SortedSessions::default() };
+        let problems = Vec::new();
+        let saved = SortedSessions { rows, problems, unsettled, floor, watch: Some(watch), is_saved: true };
         saved.renewed(files, &AppendedHeaders::new())
     }
 
-    /// `None` if some sessions have to be looked at anyway.
+    /// `None` if one of them is gone.
     fn to_save(&self, files: &Files, names: NamesMark) -> Option<SavedListing> {
-        if !self.unsettled.is_empty() {
-            return None;
-        }
         let floor = self.rows.get(SESSIONS_MAX).map(key).or_else(|| self.floor.clone());
-        let rows = self.rows.iter().take(SESSIONS_MAX).map(|(_, marked)| {
+        let newest = self.rows.iter().take(SESSIONS_MAX).map(|(_, marked)| marked);
+        let settled = newest.filter(|marked| !self.unsettled.contains(&marked.header.session));
+        let rows = settled.map(|marked| {
             let stat = files.paths.disk.stat(&files.paths.journal(&marked.header.session)).ok()?;
             Some(SavedRow { marked: MarkedHeader::clone(marked), journal: (stat.bytes, stat.changed_at) })
         });
-        Some(SavedListing { names, rows: rows.collect::<Option<_>>()?, floor })
+        let rows = rows.collect::<Option<_>>()?;
+        Some(SavedListing { names, rows, unsettled: self.unsettled.clone(), floor })
+    }
+
+    /// Whether journals have changed since the last look.
+    fn is_outdated(&self) -> bool {
+        self.watch.as_ref().is_some_and(DirectoryWatch::has_changes)
     }
 
     /// Looks at the sessions that have changed; `None` if it is not known which ones have.
@@ -185,6 +208,7 @@ impl SortedSessions {
         if changed.is_empty() {
             return Some(self);
         }
+        self.is_saved = false;
         self.rows.retain(|(_, marked)| !changed.contains(&marked.header.session));
         for session in changed {
             let Ok(stat) = files.paths.disk.stat(&files.paths.journal(&session)) else { continue };

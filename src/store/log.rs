@@ -46,6 +46,14 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// Prepares for many listings by this process.
     fn keep_listing(&self) {}
 
+    /// Whether `save_listing` would prepare something. Does not block.
+    fn has_unsaved_listing(&self) -> bool {
+        false
+    }
+
+    /// Prepares for the first listing of the next process.
+    fn save_listing(&self) {}
+
     /// Stores a complete log, whose bodies are already stored, as a new session: all of it or nothing, durably.
     fn publish(&self, session: &SessionId, log: &WholeLog, header: &Header) -> Result<(), StoreError>;
 

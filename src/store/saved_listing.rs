@@ -1,9 +1,11 @@
-//! `listing`: the newest sessions, saved by a process that ends, for the first listing of the next one.
+//! `listing`: the newest sessions, saved by a process at rest or at its end, for the first listing of the next one.
 //!
-//! It is used only if nothing suggests that a journal has changed since: no name in the directory is new, renamed or gone,
-//! none of its journals was written, and no session was opened for writing, which removes this file. Only an older session
-//! can be missing in it, one that was written without being opened, or that was open when this file was written. So a
-//! process that has used it looks at all journals as soon as it has responded.
+//! It is used only if no name in the directory is new, renamed or gone since, and nothing was appended to a session, which
+//! removes this file. Of its journals, those that were written nevertheless are read again. So only an older session can be
+//! missing in it, one that something else than Epitome has written. A process that goes on after a listing looks at all
+//! journals as soon as it has responded.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,8 @@ pub(super) struct SavedListing {
     pub names: NamesMark,
     /// Newest first.
     pub rows: Vec<SavedRow>,
+    /// Further sessions to look at.
+    pub unsettled: BTreeSet<SessionId>,
     /// The sessions from here on are not saved.
     pub floor: Option<(u64, SessionId)>,
 }
@@ -66,19 +70,21 @@ impl SavedListing {
         }
     }
 
-    /// `None` if something has changed since it was saved.
+    /// Journals that have changed since are unsettled. `None` if others may have changed.
     pub fn read(paths: &StorePaths) -> Option<SavedListing> {
         let bytes = paths.disk.read(&paths.saved_listing(), BYTES_MAX).ok()?;
         let text = bytes.strip_suffix(b"\n").filter(|text| line::open(text).is_some())?;
-        let saved: SavedListing = serde_json::from_slice(text).ok()?;
-        let is_unchanged = |row: &SavedRow| {
+        let mut saved: SavedListing = serde_json::from_slice(text).ok()?;
+        let has_changed = |row: &&SavedRow| {
             let stat = paths.disk.stat(&paths.journal(&row.marked.header.session));
-            stat.is_ok_and(|stat| (stat.bytes, stat.changed_at) == row.journal)
+            !stat.is_ok_and(|stat| (stat.bytes, stat.changed_at) == row.journal)
         };
-        (NamesMark::now(paths)? == saved.names && saved.rows.iter().all(is_unchanged)).then_some(saved)
+        let changed = saved.rows.iter().filter(has_changed).map(|row| row.marked.header.session.clone());
+        saved.unsettled.extend(changed);
+        (NamesMark::now(paths)? == saved.names).then_some(saved)
     }
 
-    /// Must be called before a stored session is written to.
+    /// Must be called after each write to a journal: a process that saves meanwhile notices the write.
     pub fn remove(paths: &StorePaths) {
         // Usually there is none. Without the right to remove it, there is none to write journals either.
         let _ = paths.disk.remove_file(&paths.saved_listing());

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 
 /// Bytes of events per read.
 const EVENTS_BYTES: usize = 16 * 1024;
@@ -72,6 +72,11 @@ impl DirectoryWatch {
         None
     }
 
+    /// Whether there are changes for `changed` to report, at the cost of one system call.
+    pub fn has_changes(&self) -> bool {
+        ioctl_fionread(&self.changes).is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Whether the path still leads to the directory that is watched.
     fn is_in_place(&self) -> bool {
         identity(&self.directory).is_ok_and(|found| found == self.identity)
@@ -101,6 +106,7 @@ mod tests {
         let watch = DirectoryWatch::new(&directory).expect("a local file system");
         let changed = || watch.changed().map(|names| names.into_iter().collect::<Vec<_>>());
         assert_eq!(changed(), Some(Vec::new()));
+        assert!(!watch.has_changes());
 
         let mut open = fs::OpenOptions::new().append(true).open(path("appended")).expect("opened");
         open.write_all(b"more").expect("appended");
@@ -112,6 +118,7 @@ mod tests {
         let all = ["appended", "cut", "linked", "moved", "new", "removed"].map(OsString::from);
         assert_eq!(changed(), Some(all.into()));
         open.write_all(b"more").expect("appended");
+        assert!(watch.has_changes());
         assert_eq!(changed(), Some(vec!["appended".into()]));
 
         // Nothing of the directory itself has changed.

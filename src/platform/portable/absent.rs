@@ -47,6 +47,10 @@ pub mod directory_watch {
         pub fn changed(&self) -> Option<BTreeSet<OsString>> {
             None
         }
+
+        pub fn has_changes(&self) -> bool {
+            true
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::Endpoint;
-use super::resolve::{ConfiguredModel, EnvironmentPairs, Hosted, choose, resolve};
+use super::resolve::{ConfiguredModel, EnvironmentPairs, Hosted, choose, resolve_in};
 use crate::abilities::needs_responses;
 use crate::models;
+use crate::network::Network;
 use epitome_config::{Settings, WireFormat};
 use epitome_thread::ModelName;
 
@@ -22,12 +23,13 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<NamedEndpoint
     let configured = settings.models.keys().chain(of_server.map(|(name, _)| name)).cloned().map(ModelName);
     let mut models: Vec<NamedEndpoint> =
         chosen.into_iter().chain(configured).map(|name| (name, None)).collect();
+    let network = Network::read(env);
     for hosted in Hosted::usable(settings, env) {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         let of_table = of_table.chain([ModelName(hosted.default_model.into())]);
         models.extend(of_table.filter_map(|name| {
             // Models that don't accept tools in this wire format are useless to an agent.
-            let endpoint = resolve(&name, settings, env).ok().filter(takes_tools)?;
+            let endpoint = resolve_in(network.clone(), &name, settings, env).ok().filter(takes_tools)?;
             Some((name, Some(endpoint)))
         }));
     }

@@ -95,7 +95,17 @@ pub fn resolve(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    let why = match place(model, settings, env) {
+    resolve_in(Network::read(env), model, settings, env)
+}
+
+/// Like [`resolve`], in a network that was read from the same environment.
+pub(super) fn resolve_in(
+    network: Network,
+    model: &ModelName,
+    settings: &Settings,
+    env: &EnvironmentPairs,
+) -> Result<Endpoint, ProviderError> {
+    let why = match place(network, model, settings, env) {
         Ok((endpoint, None)) => return Ok(endpoint),
         Ok((_, Some(missing))) => missing,
         Err(error) => error,
@@ -134,7 +144,7 @@ pub fn service(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    match place(&ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
+    match place(Network::read(env), &ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
         // The address is unknown too.
         (endpoint, Some(missing)) if endpoint.base_url.is_empty() => Err(missing),
         (endpoint, _) => Ok(endpoint),
@@ -143,6 +153,7 @@ pub fn service(
 
 /// The endpoint of a model, and an error if its key is missing.
 fn place(
+    network: Network,
     model: &ModelName,
     settings: &Settings,
     env: &EnvironmentPairs,
@@ -153,7 +164,6 @@ fn place(
     check_may_call((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
     let mut endpoint = Endpoint::without_place(model, name, model_settings);
-    let network = Network::read(env);
     if let Some((gateway, description)) = offered_by_server(model, settings) {
         endpoint.behind_gateway(gateway, description, model_settings, env)?;
         endpoint.search = ProviderSearch::of(&endpoint, settings);

@@ -81,16 +81,22 @@ impl PluginCatalog {
     /// Finds the plugins of a directory: the user's, then the repository's, which can't replace one of the user's.
     /// Blocks on disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> PluginCatalog {
-        let roots = paths.repository_roots(cwd);
+        PluginCatalog::of_roots(&paths.repository_roots(cwd), paths)
+    }
+
+    /// Like `load`, for the directory's roots, of which the first is the directory.
+    pub fn of_roots(roots: &[PathBuf], paths: &Paths) -> PluginCatalog {
         let mut catalog = PluginCatalog::default();
         let own = paths.home.join("plugins");
         catalog.folder(&own, None, paths);
         if let Some(home) = &paths.user_home {
-            catalog.of_claude_code(&home.join(".claude"), &roots);
+            catalog.of_claude_code(&home.join(".claude"), roots);
             catalog.of_codex(&home.join(".codex"));
-            catalog.of_gemini(&home.join(".gemini/extensions"), cwd);
+            if let Some(cwd) = roots.first() {
+                catalog.of_gemini(&home.join(".gemini/extensions"), cwd);
+            }
         }
-        for root in &roots {
+        for root in roots {
             let folder = root.join(".epitome/plugins");
             if folder != own {
                 catalog.folder(&folder, roots.last().map(PathBuf::as_path), paths);

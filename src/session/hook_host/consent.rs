@@ -119,9 +119,8 @@ impl HookHost {
             };
             let mut found = discover::discover(&search);
             found.problems.extend(problem);
-            let roots = services.paths.repository_roots(&cwd);
             for server in servers.iter().filter(|server| server.enabled) {
-                match servers::pin(server, &roots, &environment, &trust) {
+                match servers::pin(server, &services.paths.repository_roots(&cwd), &environment, &trust) {
                     Some(Ok(pinned)) => drop(found.servers.insert(server.name.clone(), pinned)),
                     Some(Err(problem)) => found.problems.push(problem),
                     None => {}

@@ -1,0 +1,36 @@
+//! What a process does while no turn runs, with a daemon or without one: it returns memory that it does not need to the
+//! system, and saves the list of sessions, which a process that is killed does not do at its end.
+
+use std::time::Duration;
+
+use epitome_platform::memory_trim;
+use epitome_platform::process::resident_bytes;
+use epitome_session::registry::Sessions;
+
+/// Interval at which an idle process checks whether it has grown or sessions have changed. The next prompt needs many of the pages again, which
+/// takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Growth in bytes that triggers a release.
+const GROWN_BYTES: u64 = 1 << 20;
+
+/// Saves the list and releases memory whenever no turn runs, as long as it is polled.
+pub async fn tidy_while_idle(sessions: Sessions) {
+    let mut resident = 0;
+    while memory_trim::IS_SUPPORTED {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if sessions.has_running_turn() {
+            continue;
+        }
+        // A blocking call fails only while the runtime shuts down.
+        let store = &sessions.services().store;
+        if store.has_unsaved_listing() {
+            let store = store.clone();
+            drop(tokio::task::spawn_blocking(move || store.save_listing()).await);
+        }
+        if resident_bytes().is_some_and(|now| now > resident + GROWN_BYTES) {
+            drop(tokio::task::spawn_blocking(memory_trim::trim).await);
+            resident = resident_bytes().unwrap_or_default();
+        }
+    }
+}
