@@ -171,7 +171,12 @@ fn turn(thread: &mut Thread) {
     let replied = message(thread, TEXT.repeat(3));
     let model = ModelName(MODEL.to_owned());
     append(thread, Change::Replied { message: replied, model, usage: None, cut: None });
-    let ended = Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 };
+    let ended = Change::TurnEnded {
+        reason: StopReason::EndTurn,
+        usage: Usage::default(),
+        quiet_hooks: 0,
+        failure: None,
+    };
     append(thread, ended);
 }
 

@@ -466,15 +466,15 @@ impl Cursor {
             Change::Planned { steps } => {
                 updates.push(Update::Plan { steps: steps.clone(), by_id: shown.traits.plan_updates });
             }
-            Change::TurnEnded { reason, .. } => {
+            Change::TurnEnded { reason, failure, .. } => {
                 for queued in std::mem::take(&mut self.queued) {
                     if let Change::Queued { message } = &queued.change {
                         user_message(message, &Origin::Person, updates);
                         self.shown_unasked.insert(message.id);
                     }
                 }
-                if let Some(line) = ending_line(*reason, shown.replay) {
-                    agent_line(&entry.seq.to_string(), line.to_owned(), updates);
+                if let Some(line) = ending_line(*reason, failure.as_deref(), shown.replay) {
+                    agent_line(&entry.seq.to_string(), line, updates);
                 }
             }
             Change::GoalSet { .. }

@@ -203,10 +203,15 @@ pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
 
 /// The line that reports how a turn ended, in addition to the prompt's response. The response to a failed turn contains
 /// its error, so this line is shown only in a replay.
-pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static str> {
+pub(super) fn ending_line(reason: StopReason, failure: Option<&str>, replay: bool) -> Option<String> {
     match reason {
-        StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
-        StopReason::Failed if replay => Some("This turn ended with an error."),
+        StopReason::Interrupted => {
+            Some("Interrupted: the agent's process ended before this turn was done.".to_owned())
+        }
+        StopReason::Failed if replay => Some(match failure {
+            Some(failure) => format!("This turn ended with an error: {failure}"),
+            None => "This turn ended with an error.".to_owned(),
+        }),
         StopReason::Failed
         | StopReason::EndTurn
         | StopReason::MaxTokens

@@ -66,7 +66,7 @@ impl TestConversation {
 
     pub fn ends_turn(&mut self) {
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
-        self.add(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
+        self.add(Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None });
     }
 
     /// Adds enough messages to make all earlier ones old.

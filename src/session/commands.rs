@@ -401,7 +401,7 @@ impl Session {
             return self.inbox.pause_for(on_disk.id());
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
-        let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
+        let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None };
         let note = text.map(|text| self.core.note(text));
         for change in changes.into_iter().chain(note).chain([ended]) {
             if let Err(error) = self.core.commit(change) {

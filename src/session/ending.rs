@@ -37,7 +37,12 @@ impl Core {
             self.commit(replied)?;
         }
         if self.thread.in_turn() {
-            self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
+            self.commit(Change::TurnEnded {
+                reason,
+                usage: Usage::default(),
+                quiet_hooks: 0,
+                failure: None,
+            })?;
         }
         Ok(())
     }

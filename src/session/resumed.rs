@@ -94,6 +94,8 @@ pub(super) const KEPT: &str = "It is kept, and read with your next prompt.";
 pub enum Fate {
     /// Its turn ended with this entry.
     Ended { reason: StopReason, usage: Usage },
+    /// Its turn failed, for this reason if the log has it.
+    Failed(Option<String>),
     /// Its turn is still open. For a prompt that was queued, its entry.
     Open { queued: Option<Seq> },
     /// The process ended while the prompt waited, or the turn failed before it read it; the next turn takes it.
@@ -110,8 +112,9 @@ impl Fate {
             Err(SessionError::Interrupted(text))
         };
         match self {
-            Fate::Ended { reason: StopReason::Failed, .. } => {
-                let message = "The turn ended with an error. Send the prompt again.".to_owned();
+            Fate::Failed(failure) => {
+                let unknown = || "The turn ended with an error. Send the prompt again.".to_owned();
+                let message = failure.unwrap_or_else(unknown);
                 Err(SessionError::Provider { message, hint: None })
             }
             Fate::Ended { reason: StopReason::Interrupted, .. } => {
@@ -335,6 +338,7 @@ fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
         {
             Fate::Queued
         }
+        Some(Change::TurnEnded { reason: StopReason::Failed, failure, .. }) => Fate::Failed(failure.clone()),
         Some(Change::TurnEnded { reason, usage, .. }) => Fate::Ended { reason: *reason, usage: *usage },
         _ => Fate::Open { queued: queued.map(|_| prompt) },
     }
@@ -382,7 +386,7 @@ mod tests {
     }
 
     fn ended(reason: StopReason) -> Change {
-        Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 }
+        Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None }
     }
 
     fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
@@ -442,6 +446,17 @@ mod tests {
         let twice = log(twice.into_iter().map(|entry| entry.change.clone()).collect());
         let rest = super::rest(&twice, &after(2), &[answered, prompt("go", 0)]);
         assert_eq!(rest.fates[1], Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() });
+    }
+
+    /// Regression: a client that returned after its turn had failed was not given the reason.
+    #[test]
+    fn a_failed_turn_is_answered_with_its_reason() {
+        let (reason, usage) = (StopReason::Failed, Usage::default());
+        let failed = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: Some("No credit.".into()) };
+        let entries = log(vec![said("before"), said("go"), failed]);
+        let rest = rest(&entries, &after(1), &[prompt("go", 0)]);
+        let answer = rest.fates[0].clone().answer().expect_err("it failed");
+        assert!(answer.to_string().contains("No credit."), "{answer}");
     }
 
     #[test]

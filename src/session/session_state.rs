@@ -111,12 +111,15 @@ pub(super) fn now(session: &Session) -> SessionNow {
 
 /// How the last turn ended, according to the log.
 fn last_end(thread: &Thread) -> Option<WorkEnd> {
-    let (reason, usage) = thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::TurnEnded { reason, usage, .. } => Some((*reason, *usage)),
+    let (reason, usage, failure) = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::TurnEnded { reason, usage, failure, .. } => Some((*reason, *usage, failure)),
         _ => None,
     })?;
     let error = match reason {
-        StopReason::Failed => Some(SessionError::Internal("The turn ended with an error".to_owned())),
+        StopReason::Failed => Some(match failure {
+            Some(failure) => SessionError::Provider { message: failure.clone(), hint: None },
+            None => SessionError::Internal("The turn ended with an error".to_owned()),
+        }),
         StopReason::Interrupted => {
             let text = "Epitome's process ended before this turn was done".to_owned();
             Some(SessionError::Interrupted(text))

@@ -137,8 +137,12 @@ mod tests {
             origin: Origin::Person,
         };
         let commanded = Change::Commanded { message, typed: "/usage".into() };
-        let ended =
-            Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 };
+        let ended = Change::TurnEnded {
+            reason: StopReason::EndTurn,
+            usage: Usage::default(),
+            quiet_hooks: 0,
+            failure: None,
+        };
         let mut header = Header::opened(&entry(opened)).expect("it opens a log");
         for change in [commanded, ended.clone(), said, ended] {
             header.apply(&entry(change));

@@ -315,6 +315,9 @@ pub enum Change {
         /// The number of hook runs in this turn that did and requested nothing.
         #[serde(default, skip_serializing_if = "is_zero")]
         quiet_hooks: u32,
+        /// Why it ended with `StopReason::Failed`. Earlier versions did not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
     },
     /// Replaces an entry whose line is damaged or missing. The first one of a run has the total count, the others
     /// have 0.

@@ -143,6 +143,7 @@ fn line_of(change: &Change) -> Option<String> {
         }
         Change::ModelChosen { model } => Some(format!("Model: {model}")),
         Change::ModeChosen { mode } => Some(format!("Mode: {}", mode.id())),
+        Change::TurnEnded { failure: Some(failure), .. } => Some(format!("The turn failed: {failure}")),
         Change::TurnEnded { reason, .. } => ending(*reason).map(str::to_owned),
         Change::Lost { entries: 0 } => None,
         Change::Lost { entries } => Some(format!("{} lost here: the log is damaged.", counted(*entries))),

@@ -101,7 +101,12 @@ fn entries_that_left_the_view_are_shown_and_marked() {
         masks: Vec::new(),
         account: Default::default(),
     });
-    changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 });
+    changes.push(Change::TurnEnded {
+        reason: StopReason::EndTurn,
+        usage: Usage::default(),
+        quiet_hooks: 0,
+        failure: None,
+    });
     let text = readable(&thread(changes.clone()), DetailLevel::Full);
     assert!(text.contains("e2  you  [left the view]\n  What is in a.txt?"), "{text}");
     assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");

@@ -316,7 +316,7 @@ impl Builder {
         self.close_calls();
         if std::mem::take(&mut self.in_turn) {
             let usage = std::mem::take(&mut self.spent);
-            self.push(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
+            self.push(Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None });
         }
     }
 

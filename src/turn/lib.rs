@@ -284,7 +284,13 @@ impl Turn {
                     let reason = *reason;
                     self.enter(TurnState::Ended(reason));
                     let (usage, quiet_hooks) = (self.usage, self.quiet_hooks);
-                    return NextStep::Commit(Box::new(Change::TurnEnded { reason, usage, quiet_hooks }));
+                    let failure = self.failure.clone().filter(|_| reason == StopReason::Failed);
+                    return NextStep::Commit(Box::new(Change::TurnEnded {
+                        reason,
+                        usage,
+                        quiet_hooks,
+                        failure,
+                    }));
                 }
                 TurnState::Ended(reason) => return NextStep::End(*reason),
             };

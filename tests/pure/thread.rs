@@ -575,7 +575,12 @@ fn take_step(thread: &mut Thread, step: &Step) {
         Step::Ended => {
             append(
                 thread,
-                Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 },
+                Change::TurnEnded {
+                    reason: StopReason::EndTurn,
+                    usage: Usage::default(),
+                    quiet_hooks: 0,
+                    failure: None,
+                },
             );
         }
     }

@@ -816,7 +816,12 @@ fn hooks_log_shows_the_trail_of_a_session() {
     };
     let hooked = Change::Hooked { event: "before_tool_call".to_owned(), runs: vec![run] };
     journal.append(hooked).expect("it is written");
-    let ended = Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 3 };
+    let ended = Change::TurnEnded {
+        reason: StopReason::EndTurn,
+        usage: Usage::default(),
+        quiet_hooks: 3,
+        failure: None,
+    };
     journal.append(ended).expect("it is written");
     drop(journal);
     store.settle();

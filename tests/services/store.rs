@@ -517,7 +517,7 @@ fn a_listing_shows_the_newest_first_with_their_properties() {
             said("Fix it"),
             titled("First title"),
             titled("Fix the build"),
-            Change::TurnEnded { reason: StopReason::EndTurn, usage, quiet_hooks: 0 },
+            Change::TurnEnded { reason: StopReason::EndTurn, usage, quiet_hooks: 0, failure: None },
         ],
     );
     let (newer, entries) = home.session(3, &[]);

@@ -219,7 +219,7 @@ fn withheld(why: Withheld) -> Change {
 }
 
 fn ended(reason: StopReason) -> Change {
-    Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 }
+    Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None }
 }
 
 fn chunk(kind: &str, id: &str, text: &str) -> Value {
@@ -263,6 +263,21 @@ fn a_turn_looks_the_same_live_and_replayed() {
                 "content": [{ "type": "content", "content": { "type": "text", "text": "```\na.rs\n```" } }] }),
         ]
     );
+}
+
+/// Regression: the reason of a failed turn was only in the response to its prompt. After the session was opened again, the
+/// user saw that there had been an error, but not which.
+#[test]
+fn a_failed_turn_is_replayed_with_its_reason() {
+    let failed = |failure: Option<&str>| {
+        let (reason, usage) = (StopReason::Failed, Usage::default());
+        Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: failure.map(str::to_owned) }
+    };
+    let mut client = WireClient::new(PLAIN);
+    assert_eq!(client.entry(failed(Some("No credit."))).updates, [Value::Null; 0], "the response says it");
+    client.replayed(failed(Some("No credit."))).replayed(failed(None));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["This turn ended with an error: No credit.", "This turn ended with an error."]);
 }
 
 #[test]

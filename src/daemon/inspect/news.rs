@@ -140,7 +140,7 @@ mod tests {
         assert!(spoken.text.len() <= SPOKEN_BYTES_MAX && spoken.text.ends_with("é, "), "{spoken:?}");
         assert_eq!(news.running.len(), 1);
         let reason = StopReason::EndTurn;
-        let change = Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 };
+        let change = Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None };
         let entry = Arc::new(Entry { seq: Seq(7), at: 0, change });
         news.take(SessionEvent::Entry { entry, replay: false, own: false });
         assert_eq!(news, News { next: 8, ..News::default() });

@@ -44,7 +44,7 @@ pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_
         changes.extend(given);
         // Without it, the conversation would look like a turn that was cut short by a crash.
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
-        changes.push(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
+        changes.push(Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None });
     }
     changes
 }

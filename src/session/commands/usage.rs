@@ -184,7 +184,12 @@ mod tests {
     }
 
     fn ended() -> Change {
-        Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 }
+        Change::TurnEnded {
+            reason: StopReason::EndTurn,
+            usage: Usage::default(),
+            quiet_hooks: 0,
+            failure: None,
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn run(hook: &str, asked: &str, verdict: HookRunResult, remarks: &[&str]) -> Hoo
 }
 
 fn ended(quiet_hooks: u32) -> Change {
-    Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks }
+    Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks, failure: None }
 }
 
 fn compacted(through: u64, trigger: Trigger) -> Change {

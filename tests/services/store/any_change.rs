@@ -142,7 +142,12 @@ pub fn one_of_each() -> Vec<Change> {
             }],
         },
         Change::Allowed { rule: Rule::Command { line: "cargo test".into() } },
-        Change::TurnEnded { reason: StopReason::Cancelled, usage, quiet_hooks: 2 },
+        Change::TurnEnded {
+            reason: StopReason::Failed,
+            usage,
+            quiet_hooks: 2,
+            failure: Some("refused".into()),
+        },
         Change::Mutated {
             through: Seq(4),
             messages: vec![

@@ -235,7 +235,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         }),
         1 => seq.clone().prop_map(|entry| Change::Undone { entry }),
         1 => seq.prop_map(|entry| Change::Redone { entry }),
-        1 => Just(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 }),
+        1 => Just(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0, failure: None }),
         1 => Just(Change::Framed { system: "You are an agent.".into(), tools: Vec::new() }),
         1 => Just(Change::Hooked { event: "turn_end".into(), runs: vec![HookRun::default()] }),
     ]

@@ -192,7 +192,8 @@ fn a_prompt_that_a_failed_turn_did_not_read_enters_with_the_next_one() {
 fn a_prompt_that_is_rewound_is_not_read_later() {
     let mut test = TestSession::new(Vec::new());
     let said = |id, text| Change::Said { message: message(id, text), origin: Origin::Person };
-    let ended = |reason| Change::TurnEnded { reason, usage: Default::default(), quiet_hooks: 0 };
+    let ended =
+        |reason| Change::TurnEnded { reason, usage: Default::default(), quiet_hooks: 0, failure: None };
     let changes = vec![
         said(1, "First"),
         ended(StopReason::EndTurn),

@@ -304,7 +304,7 @@ impl Model {
             _ => {
                 self.finish_calls(OutcomeStatus::Interrupted);
                 let (reason, usage) = (StopReason::EndTurn, Usage::default());
-                Change::TurnEnded { reason, usage, quiet_hooks: 0 }
+                Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None }
             }
         };
         self.append(change);
