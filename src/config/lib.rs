@@ -361,6 +361,10 @@ fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThresh
 fn text_of(path: &Path) -> Result<Option<String>, String> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
+        // A link shows that there are settings, for example on a disk that isn't mounted. They may contain rules.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
+            return Err("the settings are a link to a file that does not exist".to_owned());
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(format!("cannot read the settings: {error}")),

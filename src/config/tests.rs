@@ -468,6 +468,25 @@ fn irregular_or_oversized_files_are_reported() {
     );
 }
 
+/// Regression: `config.toml` was a link to a disk that was not mounted. That counted as no file, so commands that its
+/// rules deny ran in `full`, without a message.
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_missing_file_is_reported() {
+    let disk = ConfigDisk::new("", "");
+    let person = disk.root.path().join("home/config.toml");
+    std::fs::remove_file(&person).expect("it is there");
+    std::os::unix::fs::symlink(disk.root.path().join("nowhere"), &person).expect("links can be made");
+    let (_, problems) = disk.load(&[]);
+    let reported: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        reported,
+        [
+            "the settings are a link to a file that does not exist; until it is corrected, every call is asked for and no model is called"
+        ]
+    );
+}
+
 #[test]
 fn thresholds_are_ratios_tokens_used_or_tokens_left() {
     for (text, wanted) in [
