@@ -7,8 +7,8 @@ use epitome_platform::memory_trim;
 use epitome_platform::process::resident_bytes;
 use epitome_session::registry::Sessions;
 
-/// Interval at which an idle process checks whether it has grown or sessions have changed. The next prompt needs many of the pages again, which
-/// takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
+/// Interval at which an idle process checks whether it has grown or sessions have changed. The next prompt needs many of the
+/// pages again, which takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Growth in bytes that triggers a release.

@@ -95,8 +95,10 @@ pub struct FileStat {
     pub bytes: u64,
     /// The number of hard links.
     pub links: u64,
-    /// The time of the last change, in milliseconds since the Unix epoch.
+    /// The time of the last change, in milliseconds since the Unix epoch. Programs can set it back.
     pub changed_at: u64,
+    /// The same, also of its attributes. On Unix, programs can't set it back.
+    pub touched_at: u64,
 }
 
 /// The device and inode of a file.
@@ -251,5 +253,6 @@ fn stat_of(metadata: &Metadata, (device, inode): (u64, u64)) -> FileStat {
         bytes: metadata.len(),
         links: metadata.nlink(),
         changed_at: changed.unwrap_or(Duration::ZERO).as_millis() as u64,
+        touched_at: (metadata.ctime().max(0) as u64) * 1_000 + metadata.ctime_nsec() as u64 / 1_000_000,
     }
 }

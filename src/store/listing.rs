@@ -182,7 +182,7 @@ impl SortedSessions {
         let settled = newest.filter(|marked| !self.unsettled.contains(&marked.header.session));
         let rows = settled.map(|marked| {
             let stat = files.paths.disk.stat(&files.paths.journal(&marked.header.session)).ok()?;
-            Some(SavedRow { marked: MarkedHeader::clone(marked), journal: (stat.bytes, stat.changed_at) })
+            Some(SavedRow { marked: MarkedHeader::clone(marked), journal: (stat.bytes, stat.touched_at) })
         });
         let rows = rows.collect::<Option<_>>()?;
         Some(SavedListing { names, rows, unsettled: self.unsettled.clone(), floor })

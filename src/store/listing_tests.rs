@@ -385,6 +385,26 @@ fn a_saved_listing_is_used_until_something_changes() {
     assert_eq!(next.list().unwrap().headers, looked_at(home.path(), &SessionQuery::default()).headers);
 }
 
+/// Regression, found by reading: a backup was copied over its home, with times (`cp -a`). The saved list was that of the backup,
+/// and the directory had the time that belonged to it, so a session that had been created since was missing.
+#[test]
+fn a_restored_backup_hides_no_session() {
+    let Some(sessions) = SavedSessions::new() else { return };
+    let SavedSessions { home, other, files, .. } = &sessions;
+    let (listing, journals) = (files.paths.saved_listing(), files.paths.journals());
+    let backup = fs::read(&listing).unwrap();
+    let time = fs::metadata(&journals).unwrap().modified().unwrap();
+    let (mut added, _) = other.create(&session(1_000), opened(&session(1_000))).unwrap();
+    added.append(prompted("Hello")).unwrap();
+    drop(added);
+    fs::write(&listing, backup).unwrap();
+    fs::File::open(&journals).unwrap().set_modified(time).unwrap();
+    assert!(sessions.saved().is_none());
+    sessions.assert_pages_are_right();
+    let page = SessionQuery { limit: Some(51), ..SessionQuery::default() };
+    assert_eq!(looked_at(home.path(), &page).headers[0].session, session(1_000));
+}
+
 #[test]
 fn only_journals_that_were_written_by_others_are_read_again() {
     let Some(sessions) = SavedSessions::new() else { return };

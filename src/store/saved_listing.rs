@@ -36,7 +36,8 @@ pub(super) struct SavedListing {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedRow {
     pub marked: MarkedHeader,
-    /// Length of the journal, which may end with an incomplete line, and the time of its last change.
+    /// Length of the journal, which may end with an incomplete line, and the time of its last change, which a restored backup
+    /// can't set back.
     pub journal: (u64, u64),
 }
 
@@ -45,19 +46,19 @@ pub(super) struct SavedRow {
 pub(super) struct NamesMark {
     device: u64,
     inode: u64,
-    changed_at: u64,
+    touched_at: u64,
 }
 
 impl NamesMark {
     pub fn now(paths: &StorePaths) -> Option<NamesMark> {
         let stat = paths.disk.stat(&paths.journals()).ok()?;
         let FileId { device, inode } = stat.id;
-        Some(NamesMark { device, inode, changed_at: stat.changed_at })
+        Some(NamesMark { device, inode, touched_at: stat.touched_at })
     }
 
     /// Whether each change of a name from now on gets a later time.
     pub fn is_past(&self) -> bool {
-        u64::try_from(file_time() / 1_000_000).is_ok_and(|now| self.changed_at < now)
+        u64::try_from(file_time() / 1_000_000).is_ok_and(|now| self.touched_at < now)
     }
 }
 
@@ -77,7 +78,7 @@ impl SavedListing {
         let mut saved: SavedListing = serde_json::from_slice(text).ok()?;
         let has_changed = |row: &&SavedRow| {
             let stat = paths.disk.stat(&paths.journal(&row.marked.header.session));
-            !stat.is_ok_and(|stat| (stat.bytes, stat.changed_at) == row.journal)
+            !stat.is_ok_and(|stat| (stat.bytes, stat.touched_at) == row.journal)
         };
         let changed = saved.rows.iter().filter(has_changed).map(|row| row.marked.header.session.clone());
         saved.unsettled.extend(changed);

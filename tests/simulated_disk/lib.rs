@@ -396,6 +396,7 @@ impl SimDiskState {
             bytes: inode.content.len() as u64,
             links: self.links(at),
             changed_at: inode.version,
+            touched_at: inode.version,
         }
     }
 }

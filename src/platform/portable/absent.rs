@@ -98,7 +98,7 @@ pub mod holder {
 pub mod memory_trim {
     pub const IS_SUPPORTED: bool = false;
 
-    pub fn share_heap() {}
+    pub fn share_heaps() {}
 
     pub fn let_go_of_program() {}
 
