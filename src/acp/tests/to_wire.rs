@@ -275,9 +275,13 @@ fn a_failed_turn_is_replayed_with_its_reason() {
     };
     let mut client = WireClient::new(PLAIN);
     assert_eq!(client.entry(failed(Some("No credit."))).updates, [Value::Null; 0], "the response says it");
-    client.replayed(failed(Some("No credit."))).replayed(failed(None));
-    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
-    assert_eq!(texts, ["This turn ended with an error: No credit.", "This turn ended with an error."]);
+    for (failure, line) in [
+        (Some("No credit."), "This turn ended with an error: No credit."),
+        (None, "This turn ended with an error."),
+    ] {
+        let texts = WireClient::new(PLAIN).replayed(failed(failure)).texts();
+        assert_eq!(texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), [line]);
+    }
 }
 
 #[test]
