@@ -132,12 +132,13 @@ pub enum CallContent {
     Terminal,
 }
 
-/// A change of a text file; `old` is `None` for a new file.
+/// A change of a text file; `old` is `None` for a new file. What a client receives of it has at most `bytes_max` bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileDiff {
     pub path: PathBuf,
     pub old: Option<String>,
     pub new: String,
+    pub bytes_max: usize,
 }
 
 /// A change of a call's terminal that is sent with the call.

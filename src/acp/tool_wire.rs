@@ -43,8 +43,7 @@ impl CallDetail {
         }
     }
 
-    /// Longest diff, old and new text together, in bytes. A longer one is omitted, because a truncated diff
-    /// would be wrong.
+    /// Longest diff in bytes. A longer one is omitted, because a truncated diff would be wrong.
     fn diff_bytes_max(self) -> usize {
         match self {
             CallDetail::Prompt | CallDetail::Live => 2 * 1024 * 1024,
@@ -330,14 +329,12 @@ fn diffs_first(shown: &[ToolDisplay], detail: CallDetail) -> Vec<CallContent> {
 fn show(shown: &ToolDisplay, detail: CallDetail) -> CallContent {
     match shown {
         ToolDisplay::Text { text } => CallContent::Text(cut(text, detail.text_bytes_max())),
-        ToolDisplay::Diff { path, old, new } => {
-            let bytes = new.len() + old.as_ref().map_or(0, String::len);
-            if bytes > detail.diff_bytes_max() {
-                let line = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
-                return CallContent::Text(line);
-            }
-            CallContent::Diff(FileDiff { path: path.clone(), old: old.clone(), new: new.clone() })
-        }
+        ToolDisplay::Diff { path, old, new } => CallContent::Diff(FileDiff {
+            path: path.clone(),
+            old: old.clone(),
+            new: new.clone(),
+            bytes_max: detail.diff_bytes_max(),
+        }),
     }
 }
 

@@ -6,6 +6,7 @@ use super::answers;
 use super::lines::{self, UpdateLine};
 use super::model::{AcpVersion, CallUpdate, FileDiff, PermissionCard, ShownStatus, TerminalChange, Update};
 use epitome_session::CommandInfo;
+use epitome_thread::diff::changed_part;
 use epitome_thread::{SessionId, ToolKind};
 
 /// The id of the plan. A session has one.
@@ -75,7 +76,19 @@ fn add_call(update: &mut Value, mut call: CallUpdate) {
     lines::add_call(update, call, diff);
 }
 
-fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
+fn diff(FileDiff { path, mut old, mut new, bytes_max }: FileDiff) -> Value {
+    let bytes = old.as_ref().map_or(0, String::len) + new.len();
+    if bytes > bytes_max {
+        // Clients show the lines that differ, so they need no others.
+        let (before, after) = changed_part(old.as_deref().unwrap_or_default(), &new);
+        if before.len() + after.len() > bytes_max {
+            let note = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
+            return json!({ "type": "content", "content": lines::text_block(note) });
+        }
+        let after = after.to_owned();
+        old = old.is_some().then(|| before.to_owned());
+        new = after;
+    }
     let mut diff = json!({ "type": "diff", "path": path.to_string_lossy() });
     diff["newText"] = Value::String(new);
     if let Some(old) = old {

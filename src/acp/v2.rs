@@ -82,11 +82,12 @@ fn add_call(update: &mut Value, call: CallUpdate) {
     }
 }
 
-fn diff(FileDiff { path, old, new }: FileDiff) -> Value {
+/// Without a patch if it is too long: a client can't show all of the change then.
+fn diff(FileDiff { path, old, new, bytes_max }: FileDiff) -> Value {
     let operation = if old.is_some() { "modify" } else { "add" };
     let change = json!({ "fileType": "text", "operation": operation, "path": path.to_string_lossy() });
     let mut diff = json!({ "type": "diff", "changes": [change] });
-    if let Some(patch) = git_patch(&path, old.as_deref(), &new) {
+    if let Some(patch) = git_patch(&path, old.as_deref(), &new).filter(|patch| patch.len() <= bytes_max) {
         diff["patch"] = lines::object([("format", json!("git_patch")), ("text", patch.into())]);
     }
     diff

@@ -281,6 +281,8 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         let how = match ask.tool.as_str() {
+            // Neither rules nor modes answer these.
+            _ if ask.because.is_some() => ask.because.as_deref().unwrap_or_default(),
             // No permission mode allows running a repository's programs, or remembering.
             "trust" if ask.input["what"] == "hooks" => {
                 "To let them: `epitome hooks trust`, or --trust-hooks for one run."

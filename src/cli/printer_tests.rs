@@ -119,6 +119,7 @@ fn the_advice_about_what_a_repository_brings_fits_its_kind() {
             input: json!({ "what": what, "count": 1 }),
             card: CallDisplay { title: format!("Run 1 of the {what}?"), ..CallDisplay::default() },
             preview: Vec::new(),
+            because: None,
             always: None,
             never: None,
             agent: None,
@@ -128,6 +129,27 @@ fn the_advice_about_what_a_repository_brings_fits_its_kind() {
         assert_eq!(text.contains("epitome hooks trust"), is_for_hooks, "{text}");
         assert!(text.contains("--trust-hooks for one run."), "{text}");
     }
+}
+
+/// Regression: `--allow` was advised where a mistake in the user's rules asked the question, which it doesn't answer.
+#[test]
+fn a_question_that_a_mistake_requires_names_the_mistake() {
+    let err = Paper::default();
+    let mut printer = Printer::new(Paper::default(), Style::Plain, err.clone(), Style::Plain);
+    let ask = PermissionRequest {
+        call: CallId("c".into()),
+        tool: "bash".into(),
+        input: json!({}),
+        card: CallDisplay { title: "ls".to_owned(), ..CallDisplay::default() },
+        preview: Vec::new(),
+        because: Some("config.toml:3 has a mistake.".to_owned()),
+        always: None,
+        never: None,
+        agent: None,
+    };
+    printer.decided(&ask, &UserDecision::Absent).expect("paper takes everything");
+    let text = err.text();
+    assert!(text.ends_with("ls. config.toml:3 has a mistake.\n") && !text.contains("--allow"), "{text}");
 }
 
 fn streamed(part: u32, kind: TextKind, text: &str) -> SessionEvent {
@@ -378,6 +400,7 @@ fn a_question_shows_all_that_it_asks_about() {
             input: json!({}),
             card: CallDisplay { title: "ls\u{200b}".to_owned(), ..CallDisplay::default() },
             preview,
+            because: None,
             always: Some("exactly\u{202e} this".to_owned()),
             never: None,
             agent: None,

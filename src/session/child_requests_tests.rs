@@ -154,6 +154,7 @@ impl Parent {
             input: json!({ "command": "make" }),
             card: CallDisplay { title: "make".into(), ..CallDisplay::default() },
             preview: Vec::new(),
+            because: None,
             always: None,
             never: None,
             agent: None,

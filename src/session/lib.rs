@@ -709,6 +709,9 @@ pub struct PermissionRequest {
     pub input: serde_json::Value,
     pub card: CallDisplay,
     pub preview: Vec<ToolDisplay>,
+    /// The rule or the mistake in a settings file that requires the question, as text. It is in the preview too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
     /// What "always" would remember, as text; `None` if that is not offered.
     pub always: Option<String>,
     /// What "never" would remember, as text; `None` if that is not offered.

@@ -284,6 +284,7 @@ impl Permissions {
             input: call.input.clone(),
             card: call.card.clone(),
             preview,
+            because: open.because.clone(),
             always: open.always.as_ref().map(|(_, words)| words.clone()),
             never: None,
             agent: None,

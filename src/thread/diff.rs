@@ -14,7 +14,7 @@ const DIFF_CONTEXT_LINES: usize = 2;
 /// Unchanged lines around each change in a patch; the same number as git uses.
 const PATCH_CONTEXT_LINES: usize = 3;
 
-/// Largest input, old and new text together; longer ones are not compared. Comparing two very different texts
+/// Largest changed part, old and new text together; longer ones are not compared. Comparing two very different texts
 /// takes time quadratic in their length.
 const DIFF_BYTES_MAX: usize = 512 * 1024;
 
@@ -53,9 +53,29 @@ impl DiffLine {
     }
 }
 
-/// Whether two texts are short enough to be compared by `diff`.
+/// Whether the changed parts of two texts are short enough to be compared by `diff`.
 pub fn is_comparable(old: Option<&str>, new: &str) -> bool {
-    old.map_or(0, str::len) + new.len() <= DIFF_BYTES_MAX
+    let (old, new) = changed_part(old.unwrap_or_default(), new);
+    old.len() + new.len() <= DIFF_BYTES_MAX
+}
+
+/// The parts of two texts without the lines at their beginning and end that are the same, except for a few around the
+/// change.
+pub fn changed_part<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
+    let same = old.bytes().zip(new.bytes()).take_while(|(one, other)| one == other).count();
+    let newlines = old.as_bytes()[..same].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    // The first of these newlines ends the last line that is the same.
+    let start = newlines.map(|(at, _)| at + 1).nth(PATCH_CONTEXT_LINES).unwrap_or(0);
+    let (old, new) = (&old[start..], &new[start..]);
+    // The lines before the change may be repeated after it: they must not be left out twice.
+    let before = same - start;
+    let most = old.len().min(new.len()).saturating_sub(before);
+    let bytes = old.bytes().rev().zip(new.bytes().rev()).take(most);
+    let same = bytes.take_while(|(one, other)| one == other).count();
+    let mut newlines =
+        old.as_bytes()[old.len() - same..].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let end = newlines.nth(PATCH_CONTEXT_LINES).map_or(0, |(at, _)| same - at - 1);
+    (&old[..old.len() - end], &new[..new.len() - end])
 }
 
 /// Compares two texts by lines; `old` is `None` for a new file.
@@ -158,5 +178,42 @@ mod tests {
         assert_eq!(lines, ["  c", "  d", "- e", "+ E", "  f"]);
         let lines: Vec<String> = diff(None, "new\n").iter().map(DiffLine::signed).collect();
         assert_eq!(lines, ["+ new"]);
+    }
+
+    /// The change of one line in a file of 300 KB could only be rejected in the chat, because the limit was for the
+    /// file.
+    #[test]
+    fn the_limit_is_for_the_changed_part_of_a_file() {
+        let numbers = |changed: &str| -> String {
+            (0..200_000)
+                .map(|line| if line == 100_000 { changed.to_owned() } else { format!("{line}\n") })
+                .collect()
+        };
+        let (old, new) = (numbers("old\n"), numbers("new\nnewer\n"));
+        assert!(old.len() > DIFF_BYTES_MAX);
+        assert_eq!(
+            changed_part(&old, &new),
+            (
+                "99997\n99998\n99999\nold\n100001\n100002\n100003\n",
+                "99997\n99998\n99999\nnew\nnewer\n100001\n100002\n100003\n"
+            )
+        );
+        let patch = git_patch(Path::new("/w/a"), Some(&old), &new).unwrap();
+        assert!(patch.contains("@@ -99998,7 +99998,8 @@\n 99997\n"), "{patch}");
+    }
+
+    #[test]
+    fn a_changed_part_has_all_that_differs() {
+        let rows = [
+            ("", "", ("", "")),
+            ("a\n", "a\n", ("a\n", "a\n")),
+            ("é\n", "è\n", ("é\n", "è\n")),
+            ("a\na\na\na\na\na\n", "a\na\na\na\na\n", ("a\na\na\na\na\n", "a\na\na\n")),
+            ("1\n2\n3\n4\n5", "1\n2\n3\n4\n6", ("2\n3\n4\n5", "2\n3\n4\n6")),
+            ("1\n2\n3\n4\n5\n", "0\n2\n3\n4\n5\n", ("1\n2\n3\n4\n", "0\n2\n3\n4\n")),
+        ];
+        for (old, new, parts) in rows {
+            assert_eq!(changed_part(old, new), parts, "{old:?} -> {new:?}");
+        }
     }
 }

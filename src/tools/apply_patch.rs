@@ -376,19 +376,25 @@ impl PatchPlan {
     }
 
     fn shown(&self) -> Vec<ToolDisplay> {
+        let moved = self.files.iter().filter_map(|file| {
+            let from = file.moved.as_ref()?.from.display();
+            Some(ToolDisplay::Text { text: format!("Moves {from} to {}.", file.path.display()) })
+        });
         let shown = self.files.iter().filter(|file| !file.moved_away).map(|file| {
             let old = file.moved.as_ref().map(|moved| &moved.old).or(file.old.as_ref());
             let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
             let new = file.new.as_ref().map_or(Some(String::new()), text);
             match (old.map(text), new) {
-                (None, Some(new)) => disk::shown_diff(file.path.clone(), None, new),
-                (Some(Some(old)), Some(new)) => disk::shown_diff(file.path.clone(), Some(old), new),
+                (None, Some(new)) => ToolDisplay::Diff { path: file.path.clone(), old: None, new },
+                (Some(Some(old)), Some(new)) => {
+                    ToolDisplay::Diff { path: file.path.clone(), old: Some(old), new }
+                }
                 (_, _) => {
                     ToolDisplay::Text { text: format!("Deletes {}, which is not text.", file.path.display()) }
                 }
             }
         });
-        shown.collect()
+        moved.chain(shown).collect()
     }
 
     fn report(&self, workspace: &Workspace) -> String {

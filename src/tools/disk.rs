@@ -27,9 +27,8 @@ use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind};
 /// Maximum size in bytes of a file that is edited or replaced; two copies of it are in memory.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Maximum bytes per side of a displayed diff: diffs are stored and sent as one line of JSON, and clients accept
-/// lines of at least 10 MiB.
-pub const DIFF_BYTES_MAX: usize = 512 * 1024;
+/// Maximum bytes per side of a diff in the result of a call: both texts are stored.
+const DIFF_BYTES_MAX: usize = 512 * 1024;
 
 /// Timeout of one call's disk work, twice that of a search. Anything slower hangs, for example in a network file
 /// system or on a named pipe called `.gitignore`.
@@ -95,7 +94,11 @@ pub fn run(
     context: ToolContext,
     work: impl FnOnce(&ToolContext, &CancelFlag) -> Result<ToolResult, String> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
-    Box::pin(within(WORK_MAX, blocking(move |stop| work(&context, stop))))
+    let work = move |stop: &CancelFlag| {
+        let result = work(&context, stop)?;
+        Ok(ToolResult { shown: result.shown.into_iter().map(stored).collect(), ..result })
+    };
+    Box::pin(within(WORK_MAX, blocking(work)))
 }
 
 /// Runs a tool's check on the disk. If the disk hangs, the check passes and the run reports the problem.
@@ -455,19 +458,16 @@ fn write_replacement(entry: &DirectoryEntry, bytes: &[u8], old: Option<&Metadata
     Ok(unfinished)
 }
 
-/// Returns a diff, or a message if it is too large to store and send.
-pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> ToolDisplay {
+/// Replaces a diff that is too large to be stored by a message.
+fn stored(shown: ToolDisplay) -> ToolDisplay {
+    let ToolDisplay::Diff { path, old, new } = &shown else { return shown };
     let old_length = old.as_ref().map_or(0, String::len);
     if old_length.max(new.len()) <= DIFF_BYTES_MAX {
-        return ToolDisplay::Diff { path, old, new };
+        return shown;
     }
-    ToolDisplay::Text {
-        text: format!(
-            "{}: {old_length} bytes become {} bytes, too large for a diff.",
-            path.display(),
-            new.len()
-        ),
-    }
+    let path = path.display();
+    let text = format!("{path}: {old_length} bytes became {} bytes, too large for a diff.", new.len());
+    ToolDisplay::Text { text }
 }
 
 #[cfg(test)]

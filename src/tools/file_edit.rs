@@ -88,7 +88,7 @@ impl ParsedTool for FileEdit {
             let now = now(&real, context)?;
             let edit = edited(&call, &real, &now.text, &context.workspace)?;
             let path = context.workspace.target(&real);
-            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
+            Ok(vec![ToolDisplay::Diff { path, old: Some(now.text), new: edit.text }])
         })
     }
 
@@ -131,7 +131,7 @@ fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<
     let path = workspace.target(&real);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
-        shown: vec![disk::shown_diff(path.clone(), Some(now.text), edit.text)],
+        shown: vec![ToolDisplay::Diff { path: path.clone(), old: Some(now.text), new: edit.text }],
         locations: vec![Location { path, line }],
         ..result
     })

@@ -60,7 +60,7 @@ impl ParsedTool for FileWrite {
             let real = context.permitted(&call.path)?;
             let old = old_text(&real, context)?;
             let text = content(&real, &old, call.text)?;
-            Ok(vec![diff(context.workspace.target(&real), old, text)])
+            Ok(shown(context.workspace.target(&real), old, text))
         })
     }
 
@@ -99,7 +99,7 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
     let result = disk::changed(&real, &text, done, saved, context);
     let path = workspace.target(&real);
     Ok(ToolResult {
-        shown: vec![diff(path.clone(), old, text)],
+        shown: shown(path.clone(), old, text),
         locations: vec![Location { path, line: Some(1) }],
         ..result
     })
@@ -182,15 +182,15 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
     }
 }
 
-fn diff(path: PathBuf, old: OldContent, new: String) -> ToolDisplay {
+/// What is displayed of a write. The new text is displayed in any case, because a permission card must show what it
+/// covers.
+fn shown(path: PathBuf, old: OldContent, new: String) -> Vec<ToolDisplay> {
+    let replaces = matches!(old, OldContent::Other { .. }).then(|| ToolDisplay::Text {
+        text: format!("Replaces {}, which is not text or very large, with this:", path.display()),
+    });
     let old = match old {
-        OldContent::Missing => None,
         OldContent::Text { text, .. } => Some(text),
-        OldContent::Other { .. } => {
-            return ToolDisplay::Text {
-                text: format!("Replaces {}, which is not text or very large.", path.display()),
-            };
-        }
+        OldContent::Missing | OldContent::Other { .. } => None,
     };
-    disk::shown_diff(path, old, new)
+    replaces.into_iter().chain([ToolDisplay::Diff { path, old, new }]).collect()
 }

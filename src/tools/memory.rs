@@ -69,7 +69,7 @@ impl ParsedTool for MemoryTool {
     fn preview(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         disk::preview(context, move |context| {
             let (before, after) = change.applied(context)?;
-            Ok(vec![disk::shown_diff(change.path, before, after)])
+            Ok(vec![ToolDisplay::Diff { path: change.path, old: before, new: after }])
         })
     }
 
@@ -84,7 +84,7 @@ impl ParsedTool for MemoryTool {
             let _lock = lock_for_change(&path).map_err(failed)?;
             let (before, after) = change.applied(context)?;
             replace_private(&path, after.as_bytes()).map_err(failed)?;
-            let shown = vec![disk::shown_diff(change.path.clone(), before, after)];
+            let shown = vec![ToolDisplay::Diff { path: change.path.clone(), old: before, new: after }];
             let locations = vec![Location { path: change.path, line: None }];
             Ok(ToolResult { shown, locations, ..ToolResult::completed("Changed. Later sessions know it.") })
         })

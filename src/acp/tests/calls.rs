@@ -199,6 +199,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
             ToolDisplay::Text { text: "why".into() },
             ToolDisplay::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
         ],
+        because: None,
         always: always.map(str::to_owned),
         never: None,
         agent: None,
@@ -217,6 +218,36 @@ fn a_permission_card_has_one_option_of_each_kind() {
     );
     let card = serde_json::to_value(v1::permission(&session, tool_wire::permission(&ask(None)))).unwrap();
     assert_eq!(card["options"].as_array().unwrap().len(), 2);
+}
+
+/// A change of a file above a megabyte was described by a sentence, and could be allowed without having been seen.
+#[test]
+fn a_change_of_a_large_file_is_shown_or_known_not_to_be() {
+    let rest = "same\n".repeat(600_000);
+    let shown = |old: &str, new: &str| {
+        let ask = epitome_session::PermissionRequest {
+            call: CallId("c1".into()),
+            tool: "file_edit".into(),
+            input: json!({}),
+            card: CallDisplay::default(),
+            preview: vec![ToolDisplay::Diff { path: "/w/a".into(), old: Some(old.into()), new: new.into() }],
+            because: None,
+            always: None,
+            never: None,
+            agent: None,
+        };
+        let session = SessionId("s_0".into());
+        let v1 = serde_json::to_value(v1::permission(&session, tool_wire::permission(&ask))).unwrap();
+        let v2 = serde_json::to_value(v2::permission(&session, tool_wire::permission(&ask))).unwrap();
+        [v1["toolCall"]["content"][0].clone(), v2["subject"]["toolCall"]["content"][0].clone()]
+    };
+    let [v1, v2] = shown(&format!("{rest}old\n{rest}"), &format!("{rest}new\n{rest}"));
+    let lines = |changed: &str| format!("same\nsame\nsame\n{changed}\nsame\nsame\nsame\n");
+    assert_eq!((&v1["oldText"], &v1["newText"]), (&json!(lines("old")), &json!(lines("new"))));
+    assert!(v2["patch"]["text"].as_str().unwrap().contains("\n-old\n+new\n"), "{v2}");
+    let [v1, v2] = shown(&"a".repeat(3 << 20), &"b".repeat(3 << 20));
+    assert_eq!(v1["content"]["text"], "/w/a: the change is too large to show (6291456 bytes)");
+    assert_eq!((&v2["type"], &v2["patch"]), (&json!("diff"), &serde_json::Value::Null));
 }
 
 /// Regression: clients that show the plan also showed each of its updates as a call.

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::v1;
+use crate::{v1, v2};
 use epitome_session::{CommandInfo, ModelOption, SessionOptions, UsageNow};
 use epitome_thread::{
     CallDisplay, Decider, HistoryMessage, HookRun, Location, Mode, ModelName, OutcomeStatus, PartId,

@@ -272,6 +272,7 @@ mod tests {
             input: json!({ "command": "make" }),
             card: CallDisplay::default(),
             preview: Vec::new(),
+            because: None,
             always: Some("bash(make *)".to_owned()),
             never: None,
             agent: None,

@@ -270,6 +270,7 @@ impl HookHost {
                 locations: Vec::new(),
             },
             preview: vec![ToolDisplay::Text { text }],
+            because: None,
             always: Some("these versions".to_owned()),
             never: Some("these versions".to_owned()),
             agent: None,

@@ -319,6 +319,7 @@ fn permission() -> PermissionRequest {
         input: json!({ "command": "make" }),
         card: CallDisplay { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
         preview: vec![],
+        because: None,
         always: None,
         never: None,
         agent: None,
