@@ -246,6 +246,12 @@ impl Learned {
     pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
         self.inner.state.lock().cache.listed(&endpoint.place())
     }
+
+    /// Whether the endpoint's service was asked for its models, as it is after the user's first prompt.
+    pub fn knows_service(&self, endpoint: &Endpoint) -> bool {
+        self.inner.state.lock().cache.places.contains_key(&endpoint.place())
+    }
+
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
     /// been done.
     pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use reqwest::{Client, ClientBuilder, NoProxy, Proxy};
@@ -15,14 +15,20 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::endpoint::Endpoint;
 use crate::network::{Certificates, Network};
 
 /// Maximum number of cached clients: enough for several editors with several providers each. Dropping a client cancels
 /// no calls; it only closes the idle connections of its pool.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long an idle connection is kept for the next request.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long an idle connection is kept for the next request. A prompt is read and written in that time, and a command
+/// that the model asked for runs. Most services close connections later than that.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// How much further the time of day has gone than the monotonic clock, which does not run while the machine is
+/// suspended, for connections to count as dead. Smaller differences are corrections of the time of day.
+const SUSPENDED_MIN: Duration = Duration::from_secs(10);
 
 /// Interval of keep-alive probes, which detect connections that died during a suspend or in a router.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -56,6 +62,19 @@ pub(super) struct ClientKey {
 }
 
 impl ClientKey {
+    /// For a request to a URL of the endpoint's service.
+    pub(super) fn for_endpoint(endpoint: &Endpoint, url: &str, connect: Duration) -> ClientKey {
+        ClientKey {
+            provider: endpoint.provider().to_owned(),
+            network: endpoint.network.clone(),
+            direct: endpoint.network.is_direct(url),
+            connect,
+            // A server passes on each piece as it comes. Clients of HTTP/2 end connections with many small frames, as
+            // they arrive after the network was interrupted for some seconds.
+            http1_only: endpoint.credential.gateway().is_some(),
+        }
+    }
+
     /// For a request to a URL that isn't a model call.
     pub(super) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
         let (provider, direct) = (String::new(), network.is_direct(url));
@@ -63,9 +82,17 @@ impl ClientKey {
     }
 }
 
-/// The cached clients, least recently used first.
+/// The cached clients.
 #[derive(Debug, Default)]
-pub(super) struct ClientCache(Mutex<Vec<(ClientKey, CachedClient)>>);
+pub(super) struct ClientCache(Mutex<Cached>);
+
+#[derive(Debug, Default)]
+struct Cached {
+    /// The least recently used first.
+    clients: Vec<(ClientKey, CachedClient)>,
+    /// When a client was last asked for.
+    clocks: Option<Clocks>,
+}
 
 /// A client, and the problems with the certificates that the environment specifies.
 #[derive(Clone, Debug)]
@@ -73,12 +100,47 @@ pub(super) struct CachedClient {
     pub client: Client,
     /// Each is a clause without a full stop.
     pub faults: Arc<[String]>,
+    /// When it last sent a request that may have left a connection.
+    used: Arc<Mutex<Option<Instant>>>,
+}
+
+impl CachedClient {
+    /// Records that a request is sent now. Returns whether an earlier one may have left a connection.
+    pub(super) fn use_now(&self) -> bool {
+        let before = self.used.lock().replace(Instant::now());
+        before.is_some_and(|at| at.elapsed() < IDLE_MAX)
+    }
+}
+
+/// The same moment according to two clocks.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    monotonic: Instant,
+    day: SystemTime,
+}
+
+impl Clocks {
+    fn now() -> Clocks {
+        Clocks { monotonic: Instant::now(), day: SystemTime::now() }
+    }
+
+    /// Whether the machine was suspended between the two moments.
+    fn has_slept_until(self, later: Clocks) -> bool {
+        let ran = later.monotonic.saturating_duration_since(self.monotonic);
+        later.day.duration_since(self.day).is_ok_and(|passed| passed > ran + SUSPENDED_MIN)
+    }
 }
 
 impl ClientCache {
-    /// Returns the client for a key. The error is a clause that names the variable to check.
+    /// Returns the client for a key. The error is a clause that names the variable to check. The connections of before
+    /// a suspend are not used: routers and services have forgotten them, and a request would wait for an answer.
     pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
-        let mut kept = self.0.lock();
+        let mut cached = self.0.lock();
+        let now = Clocks::now();
+        if cached.clocks.replace(now).is_some_and(|before| before.has_slept_until(now)) {
+            cached.clients.clear();
+        }
+        let kept = &mut cached.clients;
         let made = match kept.iter().position(|(existing, _)| *existing == key) {
             Some(at) => kept.remove(at).1,
             None => {
@@ -94,7 +156,7 @@ impl ClientCache {
 
     /// Makes the next call create a new client, so that a user can correct an untrusted certificate file and retry.
     pub(super) fn forget(&self, key: &ClientKey) {
-        self.0.lock().retain(|(existing, _)| existing != key);
+        self.0.lock().clients.retain(|(existing, _)| existing != key);
     }
 }
 
@@ -108,7 +170,7 @@ pub(super) fn pinned(key: &ClientKey, host: &str, addresses: &[SocketAddr]) -> R
 fn build(key: &ClientKey) -> Result<CachedClient, String> {
     let (builder, faults) = builder(key)?;
     let client = builder.build().map_err(|_| "the HTTP client could not be made".to_owned())?;
-    Ok(CachedClient { client, faults: faults.into() })
+    Ok(CachedClient { client, faults: faults.into(), used: Arc::default() })
 }
 
 /// Redirects are not followed, because keys are sent in headers and the client treats only some of those as secret.
@@ -211,9 +273,23 @@ mod tests {
         clients.get(key(0)).expect("it is there");
         clients.get(key(CLIENTS_MAX)).expect("it can be made");
         let kept = clients.0.lock();
-        let names: Vec<&str> = kept.iter().map(|(key, _)| key.provider.as_str()).collect();
+        let names: Vec<&str> = kept.clients.iter().map(|(key, _)| key.provider.as_str()).collect();
         assert_eq!(names.len(), CLIENTS_MAX);
         assert!(names.contains(&"p0") && !names.contains(&"p1"), "{names:?}");
+    }
+
+    #[test]
+    fn connections_of_before_a_suspend_are_not_used() {
+        let before = Clocks::now();
+        let later = |ran: u64, passed: u64| Clocks {
+            monotonic: before.monotonic + Duration::from_secs(ran),
+            day: before.day + Duration::from_secs(passed),
+        };
+        assert!(before.has_slept_until(later(5, 605)));
+        assert!(!before.has_slept_until(later(605, 605)));
+        // The time of day was corrected.
+        assert!(!before.has_slept_until(later(5, 12)));
+        assert!(!later(5, 5).has_slept_until(later(10, 0)));
     }
 
     #[test]

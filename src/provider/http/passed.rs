@@ -42,8 +42,13 @@ impl Http {
         body: Bytes,
     ) -> Result<PassedReply, ProviderError> {
         let accept = if url == endpoint.url() { "text/event-stream" } else { "application/json" };
-        let asked =
-            RequestShape { method: Method::POST, url: url.to_owned(), body: Some(vec![body]), accept };
+        let asked = RequestShape {
+            method: Method::POST,
+            url: url.to_owned(),
+            body: Some(vec![body]),
+            compressed: None,
+            accept,
+        };
         let mut logged = Logged::new(endpoint);
         let sending = self.sending(endpoint, asked).map_err(|error| logged.failed(error))?;
         let limits = sending.limits;

@@ -47,7 +47,11 @@ pub(super) async fn answer(
         method: asked.method.to_string(),
         url: asked.url.clone(),
         headers: headers.collect(),
-        body: asked.body.as_ref().map(|pieces| pieces.concat()).unwrap_or_default(),
+        body: match (&asked.compressed, &asked.body) {
+            (Some(compressed), _) => compressed.to_vec(),
+            (None, Some(pieces)) => pieces.concat(),
+            (None, None) => Vec::new(),
+        },
     };
     let SimulatedResponse { status, headers, body } = network.answer(request).await;
     let mut response = hyper::Response::builder().status(status);

@@ -32,13 +32,16 @@ impl ModelLink {
         self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
         self.list_asked = false;
         let model = endpoint.name.clone();
-        // A remote service is not contacted before the user's first prompt.
         let next = listing::is_near(&endpoint).then_some(RefreshTime::Due);
-        self.endpoint = Some(endpoint);
+        self.endpoint = Some(endpoint.clone());
         // A child's parent has already done it.
-        let (learned, rulers) = (self.learned.clone(), self.rulers.clone());
+        let (learned, rulers, http) = (self.learned.clone(), self.rulers.clone(), self.http.clone());
         let ask = async move {
             recall(&learned, &rulers).await;
+            // A remote service is not contacted before the user's first prompt to it.
+            if learned.knows_service(&endpoint) {
+                http.warm(&endpoint);
+            }
             ModelListQuery { model, next }
         };
         (!self.is_child).then(|| ModelEffect::Ask(ask.boxed()))
