@@ -17,6 +17,7 @@ use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
 use epitome_config::WireFormat;
 
+pub(super) use body::is_binary;
 pub(super) use secrets::scrub;
 
 /// Maximum bytes of the provider's own message that are passed on; some providers echo the entire request.

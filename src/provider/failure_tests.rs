@@ -498,6 +498,15 @@ fn bytes_that_are_not_text_are_not_shown() {
     }
 }
 
+/// Regression: LiteLLM sends the status of an error inside a stream as a string. A failure of a moment was not retried.
+#[test]
+fn a_status_inside_a_stream_may_be_a_string() {
+    for code in ["503", "\"503\""] {
+        let body = format!(r#"{{"error":{{"message":"up","type":"None","code":{code}}}}}"#);
+        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(200, &body)).class, RETRY, "{code}");
+    }
+}
+
 #[test]
 fn statuses_that_repetition_cannot_change_are_not_retried() {
     for status in [400, 404, 405, 410, 415, 422, 451, 501, 505, 511] {
