@@ -485,7 +485,9 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
 fn a_body_that_a_proxy_refuses_is_too_long() {
     for body in ["", "<html><title>413 Request Entity Too Large</title></html>", r#"{"message":"too big"}"#] {
         let class = ErrorClass::TooLong { used: None, limit: None, window: false };
-        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(413, body)).class, class, "{body}");
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(413, body));
+        assert_eq!(found.class, class, "{body}");
+        assert!(found.hint.is_some_and(|hint| hint.contains("a proxy before https://")), "{body}");
     }
 }
 

@@ -114,7 +114,8 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
     match std::ptr::eq(cause, error as &dyn Error) {
         true if error.is_builder() => "the address or a header is not well formed".into(),
         true => "the transfer failed".into(),
-        false => cause.to_string(),
+        // The TLS library adds the address of its manual.
+        false => cause.to_string().split(": https://docs.rs/").next().unwrap_or_default().to_owned(),
     }
 }
 
