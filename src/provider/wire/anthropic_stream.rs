@@ -20,7 +20,7 @@ pub(super) struct AnthropicDecoder {
     prefix: String,
     block: ContentBlock,
     /// In the order of their starts. Its position in the list is a call's index in the emitted events.
-    calls: Vec<StreamedCall>,
+    calls: Vec<CallBlock>,
     /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
     texts: Option<Vec<Value>>,
     stop: Option<ReplyStop>,
@@ -55,7 +55,7 @@ enum ContentBlock {
 /// A call of this reply. Fragments of its input may also arrive in or after a later block: gateways pass on those of
 /// parallel calls as they come.
 #[derive(Debug)]
-struct StreamedCall {
+struct CallBlock {
     /// The index of its block, if the server sends one.
     index: Option<u32>,
     /// The input that the start event contained; fragments that follow replace it.
@@ -154,7 +154,7 @@ impl AnthropicDecoder {
                 });
                 let whole = block["input"].as_object().filter(|input| !input.is_empty());
                 let whole = whole.map(|_| block["input"].to_string());
-                self.calls.push(StreamedCall { index, whole });
+                self.calls.push(CallBlock { index, whole });
                 self.block = ContentBlock::Call(at);
             }
             Some(_) | None => {}
