@@ -17,6 +17,7 @@ use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
 use epitome_config::WireFormat;
 
+pub(super) use body::is_binary;
 pub(super) use secrets::scrub;
 
 /// Maximum bytes of the provider's own message that are passed on; some providers echo the entire request.
@@ -320,6 +321,10 @@ fn hint(
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
         ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
+        ErrorClass::TooLong { window: false, .. } if failure.status == 413 => Some(format!(
+            "{TOO_LONG} If there is a proxy before {}, the limit may be its own.",
+            endpoint.place()
+        )),
         ErrorClass::TooLong { .. } => Some(TOO_LONG.into()),
         ErrorClass::BadReasoning => {
             Some("Run /compact, after which none of it is sent, or choose another model.".into())

@@ -485,7 +485,9 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
 fn a_body_that_a_proxy_refuses_is_too_long() {
     for body in ["", "<html><title>413 Request Entity Too Large</title></html>", r#"{"message":"too big"}"#] {
         let class = ErrorClass::TooLong { used: None, limit: None, window: false };
-        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(413, body)).class, class, "{body}");
+        let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(413, body));
+        assert_eq!(found.class, class, "{body}");
+        assert!(found.hint.is_some_and(|hint| hint.contains("a proxy before https://")), "{body}");
     }
 }
 
@@ -495,6 +497,15 @@ fn bytes_that_are_not_text_are_not_shown() {
     for body in ["x\u{fffd}y", "(\u{1}text"] {
         let found = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, body));
         assert_eq!(found.message, "OpenAI refused the request (HTTP 400, model openai/gpt-5.4)");
+    }
+}
+
+/// Regression: LiteLLM sends the status of an error inside a stream as a string. A failure of a moment was not retried.
+#[test]
+fn a_status_inside_a_stream_may_be_a_string() {
+    for code in ["503", "\"503\""] {
+        let body = format!(r#"{{"error":{{"message":"up","type":"None","code":{code}}}}}"#);
+        assert_eq!(classify(&test_endpoint("openai/gpt-5.4"), &plain(200, &body)).class, RETRY, "{code}");
     }
 }
 

@@ -67,7 +67,8 @@ pub struct Basis {
     pub revision: Seq,
 }
 
-/// Events of a streamed reply, in order of arrival. The events of one part are contiguous.
+/// Events of a streamed reply, in order of arrival. The events of one part are contiguous, except for the arguments of
+/// parallel calls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderEvent {
     Text(String),

@@ -99,17 +99,22 @@ pub struct Masker {
 impl Masker {
     /// Creates a masker for known key formats and for environment values whose names indicate a secret.
     pub fn new(environment: &[(OsString, OsString)]) -> Masker {
-        Masker::with_keys(environment, &[])
+        Masker::with_keys(environment, &[], &[])
     }
 
-    /// Like `new`, but also masks the keys of these logins, each with the name of its provider.
-    pub fn with_keys(environment: &[(OsString, OsString)], keys: &[(String, String)]) -> Masker {
-        let keys = keys.iter().filter(|(_, key)| key.len() >= VALUE_BYTES_MIN);
+    /// Like `new`, but also masks the keys of these logins, each with the name of its provider, and the environment
+    /// values of the variables that the settings name for keys of providers.
+    pub fn with_keys(
+        environment: &[(OsString, OsString)],
+        logins: &[(String, String)],
+        variables: &[String],
+    ) -> Masker {
+        let keys = logins.iter().filter(|(_, key)| key.len() >= VALUE_BYTES_MIN);
         let described = keys.map(|(provider, key)| (format!("{LOGIN_FOR}{provider}"), key.clone()));
         let (mut names, mut values): (Vec<String>, Vec<String>) = described.unzip();
         for (name, value) in environment {
             if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
-                && is_secret_name(name)
+                && (is_secret_name(name) || variables.iter().any(|known| known == name))
                 && is_long_enough(value)
             {
                 names.push(format!("{VALUE_OF}{name}"));

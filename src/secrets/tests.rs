@@ -238,8 +238,18 @@ fn directories_that_look_random_are_not_masked() {
 #[test]
 fn the_key_of_a_login_is_masked_whatever_its_form() {
     let keys = [("gate".to_owned(), "a made up key".to_owned())];
-    let masker = Masker::with_keys(&[], &keys);
+    let masker = Masker::with_keys(&[], &keys, &[]);
     assert_eq!(masker.mask("x a made up key y"), "x [secret masked: the login for gate] y");
+}
+
+/// Regression: `key_variable = "GATE"` of a provider named a variable whose name doesn't say that it is a key, so a file
+/// that contained the key was shown to the model and stored as it was.
+#[test]
+fn the_key_of_a_provider_is_masked_whatever_the_name_of_its_variable() {
+    let environment = [("GATE".into(), "made-up-gate-1".into()), ("GATES".into(), "made-up-gates-1".into())];
+    let masker = Masker::with_keys(&environment, &[], &["GATE".to_owned()]);
+    let masked = masker.mask("made-up-gate-1 made-up-gates-1");
+    assert_eq!(masked, "[secret masked: the value of GATE] made-up-gates-1");
 }
 
 /// Regression test: names with dots, dashes or brackets, forms with dots (`a crates.io token`) and logins were not
@@ -262,7 +272,7 @@ fn every_mask_is_recognized_whatever_it_describes() {
     }
     let environment = [("my-app.SOME_TOKEN".into(), random.into())];
     let logins = [("gate.example-1".to_owned(), "a made up key".to_owned())];
-    let masker = Masker::with_keys(&environment, &logins);
+    let masker = Masker::with_keys(&environment, &logins, &[]);
     assert!(has_mask(&masker.mask(random)) && has_mask(&masker.mask("a made up key")));
     assert!(!has_mask("[secret masked: …] is what a mask looks like"));
 }

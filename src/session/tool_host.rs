@@ -135,7 +135,7 @@ impl ToolHost {
             |known: &KnownMasker| Arc::ptr_eq(&known.environment, environment) && known.keys == keys;
         let known = self.masker.take().filter(is_current).unwrap_or_else(|| KnownMasker {
             environment: environment.clone(),
-            masker: Arc::new(Masker::with_keys(environment, &keys)),
+            masker: Arc::new(Masker::with_keys(environment, &keys, &core.workspace.exposure().provider_keys)),
             keys,
         });
         Some(self.masker.insert(known).masker.clone())

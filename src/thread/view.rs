@@ -284,14 +284,17 @@ impl View {
         };
         let own = rank(&self.shown[reply_at], outcome).expect("the reply was found by its rank");
         let reply = self.shown[reply_at].clone();
-        let mut at = reply_at + 1;
-        while let Some(Change::ToolFinished { outcome: earlier }) =
-            self.shown.get(at).map(|shown| &shown.change)
-        {
+        let after = self.shown[reply_at + 1..].iter().take_while(|shown| is_outcome(shown));
+        let end = reply_at + 1 + after.count();
+        let mut at = end;
+        // From the end, as outcomes arrive mostly in the order of their calls, and a reply may have thousands.
+        for earlier_at in (reply_at + 1..end).rev() {
+            let Change::ToolFinished { outcome: earlier } = &self.shown[earlier_at].change else { break };
             match rank(&reply, earlier) {
                 Some(other) if other == own => return,
-                Some(other) if other > own => break,
-                Some(_) | None => at += 1,
+                Some(other) if other < own => break,
+                Some(_) => at = earlier_at,
+                None => {}
             }
         }
         self.shown.insert(at, entry.clone());

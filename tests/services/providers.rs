@@ -305,6 +305,16 @@ async fn a_truncated_stream_yields_its_text_and_then_an_error() {
     }
 }
 
+/// Regression: a gateway reset the connection after the finish reason, in place of `[DONE]`. The answer was said to have
+/// broken off, and one with tool calls was paid for twice.
+#[tokio::test]
+async fn a_connection_lost_after_the_finish_reason_leaves_a_complete_reply() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n";
+    let stream = format!("{HELLO}{DONE}").replace("data: [DONE]\n\n", "");
+    let (url, _server) = serve_at_once(format!("{head}{stream}")).await;
+    assert_eq!(call(&url).await, Ok(whole_reply()));
+}
+
 #[tokio::test]
 async fn a_stream_truncated_before_its_first_event_may_be_retried() {
     let cut =

@@ -25,9 +25,7 @@ pub(super) struct ErrorBody {
 impl ErrorBody {
     pub(super) fn read(body: &str) -> ErrorBody {
         let Ok(value) = serde_json::from_str::<Value>(body) else {
-            // Also bytes that are not text, such as a compressed body.
-            let is_binary = |c: char| c == '\u{fffd}' || (c.is_control() && !c.is_whitespace());
-            let is_unfit = body.trim_start().starts_with('<') || body.contains(is_binary);
+            let is_unfit = body.trim_start().starts_with('<') || is_binary(body);
             let message = if is_unfit { String::new() } else { body.trim().to_owned() };
             return ErrorBody { message, ..ErrorBody::default() };
         };
@@ -71,7 +69,11 @@ impl ErrorBody {
             used: error["n_prompt_tokens"].as_u64(),
             limit: error["n_ctx"].as_u64(),
             param: text(&error["param"]),
-            status: error["code"].as_u64().and_then(|code| u16::try_from(code).ok()),
+            // LiteLLM sends it as a string.
+            status: error["code"]
+                .as_u64()
+                .or_else(|| error["code"].as_str()?.parse().ok())
+                .and_then(|code| u16::try_from(code).ok()),
             retry_after: listed.iter().find_map(|detail| seconds(detail["retryDelay"].as_str()?)),
             is_daily: quotas.filter_map(|quota| quota["quotaId"].as_str()).any(|id| id.contains("PerDay")),
         }
@@ -86,6 +88,11 @@ impl ErrorBody {
         let message = self.message.to_lowercase().replace(['`', '\'', '"'], "");
         sentences.iter().any(|sentence| message.contains(sentence))
     }
+}
+
+/// Whether a body is no text, as if it was compressed in a way that was not asked for.
+pub(crate) fn is_binary(body: &str) -> bool {
+    body.contains(|c: char| c == '\u{fffd}' || (c.is_control() && !c.is_whitespace()))
 }
 
 /// Parses `9s` or `0.5s`.

@@ -125,16 +125,11 @@ impl ReplyStream {
                     }
                     result
                 }
-                Ok(Ok(None)) => {
-                    let result = self.decoding.end(&mut self.events);
-                    if result.is_ok() {
-                        self.state = StreamState::Ended;
-                    }
-                    result
-                }
-                Ok(Err(error)) => {
-                    Err(self.decoding.lost(&format!("the connection was lost ({})", reason(&error))))
-                }
+                Ok(Ok(None)) => self.ended(),
+                // The last event may not be marked as such, so that the reply may be complete.
+                Ok(Err(error)) => self.ended().map_err(|_| {
+                    self.decoding.lost(&format!("the connection was lost ({})", reason(&error)))
+                }),
                 Err(_) => Err(self.silence_error()),
             };
             match result {
@@ -190,6 +185,13 @@ impl ReplyStream {
             return Err(logged.failed(error));
         }
         Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
+    }
+
+    /// Handles the end of the body.
+    fn ended(&mut self) -> Result<(), ProviderError> {
+        self.decoding.end(&mut self.events)?;
+        self.state = StreamState::Ended;
+        Ok(())
     }
 
     fn silent_until(&self) -> Instant {

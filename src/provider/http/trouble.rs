@@ -35,17 +35,13 @@ pub(super) fn unreachable_now(
     let proxy = endpoint.network.variable_of(&endpoint.base_url);
     let why = match error.is_connect() && error.is_timeout() {
         true => format!("no connection within {}, the limit for one", format_duration(limits.connect)),
-        false => reason(error),
+        // The client does not report the proxy's status.
+        false => reason(error).replace("tunnel error: unsuccessful", "the proxy refused to connect to it"),
     };
     let is_refused_by_proxy = why.contains("proxy authorization required");
     let retry = ErrorClass::Retry { after: None };
     let (class, hint) = match proxy {
-        _ if is_untrusted(error) && endpoint.credential.gateway().is_some() => (
-            ErrorClass::Refused,
-            "If it is not from a public authority, name a file with it (PEM) as tls_ca of [gateway] in config.toml."
-                .to_owned(),
-        ),
-        _ if is_untrusted(error) => (ErrorClass::Refused, untrusted(faults)),
+        _ if is_untrusted(error) => (ErrorClass::Refused, untrusted(endpoint, error, faults)),
         Some(variable) if is_refused_by_proxy => (
             ErrorClass::Refused,
             format!("The proxy wants a user and a password: {variable}=http://user:password@host:port."),
@@ -104,7 +100,7 @@ pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
 pub(super) fn reason(error: &reqwest::Error) -> String {
     if let Some(error) = tls_error(error) {
         return match error {
-            rustls::Error::InvalidCertificate(why) => format!("its certificate is not trusted ({why:?})"),
+            rustls::Error::InvalidCertificate(why) => format!("its certificate is not trusted ({why})"),
             error => error.to_string(),
         };
     }
@@ -118,7 +114,8 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
     match std::ptr::eq(cause, error as &dyn Error) {
         true if error.is_builder() => "the address or a header is not well formed".into(),
         true => "the transfer failed".into(),
-        false => cause.to_string(),
+        // The TLS library adds the address of its manual.
+        false => cause.to_string().split(": https://docs.rs/").next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -138,7 +135,36 @@ fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     None
 }
 
-fn untrusted(faults: &[String]) -> String {
+/// What to do about a certificate that is not trusted.
+fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> String {
+    use rustls::CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
+    };
+    match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+        )) => {
+            return "Check the clock of this machine. If it is right, the certificate must be renewed."
+                .to_owned();
+        }
+        Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            return format!(
+                "Check the host in the base URL {}. If it is right, something else in the network answers.",
+                endpoint.place()
+            );
+        }
+        // What `openssl req -x509` makes.
+        Some(rustls::Error::InvalidCertificate(why)) if why.to_string().contains("CaUsedAsEndEntity") => {
+            return "It is that of an authority (CA:TRUE). The server needs one with CA:FALSE, which may be named in \
+                    SSL_CERT_FILE."
+                .to_owned();
+        }
+        _ if endpoint.credential.gateway().is_some() => {
+            return "If it is not from a public authority, name a file with it (PEM) as tls_ca of [gateway] in config.toml."
+                .to_owned();
+        }
+        _ => {}
+    }
     let mut hint = "If your network's proxy opens encrypted connections, set SSL_CERT_FILE in the editor's \
                     environment to a file with its certificate authority (PEM), and try again."
         .to_owned();

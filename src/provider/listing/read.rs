@@ -45,6 +45,9 @@ const NOT_FOR_CHAT: [&str; 18] = [
 /// Beginnings of the names of Vertex AI's models that are called in a format that Epitome knows.
 const CHAT_AT_VERTEX: [&str; 2] = ["claude", "gemini"];
 
+/// Maximum bytes of a model's name. The longest are the paths of llama.cpp's files.
+const NAME_BYTES_MAX: usize = 4 * 1024;
+
 /// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself, whose list
 /// contains every kind of model.
 pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
@@ -67,7 +70,9 @@ pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
         (None, None) if list.is_empty() => (Vec::new(), None),
         _ => return None,
     };
-    Some(ListPage { listed, next: next.map(str::to_owned) })
+    let mut page = ListPage { listed, next: next.map(str::to_owned) };
+    page.listed.retain(|model| model.name.len() <= NAME_BYTES_MAX);
+    Some(page)
 }
 
 /// Parses a model of a list with `data`. `second` is llama.cpp's second list, which contains the abilities.

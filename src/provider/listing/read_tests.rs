@@ -16,6 +16,14 @@ fn read(body: &str, own_api: bool) -> Option<(Vec<ListedModel>, Option<String>)>
     page(body.as_bytes(), own_api).map(|page| (page.listed, page.next))
 }
 
+/// Regression: a server listed a name of 100,000 characters, and `epitome models` panicked, also later, as lists are
+/// stored.
+#[test]
+fn names_that_are_too_long_are_left_out() {
+    let body = json!({"data": [{"id": "x".repeat(100_000)}, {"id": "short"}]}).to_string();
+    assert_eq!(read(&body, false), Some((vec![listed("short", ModelFacts::default())], None)));
+}
+
 #[test]
 fn lists_of_known_servers_are_parsed() {
     for (server, body, expected) in [

@@ -1,4 +1,5 @@
-//! Decodes Anthropic's stream, event by event. Pure; keeps only the current block.
+//! Decodes Anthropic's stream, event by event, including the deviations of compatible servers: calls whose fragments
+//! alternate, the same index for all blocks, events that are not JSON. Pure; keeps only the current block and the calls.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::Decode;
 use super::anthropic_search as search;
 use super::compaction;
-use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
+use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{SEARCH_TOOL, Usage};
@@ -18,6 +19,8 @@ use epitome_thread::{SEARCH_TOOL, Usage};
 pub(super) struct AnthropicDecoder {
     prefix: String,
     block: ContentBlock,
+    /// In the order of their starts. Its position in the list is a call's index in the emitted events.
+    calls: Vec<CallBlock>,
     /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
     texts: Option<Vec<Value>>,
     stop: Option<ReplyStop>,
@@ -45,30 +48,41 @@ enum ContentBlock {
     Compaction(Value),
     /// Hidden thinking, complete in its start event.
     Redacted(Value),
-    /// `whole` is the input that the start event contained; fragments that follow replace it.
-    Call {
-        index: u32,
-        whole: Option<String>,
-    },
+    /// The call at this position.
+    Call(usize),
+}
+
+/// A call of this reply. Fragments of its input may also arrive in or after a later block: gateways pass on those of
+/// parallel calls as they come.
+#[derive(Debug)]
+struct CallBlock {
+    /// The index of its block, if the server sends one.
+    index: Option<u32>,
+    /// The input that the start event contained; fragments that follow replace it.
+    whole: Option<String>,
 }
 
 impl AnthropicDecoder {
     /// `prefix` is the digest that was computed while encoding the request; `searches` is whether the model can search.
     pub(super) fn new(prefix: String, searches: bool) -> AnthropicDecoder {
         let texts = searches.then(Vec::new);
-        AnthropicDecoder { prefix, block: ContentBlock::Plain, texts, stop: None }
+        AnthropicDecoder { prefix, block: ContentBlock::Plain, calls: Vec::new(), texts, stop: None }
     }
 }
 
 impl Decode for AnthropicDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        // The vendor's clients ignore such events too: gateways send `ping` or the time to keep a connection alive.
+        if !data.starts_with('{') {
+            return Ok(());
+        }
         let mut whole = String::new();
         let event: AnthropicEvent<'_> = read_event(data, &mut whole)?;
         match event.kind.as_ref() {
-            "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
+            "content_block_delta" => self.delta(event.index, event.delta.unwrap_or_default(), out),
             "content_block_start" => {
                 self.block_stopped(out);
-                self.block_started(event.index.unwrap_or(0), event.content_block, out);
+                self.block_started(event.index, event.content_block, out);
             }
             "content_block_stop" => self.block_stopped(out),
             "message_start" => {
@@ -108,7 +122,7 @@ impl Decode for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
-    fn block_started(&mut self, index: u32, block: Value, out: &mut Vec<ProviderEvent>) {
+    fn block_started(&mut self, index: Option<u32>, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         if block["type"] != "text" {
             self.texts_ended(out);
@@ -132,16 +146,22 @@ impl AnthropicDecoder {
             Some("compaction") => self.block = ContentBlock::Compaction(block),
             Some("redacted_thinking") => self.block = ContentBlock::Redacted(block),
             Some("tool_use") => {
-                out.push(ProviderEvent::CallStarted { index, id: text("id"), name: text("name") });
+                let at = self.calls.len();
+                out.push(ProviderEvent::CallStarted {
+                    index: index_of(at),
+                    id: text("id"),
+                    name: text("name"),
+                });
                 let whole = block["input"].as_object().filter(|input| !input.is_empty());
                 let whole = whole.map(|_| block["input"].to_string());
-                self.block = ContentBlock::Call { index, whole };
+                self.calls.push(CallBlock { index, whole });
+                self.block = ContentBlock::Call(at);
             }
             Some(_) | None => {}
         }
     }
 
-    fn delta(&mut self, delta: AnthropicDelta<'_>, out: &mut Vec<ProviderEvent>) {
+    fn delta(&mut self, index: Option<u32>, delta: AnthropicDelta<'_>, out: &mut Vec<ProviderEvent>) {
         self.compaction(&delta);
         if let Some(text) = delta.text {
             if let ContentBlock::Text { text: so_far, .. } = &mut self.block {
@@ -152,13 +172,15 @@ impl AnthropicDecoder {
         if let ContentBlock::Text { citations, .. } = &mut self.block {
             citations.extend(delta.citation);
         }
-        match (delta.partial_json, &mut self.block) {
-            (Some(json), ContentBlock::Call { index, whole }) if !json.is_empty() => {
-                *whole = None;
-                append(out, ProviderEvent::CallArguments { index: *index, json });
+        if let Some(json) = delta.partial_json.filter(|json| !json.is_empty()) {
+            match (self.call_with(index), &mut self.block) {
+                (Some(at), _) => {
+                    self.calls[at].whole = None;
+                    append(out, ProviderEvent::CallArguments { index: index_of(at), json });
+                }
+                (None, ContentBlock::Search { input, .. }) => input.push_str(&json),
+                (None, _) => {}
             }
-            (Some(json), ContentBlock::Search { input, .. }) => input.push_str(&json),
-            _ => {}
         }
         if let ContentBlock::Thinking { text, signature } = &mut self.block {
             if let Some(more) = delta.thinking {
@@ -169,6 +191,15 @@ impl AnthropicDecoder {
                 signature.push_str(&more);
             }
         }
+    }
+
+    /// Finds the call to which a fragment belongs: that with this index, else the current block.
+    fn call_with(&self, index: Option<u32>) -> Option<usize> {
+        let found = self.calls.iter().rposition(|call| index.is_some() && call.index == index);
+        found.or(match self.block {
+            ContentBlock::Call(at) => Some(at),
+            _ => None,
+        })
     }
 
     /// Updates a compaction: text and metadata are sent in one piece and replace those of the start event.
@@ -190,7 +221,7 @@ impl AnthropicDecoder {
             data: json!({ "block": block, "prefix": self.prefix }),
         };
         let event = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
-            ContentBlock::Plain | ContentBlock::Call { whole: None, .. } => return,
+            ContentBlock::Plain => return,
             ContentBlock::Text { text, citations } => {
                 let mut block = json!({ "type": "text", "text": text });
                 if !citations.is_empty() {
@@ -200,7 +231,10 @@ impl AnthropicDecoder {
                 return;
             }
             ContentBlock::Search { block, input } => search::begun(block, &input),
-            ContentBlock::Call { index, whole: Some(json) } => ProviderEvent::CallArguments { index, json },
+            ContentBlock::Call(at) => {
+                let Some(json) = self.calls[at].whole.take() else { return };
+                ProviderEvent::CallArguments { index: index_of(at), json }
+            }
             // Compatible servers don't sign; unsigned thinking is only for display.
             ContentBlock::Thinking { signature, .. } if signature.is_empty() => return,
             ContentBlock::Thinking { text, signature } => {

@@ -7,7 +7,7 @@ use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
 use super::{Decode, decoder_of};
 use crate::endpoint::Endpoint;
 use crate::failure::{self, ErrorResponse};
-use crate::{ErrorClass, ProviderError, ProviderEvent};
+use crate::{ErrorClass, ProviderError, ProviderEvent, ReplyStop};
 use epitome_thread::halves::replace_unpaired_surrogates;
 
 /// Maximum bytes of one reply's stream. The longest replies (128,000 tokens with an event of about 300 bytes each) are
@@ -16,6 +16,9 @@ pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 
 /// Maximum bytes of a body that is no stream of events, as part of the error.
 const HEAD_BYTES_MAX: usize = 4 * 1024;
+
+/// Maximum bytes of an event that is not JSON, as part of the error.
+const NOT_JSON_BYTES_MAX: usize = 200;
 
 /// Decodes one reply.
 #[derive(Debug)]
@@ -43,8 +46,13 @@ pub(super) enum DecodeError {
 }
 
 impl DecodeError {
-    pub(super) fn unreadable(error: &serde_json::Error) -> DecodeError {
-        DecodeError::Unreadable(format!("an event does not match its format ({error})"))
+    fn unreadable(error: &serde_json::Error, data: &str) -> DecodeError {
+        // Text, such as that of an error, says more than what was expected in its place.
+        let why = match data.starts_with(['{', '[']) {
+            true => error.to_string(),
+            false => format!("{:?}", failure::cut(data, NOT_JSON_BYTES_MAX)),
+        };
+        DecodeError::Unreadable(format!("an event does not match its format ({why})"))
     }
 }
 
@@ -92,7 +100,19 @@ impl Decoding {
             result
         });
         self.shown |= out.iter().any(ProviderEvent::is_shown);
+        self.scrub_reason(out);
         result.map_err(|error| self.fault(error))
+    }
+
+    /// Removes secrets from the reason for the end of a reply: it is the service's text, like that of an error.
+    fn scrub_reason(&self, out: &mut [ProviderEvent]) {
+        if let Some(ProviderEvent::Stopped(
+            ReplyStop::Refused { reason } | ReplyStop::Filtered { reason } | ReplyStop::Other { reason },
+        )) = out.last_mut()
+        {
+            let clean = failure::scrub(&self.endpoint, reason);
+            *reason = failure::cut(&clean, failure::PROVIDER_MESSAGE_BYTES_MAX).to_owned();
+        }
     }
 
     /// Whether the final event was received; anything after it is ignored.
@@ -107,12 +127,14 @@ impl Decoding {
             return Ok(());
         }
         if let Some(body) = self.other_body() {
-            if body.trim_start().starts_with('<') {
-                let hint = format!("Check that {} is the base URL of the service.", self.endpoint.place());
-                let what = "answered with a page instead of a stream of events";
-                return Err(failure::error(&self.endpoint, ErrorClass::Broken, what, Some(hint)));
-            }
-            return Err(self.fault(DecodeError::Provider(body)));
+            let kind = match body.trim_start().starts_with('<') {
+                true => "a page",
+                false if failure::is_binary(&body) => "bytes that are no text, perhaps compressed,",
+                false => return Err(self.fault(DecodeError::Provider(body))),
+            };
+            let what = format!("answered with {kind} instead of a stream of events");
+            let hint = format!("Check that {} is the base URL of the service.", self.endpoint.place());
+            return Err(failure::error(&self.endpoint, ErrorClass::Broken, &what, Some(hint)));
         }
         self.decoder.end(out).map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
@@ -126,7 +148,9 @@ impl Decoding {
                 ),
             ),
             Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
-        })
+        })?;
+        self.scrub_reason(out);
+        Ok(())
     }
 
     /// The start of a body that is no stream of events: some services send an error with status 200 and any content
@@ -197,9 +221,9 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(
     serde_json::from_str(data).or_else(|error| match replace_unpaired_surrogates(data) {
         Some(repaired) => {
             *whole = repaired;
-            serde_json::from_str(whole).map_err(|error| DecodeError::unreadable(&error))
+            serde_json::from_str(whole).map_err(|error| DecodeError::unreadable(&error, data))
         }
-        None => Err(DecodeError::unreadable(&error)),
+        None => Err(DecodeError::unreadable(&error, data)),
     })
 }
 

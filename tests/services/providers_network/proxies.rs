@@ -44,6 +44,31 @@ async fn a_tunnel_reaches_the_service_and_only_the_proxy_gets_its_password() {
     }
 }
 
+/// Regression: a certificate for another host, as the login page of a network has it, was described in the notation of
+/// the TLS library, and the advice was to trust its authority.
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused_with_both_names() {
+    let authority = Authority::new(&["http/1.1"]);
+    let file = authority.file();
+    let (listener, address) = listen().await;
+    tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.expect("the client comes");
+        drop(authority.accept(socket).await);
+    });
+    let (at, _proxy) = proxy(address, None).await;
+    let way = format!("http://{at}");
+    let env = [("HTTPS_PROXY", way.as_str()), ("SSL_CERT_FILE", file.to_str().expect("ours is text"))];
+    let error = call(&Http::new(), &endpoint("https://elsewhere.test/v1", &env)).await;
+    let error = error.expect_err("the certificate is for other hosts");
+    assert_eq!(error.class, ErrorClass::Refused, "another try would not help");
+    assert!(error.message.contains("elsewhere.test") && error.message.contains(FAR), "{error}");
+    assert!(!error.message.contains('{'), "{error}");
+    assert!(
+        error.hint.as_ref().is_some_and(|hint| hint.contains("base URL https://elsewhere.test")),
+        "{error:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_missing_proxy_password_causes_a_hint_what_to_set() {
     for scheme in ["http", "https"] {
