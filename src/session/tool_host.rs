@@ -34,10 +34,11 @@ pub(super) enum ToolNews {
 /// The environment of a client's editor.
 type EnvironmentVariables = Vec<(OsString, OsString)>;
 
-/// A masker, with the environment and the keys of logins that it was made from.
+/// A masker, with the environment, the keys of logins and the names of keys' variables that it was made from.
 struct KnownMasker {
     environment: Arc<EnvironmentVariables>,
     keys: Vec<(String, String)>,
+    variables: Vec<String>,
     masker: Arc<Masker>,
 }
 
@@ -131,11 +132,16 @@ impl ToolHost {
         }
         let environment = &core.workspace.environment;
         let keys = core.settings.logins.secrets();
-        let is_current =
-            |known: &KnownMasker| Arc::ptr_eq(&known.environment, environment) && known.keys == keys;
+        let variables = &core.workspace.exposure().provider_keys;
+        let is_current = |known: &KnownMasker| {
+            Arc::ptr_eq(&known.environment, environment)
+                && known.keys == keys
+                && known.variables == *variables
+        };
         let known = self.masker.take().filter(is_current).unwrap_or_else(|| KnownMasker {
             environment: environment.clone(),
-            masker: Arc::new(Masker::with_keys(environment, &keys, &core.workspace.exposure().provider_keys)),
+            masker: Arc::new(Masker::with_keys(environment, &keys, variables)),
+            variables: variables.clone(),
             keys,
         });
         Some(self.masker.insert(known).masker.clone())

@@ -73,7 +73,7 @@ impl AnthropicDecoder {
 impl Decode for AnthropicDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         // The vendor's clients ignore such events too: gateways send `ping` or the time to keep a connection alive.
-        if !data.starts_with('{') {
+        if !data.trim_start().starts_with('{') {
             return Ok(());
         }
         let mut whole = String::new();
