@@ -72,8 +72,10 @@ impl ControlClient {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
             Fault::new(FaultKind::Internal, message).hint("`epitome doctor` looks at it")
         };
+        // Reset: the daemon was killed before it accepted the connection.
         let is_absent = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+            use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+            matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
         };
         let unanswered = || {
             let process =
