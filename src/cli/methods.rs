@@ -9,8 +9,15 @@ use tokio::runtime::Handle;
 use super::{CliError, serve};
 use crate::daemon::Daemon;
 use crate::daemon::control::ControlClient;
+use crate::daemon::control::fault::Fault;
 use crate::paths::Paths;
 use crate::session::registry::Sessions;
+
+/// Methods that change nothing: if the daemon ends before it answers, they are called again, of the next one or here.
+const READING: [&str; 3] = ["sessions.list", "sessions.checkpoints", "models.list"];
+
+/// How often such a method is called.
+const CALLS_MAX: u32 = 3;
 
 /// Calls a method and waits for its result.
 pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliError> {
@@ -18,8 +25,16 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
     let own = OnceLock::new();
     let answered = runtime.block_on(async {
         let make = || own.get_or_init(|| here(paths, runtime.handle())).clone();
-        let client = ControlClient::connect_or_here(paths, make).await?;
-        Ok(client.call(method, params).await?)
+        let mut calls = 0;
+        loop {
+            let client = ControlClient::connect_or_here(paths, make).await?;
+            calls += 1;
+            match client.call(method, params.clone()).await {
+                Err(fault)
+                    if fault == Fault::daemon_ended() && READING.contains(&method) && calls < CALLS_MAX => {}
+                answered => return Ok(answered?),
+            }
+        }
     });
     if let Some(daemon) = own.get() {
         serve::settle(&daemon.sessions, &runtime);

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use libc::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, sigaction, sigset_t};
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGXFSZ, sigaction, sigset_t};
 use rustix::process::kill_current_process_group;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -75,6 +75,8 @@ impl EndRequests {
 
     /// All but those of the keyboard.
     pub fn without_interrupts() -> io::Result<EndRequests> {
+        // With a handler, a write beyond the limit of `ulimit -f` fails like one to a full disk. Without one, it ends the process.
+        drop(signal(SignalKind::from_raw(SIGXFSZ))?);
         let terminations = signal(SignalKind::terminate())?;
         Ok(EndRequests { terminations, hangups: signal(SignalKind::hangup())?, interrupts: None })
     }
@@ -175,5 +177,19 @@ fn set_stop_action(action: &sigaction) -> io::Result<()> {
     match unsafe { libc::sigaction(SIGTSTP, action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with a limit on the size of files, a session whose log reached it ended the daemon of all windows, without
+    /// a word, at each prompt.
+    #[tokio::test]
+    async fn a_file_that_reaches_the_limit_ends_no_process() {
+        let _requests = EndRequests::new().expect("handlers");
+        // SAFETY: it has no preconditions.
+        assert_eq!(unsafe { libc::raise(SIGXFSZ) }, 0);
     }
 }

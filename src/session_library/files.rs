@@ -290,10 +290,10 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     Ok(drafts)
 }
 
-/// Reads a journal, even a damaged one; `None` if the file is something else.
+/// Reads a journal, even a damaged one; `None` if the file is something else. What is not a regular file has no length that
+/// limits what is read, and can be read only once.
 fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
-    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if bytes > IMPORT_BYTES_MAX {
+    if !std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= IMPORT_BYTES_MAX) {
         return Ok(None);
     }
     // The name of a damaged journal that a repair has kept continues after the session's id.
@@ -375,6 +375,28 @@ mod tests {
 
     use super::*;
 
+    fn make_pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("mkfifo runs").success());
+    }
+
+    /// Regression: `epitome sessions import /dev/zero` filled the memory of the machine, in the daemon too. What could be a
+    /// journal was read without a limit, and the next attempt to read a pipe found nothing.
+    #[test]
+    fn what_is_not_a_regular_file_is_read_once_and_with_a_limit() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let pipe = folder.path().join("pipe");
+        make_pipe(&pipe);
+        let text = "not a conversation\n";
+        let written = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::write(pipe, text).expect("it is read")
+        });
+        assert!(journal(&pipe).expect("it is not opened").is_none());
+        assert_eq!(text_of(&pipe).expect("it is text"), (text.to_owned(), false));
+        written.join().expect("it was read");
+    }
+
     /// An archive of a session had a link to a private key in place of a result's file. The import followed it, and the
     /// key was in the log. A pipe in that place blocked the import forever.
     #[test]
@@ -389,8 +411,7 @@ mod tests {
         symlink(&private, session.join("directory")).expect("linked");
         symlink(private.join("key"), session.join("results/key")).expect("linked");
         let pipe = session.join("pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.expect("mkfifo runs").success());
+        make_pipe(&pipe);
         for name in ["directory/key", "results/key", "pipe", "results", "../private/key", "missing"] {
             assert_eq!(read_sibling(&session, Path::new(name)), None, "{name}");
         }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::files::Files;
 use super::header::{Header, MarkedHeader};
+use super::rows::VERSION;
 use super::saved_listing::{NamesMark, SESSIONS_MAX, SavedListing, SavedRow};
 use super::{Listing, SessionQuery, StoreError, now, scan};
 use epitome_platform::directory_watch::DirectoryWatch;
@@ -185,7 +186,7 @@ impl SortedSessions {
             Some(SavedRow { marked: MarkedHeader::clone(marked), journal: (stat.bytes, stat.touched_at) })
         });
         let rows = rows.collect::<Option<_>>()?;
-        Some(SavedListing { names, rows, unsettled: self.unsettled.clone(), floor })
+        Some(SavedListing { version: VERSION, names, rows, unsettled: self.unsettled.clone(), floor })
     }
 
     /// Whether journals have changed since the last look.

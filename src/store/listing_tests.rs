@@ -439,6 +439,10 @@ fn an_unusable_saved_listing_costs_only_time() {
     let text = String::from_utf8(sound.clone()).unwrap();
     let fields = text.split_once(',').unwrap().1.trim_end().replace(r#""unsettled":[],"#, "");
     let older = line::seal(fields.as_bytes(), None).bytes;
+    // Regression, found by reading: after an update, headers of the version before were shown, in which a session that had lost
+    // everything had no prompt.
+    let fields = text.split_once(',').unwrap().1.trim_end().replace(r#""version":2,"#, r#""version":1,"#);
+    let of_other_version = line::seal(fields.as_bytes(), None).bytes;
     let middle = sound.len() / 2;
     let flipped = [&sound[..middle], &[sound[middle] ^ 1], &sound[middle + 1..]].concat();
     let unusable = [
@@ -448,6 +452,7 @@ fn an_unusable_saved_listing_costs_only_time() {
         vec![0; sound.len()],
         flipped,
         older,
+        of_other_version,
     ];
     for (number, bytes) in unusable.into_iter().enumerate() {
         assert_ne!(bytes, sound);

@@ -32,7 +32,7 @@ const FLUSH_EVERY_MS: u64 = 500;
 const TIMERS_LATE: Duration = Duration::from_secs(60);
 
 /// Version of a row. Rows of other versions count as missing, and are written again.
-const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 2;
 
 /// All rows, as they are shared with listings.
 pub(super) type Headers = BTreeMap<SessionId, Arc<MarkedHeader>>;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{FileId, PutMode};
 use super::header::MarkedHeader;
+use super::rows::VERSION;
 use super::{StorePaths, line};
 use epitome_platform::disk::file_time;
 use epitome_thread::SessionId;
@@ -23,6 +24,8 @@ const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedListing {
+    /// That of the rows in sled, which changes with what a header says of the same log.
+    pub version: u8,
     /// From before the listing was made.
     pub names: NamesMark,
     /// Newest first.
@@ -82,7 +85,7 @@ impl SavedListing {
         };
         let changed = saved.rows.iter().filter(has_changed).map(|row| row.marked.header.session.clone());
         saved.unsettled.extend(changed);
-        (NamesMark::now(paths)? == saved.names).then_some(saved)
+        (saved.version == VERSION && NamesMark::now(paths)? == saved.names).then_some(saved)
     }
 
     /// Must be called after each write to a journal: a process that saves meanwhile notices the write.

@@ -25,6 +25,7 @@ use super::lines::{BoundedLineReader, LineResult};
 use super::wire::{self, AUTHENTICATE};
 use crate::Daemon;
 use crate::build::Build;
+use crate::front::attach::{CLOSES_MAX, TRY_ENDING_AGAIN};
 use crate::handshake::Home;
 use crate::runtime_dir::RuntimeDir;
 use crate::token::Token;
@@ -71,18 +72,11 @@ impl ControlClient {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
             Fault::new(FaultKind::Internal, message).hint("`epitome doctor` looks at it")
         };
+        // Reset: the daemon was killed before it accepted the connection.
         let is_absent = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+            use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+            matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
         };
-        match runtime_dir.check() {
-            Err(error) if is_absent(&error) => return Ok(None),
-            checked => checked.map_err(fault)?,
-        }
-        let stream = match connect_async(&socket).await {
-            Err(error) if is_absent(&error) => return Ok(None),
-            connected => connected.map_err(fault)?,
-        };
-        let token = Token::read(runtime_dir).map_err(fault)?;
         let unanswered = || {
             let process =
                 runtime_dir.daemon().map_or_else(String::new, |process| format!(", process {process},"));
@@ -91,17 +85,34 @@ impl ControlClient {
                  the next one",
             )
         };
-        ControlClient::authenticated(stream, &token, home, unanswered).await.map(Some)
+        for _ in 0..=CLOSES_MAX {
+            match runtime_dir.check() {
+                Err(error) if is_absent(&error) => return Ok(None),
+                checked => checked.map_err(fault)?,
+            }
+            let stream = match connect_async(&socket).await {
+                Err(error) if is_absent(&error) => return Ok(None),
+                connected => connected.map_err(fault)?,
+            };
+            let token = Token::read(runtime_dir).map_err(fault)?;
+            let client = ControlClient::authenticated(stream, &token, home, unanswered).await?;
+            if client.is_some() {
+                return Ok(client);
+            }
+            // It ends. A window may start the next one.
+            tokio::time::sleep(TRY_ENDING_AGAIN).await;
+        }
+        Err(unanswered())
     }
 
     /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and requires no
-    /// token.
+    /// token. `None` if the daemon closes the connection without an answer.
     async fn authenticated(
         stream: AsyncStream,
         token: &Token,
         home: Option<&Home>,
         unanswered: impl Fn() -> Fault,
-    ) -> Result<ControlClient, Fault> {
+    ) -> Result<Option<ControlClient>, Fault> {
         let (reading, mut writing) = stream.into_split();
         let mut lines = BoundedLineReader::new(reading);
         let mut params = json!({ "token": token.text() });
@@ -115,15 +126,16 @@ impl ControlClient {
         };
         let line = match tokio::time::timeout(GRACE, answer).await {
             Ok(Ok(LineResult::Whole(line))) => line,
-            Ok(Ok(LineResult::TooLong | LineResult::End) | Err(_)) | Err(_) => return Err(unanswered()),
+            Ok(Ok(LineResult::End) | Err(_)) => return Ok(None),
+            Ok(Ok(LineResult::TooLong)) | Err(_) => return Err(unanswered()),
         };
         let answer: Value = serde_json::from_slice(&line).map_err(|_| unanswered())?;
         let Some(error) = answer.get("error") else {
-            return Ok(ControlClient::new(lines, writing, Serves::Daemon));
+            return Ok(Some(ControlClient::new(lines, writing, Serves::Daemon)));
         };
         let fault = Fault::from(ErrorObjectOwned::deserialize(error).map_err(|_| unanswered())?);
         match fault.kind {
-            FaultKind::UnknownMethod => Ok(ControlClient::new(lines, writing, Serves::Daemon)),
+            FaultKind::UnknownMethod => Ok(Some(ControlClient::new(lines, writing, Serves::Daemon))),
             _ => Err(fault),
         }
     }
@@ -301,9 +313,7 @@ async fn limited<T>(
 fn fault_of(error: client::Error) -> Fault {
     match error {
         client::Error::Call(error) => error.into(),
-        client::Error::RestartNeeded(_) | client::Error::Transport(_) => {
-            Fault::new(FaultKind::Internal, "the daemon ended before it answered").hint("try it again")
-        }
+        client::Error::RestartNeeded(_) | client::Error::Transport(_) => Fault::daemon_ended(),
         other => Fault::new(FaultKind::Internal, other.to_string()),
     }
 }
@@ -330,5 +340,54 @@ impl TransportReceiverT for ControlReceiver {
             LineResult::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer is too long")),
             LineResult::End => Err(io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Regression: a daemon was killed, and `epitome sessions list` connected before its socket was closed, or while a window
+    /// started the next daemon. It failed with "the daemon does not answer".
+    #[tokio::test]
+    async fn a_daemon_that_ends_before_it_answers_is_not_the_last_word() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let runtime_dir = RuntimeDir { directory: scratch.path().to_path_buf() };
+        let socket = runtime_dir.control_socket();
+        let listen = || {
+            let _ = std::fs::remove_file(&socket);
+            UnixListener::bind(&socket).expect("it listens")
+        };
+        let close_one = async |listener: &UnixListener| drop(listener.accept().await.expect("a client"));
+
+        let killed = listen();
+        let (client, ()) = tokio::join!(ControlClient::connect(&runtime_dir), async {
+            close_one(&killed).await;
+            drop(killed);
+        });
+        assert!(client.expect("no fault").is_none(), "no daemon runs any more");
+
+        let next = listen();
+        let (client, ()) = tokio::join!(ControlClient::connect(&runtime_dir), async {
+            close_one(&next).await;
+            let (stream, _) = next.accept().await.expect("it comes again");
+            let mut stream = BufReader::new(stream);
+            stream.read_line(&mut String::new()).await.expect("a token");
+            let answer = b"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":true}\n";
+            stream.write_all(answer).await.expect("it is read");
+        });
+        assert!(client.expect("no fault").is_some(), "the next daemon serves it");
+
+        let broken = listen();
+        let (client, ()) = tokio::join!(ControlClient::connect(&runtime_dir), async {
+            for _ in 0..=CLOSES_MAX {
+                close_one(&broken).await;
+            }
+        });
+        let fault = client.err().expect("it closes every connection");
+        assert!(fault.message.contains("does not answer"), "{fault}");
     }
 }

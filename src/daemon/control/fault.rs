@@ -120,6 +120,11 @@ impl Fault {
             .hint("`epitome daemon logs` may say why; `epitome daemon stop --force` ends it")
     }
 
+    /// The daemon was killed or stopped during a call.
+    pub fn daemon_ended() -> Fault {
+        Fault::new(FaultKind::Internal, "the daemon ended before it answered").hint("try it again")
+    }
+
     pub fn hint(self, hint: impl Into<String>) -> Fault {
         Fault { hint: Some(hint.into()), ..self }
     }

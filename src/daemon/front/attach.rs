@@ -27,7 +27,7 @@ const ATTACH_TIME_MAX: Duration = Duration::from_secs(5);
 const NEWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// How often to retry a daemon that closes the connection without an answer, because it is shutting down.
-const CLOSES_MAX: u32 = 3;
+pub const CLOSES_MAX: u32 = 3;
 
 /// Interval between attempts. Starting a daemon takes milliseconds.
 const TRY_EVERY: Duration = Duration::from_micros(200);
@@ -35,7 +35,8 @@ const TRY_EVERY: Duration = Duration::from_micros(200);
 /// The same for a daemon that is slow.
 const TRY_SLOW_AGAIN: Duration = Duration::from_millis(20);
 
-const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
+/// Pause before a daemon that is shutting down is tried again.
+pub const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
 const TRY_TOKEN_AGAIN: Duration = Duration::from_millis(100);
 
