@@ -336,6 +336,31 @@ fn a_preview_shows_the_fate_of_each_entry_and_the_carried_text() {
     );
 }
 
+/// After an earlier compaction, the user's older messages are in no view. A preview did not say which of them the next
+/// one would quote no more, although its result did.
+#[test]
+fn a_preview_names_what_there_is_no_room_for() {
+    const WINDOW: u64 = 4_000;
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt(format!("never touch vendor/ {}", words(300)));
+    conversation.replies(words(800));
+    conversation.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, Some("So far."));
+    for _ in 0..12 {
+        conversation.add_prompt(words(300));
+    }
+    conversation.replies("Yes.");
+    let wish = wish(Trigger::Manual, KeptTail::Nothing);
+    let shown = preview(&Ruler::for_model(None), &conversation.0, &budget(WINDOW), &wish);
+    let text = conversation.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, None);
+    assert!(!text.contains("never touch vendor/"), "{text}");
+    let Some(Change::Compacted { account, .. }) = conversation.0.entries().last().map(|entry| &entry.change)
+    else {
+        panic!("the last entry is no compaction")
+    };
+    assert!(shown.left_out.contains(&Seq(1)), "{:?}", shown.left_out);
+    assert_eq!((&shown.left_out, shown.left_out_count), (&account.left_out, account.left_out_count()));
+}
+
 #[test]
 fn pieces_contain_everything_the_user_said() {
     let mut conversation = TestConversation::new();

@@ -33,6 +33,11 @@ pub struct Preview {
     pub tokens_after: (u64, u64),
     /// The text of the compaction message without a model's summary; empty if there is no message.
     pub carried: String,
+    /// The user's messages and instruction files that the message has no room for. Many are in no view since an earlier
+    /// compaction, which quoted them.
+    pub left_out: Vec<Seq>,
+    /// The number of these, with the user's messages before them.
+    pub left_out_count: usize,
 }
 
 /// The effect on an entry.
@@ -53,6 +58,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
     let mut cut = 0;
     let mut masks: Vec<Mask> = Vec::new();
     let (mut quoted, mut shortened) = (Vec::new(), Vec::new());
+    let (mut left_out, mut left_out_count) = (Vec::new(), 0);
     let mut tokens_after = None;
     match &decision {
         CompactionDecision::Nothing(_) => {}
@@ -66,6 +72,8 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
                     carried = summary.text();
                     cut = input.cut(through);
                     masks = made;
+                    left_out_count = account.left_out_count();
+                    left_out = account.left_out;
                     (quoted, shortened) = (account.quoted, account.shortened);
                     tokens_after = Some((after, after + longer(&input, &summary)));
                 }
@@ -94,6 +102,8 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
         tokens_before: input.before,
         tokens_after: tokens_after.unwrap_or((stays, stays)),
         carried,
+        left_out,
+        left_out_count,
     }
 }
 

@@ -84,6 +84,14 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
             let _ = writeln!(out, "- {}: {}", words(fate), total(&lines));
         }
     }
+    if preview.left_out_count > 0 {
+        let count = why::counted(preview.left_out_count, "entry");
+        let names = match preview.left_out.as_slice() {
+            [] => String::new(),
+            entries => format!(" ({})", why::named(entries.iter())),
+        };
+        let _ = writeln!(out, "- left out for lack of room: {count}, only found by recall{names}");
+    }
     for fate in FATES {
         largest(facts, fate, &mut out);
     }
@@ -294,6 +302,7 @@ pub(super) fn json(facts: &DryRunFigures) -> Value {
         let (tokens, tokens_after) = sums(&lines);
         report[id(fate)] = json!({ "entries": lines.len(), "tokens": tokens, "tokens_after": tokens_after });
     }
+    report["left_out"] = json!(preview.left_out_count);
     let line = |line: &PreviewLine| {
         json!({
             "entry": line.entry.to_string(), "fate": id(line.fate), "tokens": line.tokens,

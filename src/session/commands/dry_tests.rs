@@ -24,6 +24,8 @@ fn preview(decision: CompactionDecision) -> Preview {
         carried: "Compacted.\n\n<goal>\nShip\n</goal>\n<pinned entry=\"e2\">\nSorted.\n</pinned>\n<pinned \
                   entry=\"e3\">\nx\n</pinned>\n\n<last_request>\nAnd the folders.\n</last_request>"
             .to_owned(),
+        left_out: vec![Seq(5)],
+        left_out_count: 3,
     }
 }
 
@@ -81,6 +83,7 @@ fn a_dry_run_shows_the_new_view_its_cost_and_the_command() {
          - kept unchanged: 1 entry, 500 tokens\n\
          - quoted word for word: 1 entry, 300 tokens\n\
          - covered by the summary: 1 entry, 20.0k tokens\n\
+         - left out for lack of room: 3 entries, only found by recall (e5)\n\
          \n\
          The largest entries that would be kept unchanged:\n\
          \n\
@@ -105,6 +108,7 @@ fn a_dry_run_shows_the_new_view_its_cost_and_the_command() {
     assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
     assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(23_000), &json!(2_700)));
     assert_eq!(json["summarised"], json!({ "entries": 1, "tokens": 20_000, "tokens_after": 0 }));
+    assert_eq!(json["left_out"], json!(3));
     assert_eq!(
         json["entries"][2],
         json!({ "entry": "e15", "fate": "kept", "tokens": 500, "tokens_after": 500 })
