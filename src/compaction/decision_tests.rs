@@ -345,7 +345,7 @@ fn a_preview_names_what_there_is_no_room_for() {
     conversation.add_prompt(format!("never touch vendor/ {}", words(300)));
     conversation.replies(words(800));
     conversation.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, Some("So far."));
-    for _ in 0..12 {
+    for _ in 0..40 {
         conversation.add_prompt(words(300));
     }
     conversation.replies("Yes.");

@@ -1,3 +1,5 @@
+//! Requests as a service sees them.
+
 use std::sync::Arc;
 
 use futures_util::FutureExt;

@@ -208,7 +208,7 @@ mod tests {
             ("", "", ("", "")),
             ("a\n", "a\n", ("a\n", "a\n")),
             ("é\n", "è\n", ("é\n", "è\n")),
-            ("a\na\na\na\na\na\n", "a\na\na\na\na\n", ("a\na\na\na\na\n", "a\na\na\n")),
+            ("a\na\na\na\na\na\n", "a\na\na\na\na\n", ("a\na\na\na\n", "a\na\na\n")),
             ("1\n2\n3\n4\n5", "1\n2\n3\n4\n6", ("2\n3\n4\n5", "2\n3\n4\n6")),
             ("1\n2\n3\n4\n5\n", "0\n2\n3\n4\n5\n", ("1\n2\n3\n4\n", "0\n2\n3\n4\n")),
         ];

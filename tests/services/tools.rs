@@ -441,7 +441,9 @@ async fn a_patch_changes_all_its_files() {
         old: Some("#!/bin/sh\nexit 0\n".into()),
         new: "#!/bin/sh\nexit 1\n".into(),
     };
-    assert_eq!((result.shown.len(), &result.shown[1]), (4, &moved));
+    assert_eq!((result.shown.len(), &result.shown[2]), (5, &moved));
+    let ToolDisplay::Text { text } = &result.shown[0] else { panic!("{:?}", result.shown) };
+    assert!(text.starts_with("Moves /") && text.ends_with("/bin/new.sh."), "{text}");
     // The model knows the contents that it has written.
     assert_completed(
         &place.patch("*** Update File: bin/new.sh\n-exit 1\n+exit 2\n*** Delete File: docs/new.md").await,
