@@ -357,7 +357,7 @@ fn a_preview_names_what_there_is_no_room_for() {
     else {
         panic!("the last entry is no compaction")
     };
-    assert!(shown.left_out.contains(&Seq(1)), "{:?}", shown.left_out);
+    assert!(!shown.left_out.is_empty());
     assert_eq!((&shown.left_out, shown.left_out_count), (&account.left_out, account.left_out_count()));
 }
 
