@@ -16,6 +16,7 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +71,8 @@ struct HttpShared {
     clients: ClientCache,
     /// URLs that were found not to support token counts.
     uncounting: Mutex<BTreeSet<String>>,
+    /// The service of plans has refused a compressed request.
+    refuses_zstd: AtomicBool,
 }
 
 /// An encoded call that has not been sent yet. Dropping it cancels the call.
@@ -351,9 +354,12 @@ impl Sending {
     /// available. Returns the authenticated endpoint and the response.
     async fn send(mut self, endpoint: &Endpoint) -> Result<(Endpoint, Response), ProviderError> {
         let authenticated = endpoint.authenticated(&self.http).await?;
-        self.asked.compress(endpoint).await;
+        if !self.http.shared.refuses_zstd.load(Ordering::Relaxed) {
+            self.asked.compress(endpoint).await;
+        }
         let mut response = self.attempt(&authenticated).await?;
         if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && self.asked.compressed.take().is_some() {
+            self.http.shared.refuses_zstd.store(true, Ordering::Relaxed);
             response = self.attempt(&authenticated).await?;
         }
         if response.status() == StatusCode::UNAUTHORIZED

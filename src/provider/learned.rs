@@ -247,7 +247,8 @@ impl Learned {
         self.inner.state.lock().cache.listed(&endpoint.place())
     }
 
-    /// Whether the endpoint's service was asked for its models, as it is after the user's first prompt.
+    /// Whether the endpoint's service was asked for its models, as it is after the user's first prompt, and by `epitome
+    /// models`.
     pub fn knows_service(&self, endpoint: &Endpoint) -> bool {
         self.inner.state.lock().cache.places.contains_key(&endpoint.place())
     }

@@ -99,7 +99,11 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
     let result = disk::changed(&real, &text, done, saved, context);
     let path = workspace.target(&real);
     Ok(ToolResult {
-        shown: shown(path.clone(), old, text),
+        // A diff without an old text would mean that the file was created.
+        shown: match old {
+            OldContent::Other { .. } => vec![replaces(&path)],
+            OldContent::Missing | OldContent::Text { .. } => shown(path.clone(), old, text),
+        },
         locations: vec![Location { path, line: Some(1) }],
         ..result
     })
@@ -182,12 +186,14 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
     }
 }
 
+fn replaces(path: &Path) -> ToolDisplay {
+    ToolDisplay::Text { text: format!("Replaces {}, which is not text or very large.", path.display()) }
+}
+
 /// What is displayed of a write. The new text is displayed in any case, because a permission card must show what it
 /// covers.
 fn shown(path: PathBuf, old: OldContent, new: String) -> Vec<ToolDisplay> {
-    let replaces = matches!(old, OldContent::Other { .. }).then(|| ToolDisplay::Text {
-        text: format!("Replaces {}, which is not text or very large, with this:", path.display()),
-    });
+    let replaces = matches!(old, OldContent::Other { .. }).then(|| replaces(&path));
     let old = match old {
         OldContent::Text { text, .. } => Some(text),
         OldContent::Missing | OldContent::Other { .. } => None,

@@ -38,7 +38,7 @@ impl ModelLink {
         let (learned, rulers, http) = (self.learned.clone(), self.rulers.clone(), self.http.clone());
         let ask = async move {
             recall(&learned, &rulers).await;
-            // A remote service is not contacted before the user's first prompt to it.
+            // A remote service is not contacted before the user's first prompt to it, or the first list of its models.
             if learned.knows_service(&endpoint) {
                 http.warm(&endpoint);
             }
