@@ -102,5 +102,5 @@ pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
     let consent = TrustStore::file(paths);
     directories.extend(existing.nearest(&consent));
     places.push(consent);
-    WatchPlan { directories: directories.into_iter().collect(), places }
+    WatchPlan { directories, places }
 }

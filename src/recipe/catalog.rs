@@ -165,7 +165,7 @@ impl RecipeCatalog {
             }
             roots.push(place.folder);
         }
-        WatchPlan { directories: directories.into_iter().collect(), places: roots }
+        WatchPlan { directories, places: roots }
     }
 }
 

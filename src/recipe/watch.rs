@@ -4,12 +4,13 @@
 //! It reads no files and has no timer: a burst of events causes one call, because the next call comes only
 //! after the session announced that it is about to read again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use notify::{Config, EventKindMask, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::{EventKind, ModifyKind};
+use notify::{Config, EventKindMask, PathOp, RecommendedWatcher, Watcher as _};
 use parking_lot::Mutex;
 
 /// Maximum folders watched per session: each is one of the few thousand watches that the system grants a user
@@ -19,8 +20,8 @@ pub const FOLDERS_MAX: usize = 256;
 /// The changes that a session is interested in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchPlan {
-    /// Existing folders; each is watched non-recursively.
-    pub directories: Vec<PathBuf>,
+    /// Existing folders; each is watched non-recursively, and none beyond the first `FOLDERS_MAX`.
+    pub directories: BTreeSet<PathBuf>,
     /// The relevant roots, existing or not. An event counts if its path is at, below or above one of them.
     pub places: Vec<PathBuf>,
 }
@@ -34,7 +35,7 @@ impl WatchPlan {
 
 /// Which folders exist, for a plan: each is looked at once, and none below a missing one.
 #[derive(Default)]
-pub struct ExistingFolders(BTreeMap<PathBuf, bool>);
+pub struct ExistingFolders(HashMap<PathBuf, bool>);
 
 impl ExistingFolders {
     pub fn contains(&mut self, folder: &Path) -> bool {
@@ -61,16 +62,24 @@ pub struct RecipeWatch {
 
 #[derive(Default)]
 struct WatchShared {
-    /// Never locked by the watcher's own thread, because `watch` blocks on that thread.
-    armed: Mutex<Armed>,
-    interested: Arc<Mutex<Vec<Weak<Interest>>>>,
+    /// Never locked by the watcher's own thread, which answers each change of what is watched.
+    watcher: Mutex<Option<RecommendedWatcher>>,
+    registered: Arc<Registered>,
+}
+
+/// What the watcher's thread uses too: no change of what is watched waits under these locks.
+#[derive(Default)]
+struct Registered {
+    interests: Mutex<Vec<Weak<Interest>>>,
+    folders: Mutex<HashMap<PathBuf, Watched>>,
 }
 
 #[derive(Default)]
-struct Armed {
-    watcher: Option<RecommendedWatcher>,
-    /// Number of registrations per folder.
-    folders: BTreeMap<PathBuf, usize>,
+struct Watched {
+    /// Number of registrations.
+    registrations: usize,
+    /// There is no watch for this path: the system refused one, or it is that of a folder that was removed or moved.
+    is_lost: bool,
 }
 
 struct Interest {
@@ -101,21 +110,21 @@ impl RecipeWatch {
         if self.is_disabled {
             return Err("recipe folders are not watched".to_owned());
         }
-        let mut armed = self.shared.armed.lock();
-        if armed.watcher.is_none() {
-            let interested = Arc::clone(&self.shared.interested);
+        let mut watcher = self.shared.watcher.lock();
+        if watcher.is_none() {
+            let registered = Arc::clone(&self.shared.registered);
             // Not what is only opened and read: each program that starts opens files in /etc.
             let kinds = Config::default().with_event_kinds(EventKindMask::CORE);
-            let watcher = RecommendedWatcher::new(move |event| on_event(&interested, event), kinds);
-            armed.watcher = Some(watcher.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
+            let started = RecommendedWatcher::new(move |event| registered.on_event(event), kinds);
+            *watcher = Some(started.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
         }
-        drop(armed);
+        drop(watcher);
         let (plan_before, notified) = (Mutex::default(), AtomicBool::new(false));
         let interest = Arc::new(Interest { plan: plan_before, notified, changed: Box::new(changed) });
-        let mut interested = self.shared.interested.lock();
-        interested.retain(|known| known.strong_count() > 0);
-        interested.push(Arc::downgrade(&interest));
-        drop(interested);
+        let mut interests = self.shared.registered.interests.lock();
+        interests.retain(|known| known.strong_count() > 0);
+        interests.push(Arc::downgrade(&interest));
+        drop(interests);
         let registration = Registration { shared: Arc::clone(&self.shared), interest };
         registration.renew(plan);
         Ok(registration)
@@ -145,7 +154,7 @@ impl RecipeWatch {
 
     /// Number of folders currently watched, for all sessions.
     pub fn folders(&self) -> usize {
-        self.shared.armed.lock().folders.len()
+        self.shared.registered.folders.lock().len()
     }
 }
 
@@ -165,14 +174,15 @@ impl Registration {
     /// Switches to a new plan, since folders may have been created. Call it between `about_to_read` and
     /// reading.
     pub fn renew(&self, plan: WatchPlan) {
-        let mut armed = self.shared.armed.lock();
+        let mut watcher = self.shared.watcher.lock();
         let old = std::mem::replace(&mut *self.interest.plan.lock(), plan.clone());
-        // New folders first, so that a folder in both plans is watched without interruption.
-        for folder in distinct(&plan) {
-            armed.want(folder);
-        }
-        for folder in distinct(&old) {
-            armed.release(&folder);
+        let (changes, lost) = self.shared.registered.switch(&old, &plan);
+        if let Some(watcher) = watcher.as_mut()
+            && !changes.is_empty()
+        {
+            self.shared.registered.apply(watcher, changes);
+            // Nobody was notified of what has changed there so far.
+            self.shared.registered.notify_of_regained(lost);
         }
     }
 }
@@ -184,50 +194,89 @@ impl Drop for Registration {
     }
 }
 
-fn distinct(plan: &WatchPlan) -> BTreeSet<PathBuf> {
-    plan.directories.iter().take(FOLDERS_MAX).cloned().collect()
-}
-
-impl Armed {
-    fn want(&mut self, folder: PathBuf) {
-        // Also for a folder that is watched already: after the folder was removed and recreated, the old
-        // watch is dead, and watching a live one twice has no effect.
-        if let Some(watcher) = &mut self.watcher
-            && let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive)
-        {
-            tracing::debug!(folder = %folder.display(), %error, "a recipe folder cannot be watched");
+impl Registered {
+    /// Registers the folders of a new plan, and removes those of the old one. Returns what the watcher has to change
+    /// (usually nothing, because the sessions of a directory watch the same folders), and the folders among them whose
+    /// watch was lost.
+    fn switch(&self, old: &WatchPlan, new: &WatchPlan) -> (Vec<PathOp>, Vec<PathBuf>) {
+        let mut folders = self.folders.lock();
+        let (mut changes, mut lost) = (Vec::new(), Vec::new());
+        // New folders first, so that a folder in both plans is watched without interruption.
+        for folder in new.directories.iter().take(FOLDERS_MAX) {
+            let watched = folders.entry(folder.clone()).or_default();
+            watched.registrations += 1;
+            let is_lost = std::mem::take(&mut watched.is_lost);
+            if is_lost {
+                changes.push(PathOp::unwatch(folder));
+                lost.push(folder.clone());
+            }
+            if is_lost || watched.registrations == 1 {
+                changes.push(PathOp::watch_non_recursive(folder));
+            }
         }
-        *self.folders.entry(folder).or_default() += 1;
+        for folder in old.directories.iter().take(FOLDERS_MAX) {
+            let Some(watched) = folders.get_mut(folder) else { continue };
+            watched.registrations -= 1;
+            if watched.registrations == 0 {
+                folders.remove(folder);
+                changes.push(PathOp::unwatch(folder));
+            }
+        }
+        (changes, lost)
     }
 
-    fn release(&mut self, folder: &Path) {
-        let Some(count) = self.folders.get_mut(folder) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.folders.remove(folder);
-            if let Some(watcher) = &mut self.watcher {
-                // Fails for a removed folder, whose watch is already gone.
-                let _ = watcher.unwatch(folder);
+    /// Has the watcher apply all changes that it can apply. It is asked once for all of them, because its thread
+    /// has to wake up for each question.
+    fn apply(&self, watcher: &mut RecommendedWatcher, mut changes: Vec<PathOp>) {
+        while let Err(stopped) = watcher.update_paths(std::mem::take(&mut changes)) {
+            changes = stopped.remaining;
+            match stopped.origin {
+                Some(PathOp::Watch(folder, _)) => {
+                    let error = stopped.source;
+                    tracing::debug!(folder = %folder.display(), %error, "a recipe folder cannot be watched");
+                    if let Some(watched) = self.folders.lock().get_mut(&folder) {
+                        watched.is_lost = true;
+                    }
+                }
+                // The folder was removed, and its watch with it.
+                Some(PathOp::Unwatch(_)) => {}
+                None => break,
             }
         }
     }
-}
 
-fn on_event(interested: &Mutex<Vec<Weak<Interest>>>, event: notify::Result<notify::Event>) {
-    let event = match event {
-        Ok(event) => event,
-        Err(error) => {
-            tracing::debug!(%error, "the watcher of recipe folders reports an error");
-            return;
+    fn notify_of_regained(&self, mut lost: Vec<PathBuf>) {
+        let folders = self.folders.lock();
+        lost.retain(|folder| folders.get(folder).is_some_and(|watched| !watched.is_lost));
+        drop(folders);
+        self.notify(|plan| lost.iter().any(|folder| plan.concerns(folder)));
+    }
+
+    fn on_event(&self, event: notify::Result<notify::Event>) {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::debug!(%error, "the watcher of recipe folders reports an error");
+                return;
+            }
+        };
+        if matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))) {
+            for (folder, watched) in &mut *self.folders.lock() {
+                watched.is_lost |= event.paths.iter().any(|path| folder.starts_with(path));
+            }
         }
-    };
-    // After `need_rescan`, the system dropped events: anything may have changed.
-    let concerns =
-        |plan: &WatchPlan| event.need_rescan() || event.paths.iter().any(|path| plan.concerns(path));
-    let interested: Vec<Arc<Interest>> = interested.lock().iter().filter_map(Weak::upgrade).collect();
-    for interest in interested {
-        if concerns(&interest.plan.lock()) && !interest.notified.swap(true, Ordering::SeqCst) {
-            (interest.changed)();
+        // After `need_rescan`, the system dropped events: anything may have changed.
+        let concerns =
+            |plan: &WatchPlan| event.need_rescan() || event.paths.iter().any(|path| plan.concerns(path));
+        self.notify(concerns);
+    }
+
+    fn notify(&self, concerns: impl Fn(&WatchPlan) -> bool) {
+        let interests: Vec<Arc<Interest>> = self.interests.lock().iter().filter_map(Weak::upgrade).collect();
+        for interest in interests {
+            if concerns(&interest.plan.lock()) && !interest.notified.swap(true, Ordering::SeqCst) {
+                (interest.changed)();
+            }
         }
     }
 }
@@ -250,7 +299,7 @@ mod tests {
     }
 
     fn plan(folder: &Path) -> WatchPlan {
-        WatchPlan { directories: vec![folder.to_path_buf()], places: vec![folder.to_path_buf()] }
+        WatchPlan { directories: BTreeSet::from([folder.to_path_buf()]), places: vec![folder.to_path_buf()] }
     }
 
     #[test]
@@ -294,14 +343,55 @@ mod tests {
         let recipes = root.path().join(".epitome/recipes");
         let watch = RecipeWatch::new();
         let (tell, notified) = mpsc::channel();
-        let plan = WatchPlan { directories: vec![root.path().to_path_buf()], places: vec![recipes.clone()] };
+        let plan = WatchPlan {
+            directories: BTreeSet::from([root.path().to_path_buf()]),
+            places: vec![recipes.clone()],
+        };
         let registration = watch.register(plan, news_to(tell)).expect("it watches");
         std::fs::create_dir_all(&recipes).expect("directories can be made");
         notified.recv_timeout(PATIENCE).expect("the folder above says that something came");
 
         registration.about_to_read();
-        registration.renew(WatchPlan { directories: vec![recipes.clone()], places: vec![recipes.clone()] });
+        registration.renew(WatchPlan {
+            directories: BTreeSet::from([recipes.clone()]),
+            places: vec![recipes.clone()],
+        });
         std::fs::write(recipes.join("a.md"), "1").expect("files can be written");
         notified.recv_timeout(PATIENCE).expect("the new folder is watched");
+    }
+
+    // A session that began after `mv recipes old && mkdir recipes` shared the watch of one before, which was that of
+    // the moved folder: it heard of nothing in the new one.
+    #[test]
+    fn a_folder_that_was_replaced_is_watched_for_all_sessions() {
+        for is_moved in [true, false] {
+            let root = tempfile::tempdir().expect("a temporary directory can be made");
+            let folder = root.path().join("recipes");
+            std::fs::create_dir(&folder).expect("directories can be made");
+            let watch = RecipeWatch::new();
+            let (first_sender, first_news) = mpsc::channel();
+            let first = watch.register(plan(&folder), news_to(first_sender)).expect("it watches");
+            match is_moved {
+                true => std::fs::rename(&folder, root.path().join("old")),
+                false => std::fs::remove_dir(&folder),
+            }
+            .expect("the folder can go");
+            std::fs::create_dir(&folder).expect("directories can be made");
+            first_news.recv_timeout(PATIENCE).expect("that it is gone is notified");
+
+            first.about_to_read();
+            let (second_sender, second_news) = mpsc::channel();
+            let second = watch.register(plan(&folder), news_to(second_sender)).expect("it watches");
+            first_news
+                .recv_timeout(PATIENCE)
+                .expect("the first one reads again, because nobody heard of the new folder");
+            first.about_to_read();
+            second.about_to_read();
+            while first_news.try_recv().is_ok() || second_news.try_recv().is_ok() {}
+            std::fs::write(folder.join("a.md"), "1").expect("files can be written");
+            for news in [first_news, second_news] {
+                news.recv_timeout(PATIENCE).expect("the change in the new folder is notified");
+            }
+        }
     }
 }

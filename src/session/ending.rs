@@ -71,6 +71,7 @@ impl Session {
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // For a cancelled turn, this is the only safe point.
         self.apply_background_callback();
+        self.core.log.sync_when_written();
         // The last entries are sent before the answer.
         let synced = match settle_log(self).await {
             Ok(()) => self.core.log.syncer().sync().await.map_err(|error| {

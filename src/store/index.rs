@@ -40,7 +40,14 @@ pub(super) struct Index {
 
 /// Updates that wait for the thread: of each session only the newest.
 #[derive(Default)]
-pub(super) struct PendingUpdates(Mutex<BTreeMap<SessionId, RowUpdate>>);
+pub(super) struct PendingUpdates(Mutex<Pending>);
+
+#[derive(Default)]
+struct Pending {
+    updates: BTreeMap<SessionId, RowUpdate>,
+    /// The thread knows that there are some.
+    is_announced: bool,
+}
 
 /// A change of one session's row.
 pub(super) enum RowUpdate {
@@ -49,8 +56,13 @@ pub(super) enum RowUpdate {
     FromJournal,
 }
 
-/// What the thread does before it writes the pending updates.
-pub(super) type IndexWork = Box<dyn FnOnce(&mut IndexThread) + Send>;
+/// Something for the thread to do.
+pub(super) enum IndexWork {
+    /// Updates are pending. Those of the next moment are written with them.
+    Update,
+    /// Work that somebody waits for; then the pending updates are written.
+    Request(Box<dyn FnOnce(&mut IndexThread) + Send>),
+}
 
 /// What a rebuild does with the old index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +88,7 @@ impl Index {
 
     /// Bytes of headers waiting for the thread, without their texts.
     pub fn waiting_bytes(&self) -> usize {
-        self.pending.0.lock().len() * size_of::<MarkedHeader>()
+        self.pending.0.lock().updates.len() * size_of::<MarkedHeader>()
     }
 
     /// Stores a session's newest header; never blocks.
@@ -84,17 +96,22 @@ impl Index {
         if let Some(None) = self.queue.get() {
             return;
         }
-        let session = header.header.session.clone();
-        self.pending.0.lock().insert(session, RowUpdate::Header(header));
-        // If the queue is full, the update is processed after the requests already in it.
-        self.send(Box::new(|_| {}));
+        self.announce(header.header.session.clone(), RowUpdate::Header(header));
     }
 
     /// Requests that a session's header is read from its journal, or removed if the journal does not exist; never
     /// blocks.
     pub fn catch_up(&self, session: &SessionId) {
-        self.pending.read_from_journal([session.clone()]);
-        self.send(Box::new(|_| {}));
+        self.announce(session.clone(), RowUpdate::FromJournal);
+    }
+
+    fn announce(&self, session: SessionId, update: RowUpdate) {
+        let mut pending = self.pending.0.lock();
+        pending.updates.insert(session, update);
+        if !std::mem::replace(&mut pending.is_announced, true) {
+            // If the queue is full, the update is processed after the requests already in it.
+            self.send(IndexWork::Update);
+        }
     }
 
     /// The headers stored in sled; empty if it is not available in time.
@@ -125,7 +142,7 @@ impl Index {
                 thread.close();
                 let _ = answer.try_send(());
             };
-            if queue.send(Box::new(settle)).is_ok() {
+            if queue.send(IndexWork::Request(Box::new(settle))).is_ok() {
                 // An error means that the thread has ended, which closes sled as well.
                 let _ = settled.recv();
             }
@@ -143,7 +160,7 @@ impl Index {
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
         let work = move |thread: &mut IndexThread| drop(answer.try_send(work(thread)));
-        if self.send(Box::new(work)) { answered.recv_timeout(limit).ok() } else { None }
+        if self.send(IndexWork::Request(Box::new(work))) { answered.recv_timeout(limit).ok() } else { None }
     }
 
     fn send(&self, work: IndexWork) -> bool {
@@ -164,15 +181,16 @@ impl Index {
 
 impl PendingUpdates {
     pub fn read_from_journal(&self, sessions: impl IntoIterator<Item = SessionId>) {
-        self.0.lock().extend(sessions.into_iter().map(|session| (session, RowUpdate::FromJournal)));
+        let updates = sessions.into_iter().map(|session| (session, RowUpdate::FromJournal));
+        self.0.lock().updates.extend(updates);
     }
 
     pub fn take(&self) -> BTreeMap<SessionId, RowUpdate> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut *self.0.lock()).updates
     }
 
     /// Returns updates that failed, unless there are newer ones.
     pub fn put_back(&self, session: SessionId, update: RowUpdate) {
-        self.0.lock().entry(session).or_insert(update);
+        self.0.lock().updates.entry(session).or_insert(update);
     }
 }

@@ -27,6 +27,10 @@ const JUST_HELD: Duration = Duration::from_millis(500);
 /// Time without work after which sled is closed.
 const IDLE_CLOSES: Duration = Duration::from_secs(10);
 
+/// How long an update waits for others: a turn appends several entries, and each would wake the thread up and write
+/// the row anew.
+const UPDATES_GATHER: Duration = Duration::from_millis(200);
+
 /// How long to leave sled alone after it was unavailable. Another process that has it open keeps it for at
 /// least `IDLE_CLOSES` anyway.
 const REFUSED_WAITS: Duration = Duration::from_secs(10);
@@ -72,21 +76,34 @@ impl IndexThread {
     }
 
     fn run(mut self, requests: Receiver<IndexWork>) {
+        // When updates are written that nobody waits for.
+        let mut due: Option<Instant> = None;
         loop {
-            let first = match self.open {
-                Some(_) => requests.recv_timeout(IDLE_CLOSES),
-                None => requests.recv().map_err(RecvTimeoutError::from),
+            let first = match (due, &self.open) {
+                (Some(due), _) => requests.recv_timeout(due.saturating_duration_since(Instant::now())),
+                (None, Some(_)) => requests.recv_timeout(IDLE_CLOSES),
+                (None, None) => requests.recv().map_err(RecvTimeoutError::from),
             };
             match first {
-                Ok(work) => work(&mut self),
-                Err(RecvTimeoutError::Timeout) => {
+                Ok(IndexWork::Update) => {
+                    due.get_or_insert_with(|| Instant::now() + UPDATES_GATHER);
+                    continue;
+                }
+                Ok(IndexWork::Request(work)) => work(&mut self),
+                Err(RecvTimeoutError::Timeout) if due.is_none() => {
                     self.close();
                     continue;
                 }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Updates are processed even if sessions fill the queue as fast as it is drained.
-            requests.try_iter().take(QUEUE_MAX).for_each(|work| work(&mut self));
+            // Updates are processed even if requests fill the queue as fast as it is drained.
+            for work in requests.try_iter().take(QUEUE_MAX) {
+                if let IndexWork::Request(work) = work {
+                    work(&mut self);
+                }
+            }
+            due = None;
             self.process_updates();
         }
         self.process_updates();

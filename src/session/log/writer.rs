@@ -17,8 +17,6 @@ use epitome_thread::{Entry, Seq, SessionId};
 pub struct LogWriter {
     shared: Arc<SharedWriter>,
     progress: watch::Receiver<WriteProgress>,
-    /// All entries before this one are on disk.
-    synced: Arc<AtomicU64>,
 }
 
 /// An entry that could not be written.
@@ -33,14 +31,20 @@ pub struct LogSyncer {
     progress: watch::Receiver<WriteProgress>,
     /// All entries before this one are synced.
     through: Seq,
-    synced: Arc<AtomicU64>,
     rewinds: u64,
-    syncer: Syncer,
+    shared: Arc<SharedSync>,
+}
+
+/// What the writer and the syncers of a log have in common.
+struct SharedSync {
     session: SessionId,
+    syncer: Syncer,
+    /// All entries before this one are on disk.
+    synced: AtomicU64,
 }
 
 struct SharedWriter {
-    session: SessionId,
+    sync: Arc<SharedSync>,
     queue: Mutex<WriteQueue>,
     /// `None` once the session has ended.
     journal: Mutex<Option<JournalWriter>>,
@@ -51,6 +55,8 @@ struct SharedWriter {
 struct WriteQueue {
     entries: VecDeque<Arc<Entry>>,
     has_thread: bool,
+    /// The thread syncs the journal once the queue is empty.
+    syncs_then: bool,
 }
 
 /// The progress of a writer.
@@ -63,19 +69,28 @@ struct WriteProgress {
     rewinds: u64,
     /// The failure that caused the last rewind.
     rewound: Option<WriteFailure>,
+    /// The writing thread is going to sync the journal, or is doing it.
+    is_syncing: bool,
+    /// The last sync of the writing thread: of all entries before this one.
+    sync: Option<(Seq, Result<(), Arc<StoreError>>)>,
 }
 
 impl LogWriter {
     pub fn new(journal: JournalWriter, head: &JournalHead) -> LogWriter {
         let (sender, progress) =
             watch::channel(WriteProgress { next: head.next(), ..WriteProgress::default() });
-        let shared = SharedWriter {
+        let sync = SharedSync {
             session: journal.session().clone(),
+            syncer: head.syncer(),
+            synced: AtomicU64::new(head.next().0),
+        };
+        let shared = SharedWriter {
+            sync: Arc::new(sync),
             queue: Mutex::default(),
             journal: Mutex::new(Some(journal)),
             progress: sender,
         };
-        LogWriter { shared: Arc::new(shared), progress, synced: Arc::new(AtomicU64::new(head.next().0)) }
+        LogWriter { shared: Arc::new(shared), progress }
     }
 
     pub fn write(&self, entry: Arc<Entry>) {
@@ -84,6 +99,16 @@ impl LogWriter {
         if !std::mem::replace(&mut queue.has_thread, true) {
             let shared = self.shared.clone();
             drop(blocking::start(move || shared.drain()));
+        }
+    }
+
+    /// If entries are being written, has the same thread sync them then: whoever waits for the sync need not wait for
+    /// another thread to wake up. What is staged from now on is written after the sync.
+    pub fn sync_then(&self) {
+        let mut queue = self.shared.queue.lock();
+        if queue.has_thread {
+            queue.syncs_then = true;
+            self.shared.progress.send_modify(|progress| progress.is_syncing = true);
         }
     }
 
@@ -112,13 +137,12 @@ impl LogWriter {
         let progress = self.progress.clone();
         let through = if head.is_stored() { head.next() } else { Seq(0) };
         let rewinds = progress.borrow().rewinds;
-        let (syncer, synced) = (head.syncer(), self.synced.clone());
-        LogSyncer { progress, through, synced, rewinds, syncer, session: self.shared.session.clone() }
+        LogSyncer { progress, through, rewinds, shared: self.shared.sync.clone() }
     }
 
     /// All entries before this one are on disk.
     pub fn synced(&self) -> Seq {
-        Seq(self.synced.load(Ordering::Acquire))
+        Seq(self.shared.sync.synced.load(Ordering::Acquire))
     }
 }
 
@@ -130,16 +154,25 @@ impl Drop for LogWriter {
 }
 
 impl SharedWriter {
-    /// Writes until the queue is empty.
+    /// Writes until the queue is empty, and syncs then if it was asked to.
     fn drain(&self) {
         loop {
-            let entry = {
+            let (entry, syncs) = {
                 let mut queue = self.queue.lock();
                 let has_failed = self.progress.borrow().failure.is_some();
                 let entry = queue.entries.pop_front().filter(|_| !has_failed);
-                queue.has_thread = entry.is_some();
-                entry
+                let syncs = entry.is_none() && std::mem::take(&mut queue.syncs_then);
+                queue.has_thread = entry.is_some() || syncs;
+                (entry, syncs)
             };
+            if syncs {
+                let through = self.progress.borrow().next;
+                let synced = self.sync(through).map_err(Arc::new);
+                self.progress.send_modify(|progress| {
+                    (progress.is_syncing, progress.sync) = (false, Some((through, synced)));
+                });
+                continue;
+            }
             let Some(entry) = entry else { return };
             match self.write(&entry) {
                 Ok(()) => self.progress.send_modify(|progress| progress.next = Seq(entry.seq.0 + 1)),
@@ -152,7 +185,12 @@ impl SharedWriter {
     }
 
     fn unstorable(&self, reason: &str) -> StoreError {
-        StoreError::Unstorable { session: self.session.clone(), reason: reason.to_owned() }
+        StoreError::Unstorable { session: self.sync.session.clone(), reason: reason.to_owned() }
+    }
+
+    fn sync(&self, through: Seq) -> Result<(), StoreError> {
+        catch_unwind(AssertUnwindSafe(|| self.sync.run(through)))
+            .unwrap_or_else(|_| Err(self.unstorable("syncing it panicked")))
     }
 
     fn write(&self, entry: &Entry) -> Result<(), StoreError> {
@@ -161,6 +199,15 @@ impl SharedWriter {
         let Some(journal) = journal.as_mut() else { return Err(self.unstorable("the session has ended")) };
         catch_unwind(AssertUnwindSafe(|| journal.write(entry)))
             .unwrap_or_else(|_| Err(self.unstorable("writing it panicked")))
+    }
+}
+
+impl SharedSync {
+    /// Syncs the journal, to which all entries before this one are written. Blocks on the disk.
+    fn run(&self, through: Seq) -> Result<(), StoreError> {
+        self.syncer.sync()?;
+        self.synced.fetch_max(through.0, Ordering::AcqRel);
+        Ok(())
     }
 }
 
@@ -183,11 +230,14 @@ impl LogSyncer {
         }
         if progress.rewinds == self.rewinds && progress.next < self.through {
             let reason = "the session ended before it was written".to_owned();
-            return Err(Arc::new(StoreError::Unstorable { session: self.session, reason }));
+            return Err(Arc::new(StoreError::Unstorable { session: self.shared.session.clone(), reason }));
         }
-        let syncer = self.syncer;
-        blocking::run(move || syncer.sync()).await.map_err(Arc::new)?;
-        self.synced.fetch_max(self.through.0, Ordering::AcqRel);
-        Ok(())
+        let over = self.progress.wait_for(|progress| !progress.is_syncing).await;
+        let done = over.ok().and_then(|progress| progress.sync.clone());
+        if let Some((_, synced)) = done.filter(|(through, _)| *through >= self.through) {
+            return synced;
+        }
+        let (shared, through) = (self.shared, self.through);
+        blocking::run(move || shared.run(through)).await.map_err(Arc::new)
     }
 }
