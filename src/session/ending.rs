@@ -63,6 +63,7 @@ pub(super) async fn end_interrupted_turn(core: &mut Core) {
 impl Session {
     /// Ends the turn, whose last entry is committed: syncs the log, then answers.
     pub(super) async fn end(&mut self, reason: StopReason) {
+        self.core.log.start_sync();
         if reason == StopReason::Cancelled && self.compactor.is_announced() {
             self.compaction_meta("cancelled", None);
         }
@@ -71,7 +72,6 @@ impl Session {
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // For a cancelled turn, this is the only safe point.
         self.apply_background_callback();
-        self.core.log.sync_when_written();
         // The last entries are sent before the answer.
         let synced = match settle_log(self).await {
             Ok(()) => self.core.log.syncer().sync().await.map_err(|error| {

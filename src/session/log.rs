@@ -126,10 +126,12 @@ impl SessionLog {
         self.writer.syncer(&self.head)
     }
 
-    /// Syncs the staged entries right after they are written; returns at once. Until then, nothing else is written, so
-    /// this is for the end of a turn.
-    pub fn sync_when_written(&self) {
-        self.writer.sync_then();
+    /// Starts syncing the staged entries, right after they are written. Nothing else is written until then, so this is
+    /// for the end of a turn.
+    pub fn start_sync(&self) {
+        if self.head.is_stored() {
+            self.writer.sync_then();
+        }
     }
 
     /// Whether any entry may not be on disk yet.

@@ -96,20 +96,16 @@ impl LogWriter {
     pub fn write(&self, entry: Arc<Entry>) {
         let mut queue = self.shared.queue.lock();
         queue.entries.push_back(entry);
-        if !std::mem::replace(&mut queue.has_thread, true) {
-            let shared = self.shared.clone();
-            drop(blocking::start(move || shared.drain()));
-        }
+        self.shared.start(&mut queue);
     }
 
-    /// If entries are being written, has the same thread sync them then: whoever waits for the sync need not wait for
-    /// another thread to wake up. What is staged from now on is written after the sync.
+    /// Syncs what is staged, on the thread that writes it: whoever waits for the sync need not wait for another thread
+    /// to wake up. What is staged from now on is written after the sync.
     pub fn sync_then(&self) {
         let mut queue = self.shared.queue.lock();
-        if queue.has_thread {
-            queue.syncs_then = true;
-            self.shared.progress.send_modify(|progress| progress.is_syncing = true);
-        }
+        queue.syncs_then = true;
+        self.shared.progress.send_modify(|progress| progress.is_syncing = true);
+        self.shared.start(&mut queue);
     }
 
     /// Waits until an entry is written or has failed.
@@ -154,6 +150,13 @@ impl Drop for LogWriter {
 }
 
 impl SharedWriter {
+    fn start(self: &Arc<SharedWriter>, queue: &mut WriteQueue) {
+        if !std::mem::replace(&mut queue.has_thread, true) {
+            let shared = self.clone();
+            drop(blocking::start(move || shared.drain()));
+        }
+    }
+
     /// Writes until the queue is empty, and syncs then if it was asked to.
     fn drain(&self) {
         loop {
