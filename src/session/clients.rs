@@ -27,7 +27,7 @@ use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_store::StoreError;
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
-use epitome_turn::{Turn, TurnLimits};
+use epitome_turn::{Turn, TurnLimits, withdrawn};
 
 /// Maximum number of prompts waiting for the end of a turn or for a model to be found.
 const WAITING_MAX: usize = 64;
@@ -81,7 +81,10 @@ impl Session {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 responder.answer(self.steered(client, content).map(SessionAnswer::Steered));
             }
-            SessionCommand::Cancel => self.cancel(),
+            SessionCommand::Cancel => {
+                self.cancel();
+                self.withdraw_kept();
+            }
             SessionCommand::CancelAgent { agent } => {
                 self.subagents.cancel(agent);
             }
@@ -297,11 +300,23 @@ fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position
         let state = CompactionState::Cancelled;
         attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
     }
-    for ((prompt, fate), inserted) in prompts.iter().zip(rest.fates).zip(rest.inserted) {
+    for (((prompt, fate), inserted), found) in
+        prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found)
+    {
         let Some(ticket) = prompt.ticket else { continue };
         let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
         if let Some(message) = inserted {
             responder.inserted(message);
+        }
+        // Without a turn, nothing else withdraws it, and it would be read with the next prompt.
+        if prompt.was_cancelled
+            && session.work.is_none()
+            && let Some(waits) = session.core.thread.queued().iter().find(|waits| Some(waits.seq) == found)
+            && let Some(withdrawn) = withdrawn(waits)
+        {
+            let answer = session.core.commit(withdrawn).map(|_| cancelled());
+            session.core.answer_when_synced(responder, answer);
+            continue;
         }
         match (fate, &mut session.work) {
             (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),

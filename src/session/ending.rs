@@ -15,7 +15,7 @@ use super::work::{Attaching, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
-use epitome_turn::{HookPoint, interrupted};
+use epitome_turn::{HookPoint, interrupted, withdrawn};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
 /// session does not keep its conversation in memory twice.
@@ -152,6 +152,22 @@ impl Session {
         self.drop_draft();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
+        }
+    }
+
+    /// Without a running turn, withdraws the prompts that an earlier process has left for the next one: the user has
+    /// cancelled, perhaps before the client knew that they were left.
+    pub(super) fn withdraw_kept(&mut self) {
+        if self.work.is_some() {
+            return;
+        }
+        let kept: Vec<Change> =
+            self.core.thread.queued().iter().filter_map(|entry| withdrawn(entry)).collect();
+        for withdrawn in kept {
+            if let Err(error) = self.core.commit(withdrawn) {
+                tracing::warn!(session = %self.core.id(), %error, "a prompt could not be withdrawn");
+                return;
+            }
         }
     }
 

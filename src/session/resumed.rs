@@ -66,7 +66,7 @@ pub struct PendingPrompt {
     /// The key that it was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether it was answered as cancelled.
+    /// Whether it was answered as cancelled, or the client has cancelled it while no process ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub was_cancelled: bool,
 }
@@ -84,6 +84,8 @@ pub struct Rest {
     pub fates: Vec<Fate>,
     /// The message that each prompt became in the conversation, if it did.
     pub inserted: Vec<Option<MessageId>>,
+    /// The entry of each prompt, if the log has it.
+    pub found: Vec<Option<Seq>>,
 }
 
 /// The message about a queued prompt whose turn ended without reading it.
@@ -167,7 +169,8 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
         open_calls: open_calls(turn),
         open_compaction: position.compaction.filter(|id| !is_compacted(id)),
         inserted: found.iter().map(|at| message_of(entries, (*at)?)).collect(),
-        fates: found.into_iter().map(|at| fate(entries, at)).collect(),
+        fates: found.iter().map(|at| fate(entries, *at)).collect(),
+        found,
     }
 }
 
@@ -320,7 +323,8 @@ fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
         _ => None,
     });
     let turn = &after[..end.unwrap_or(after.len())];
-    let is_withdrawn = turn.iter().any(|entry| match &entry.change {
+    // Also later, by a client that cancelled it before it was connected again.
+    let is_withdrawn = after.iter().any(|entry| match &entry.change {
         Change::Withheld { message, why: Withheld::Cancelled, .. } => queued == Some(message.id),
         _ => false,
     });

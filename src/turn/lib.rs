@@ -459,10 +459,9 @@ impl Turn {
 
     /// Withdraws a queued prompt: its text stays in the log but never enters the view, also not after a crash.
     pub fn withdraw(&mut self, queued: &Entry) {
-        let Change::Queued { message } = &queued.change else { return };
-        let (message, note, why) = (message.clone(), message.id, Withheld::Cancelled);
+        let Some(withdrawn) = withdrawn(queued) else { return };
         self.withdrawn.push(queued.seq);
-        self.commits.push_back(Change::Withheld { message, note, why });
+        self.commits.push_back(withdrawn);
     }
 
     /// Counts hook runs that did nothing, for the turn's last entry.
@@ -719,6 +718,13 @@ fn never_entered(said: &Change) -> Option<Change> {
         }
         _ => None,
     }
+}
+
+/// The change that withdraws a queued prompt; `None` for any other entry.
+pub fn withdrawn(queued: &Entry) -> Option<Change> {
+    let Change::Queued { message } = &queued.change else { return None };
+    let (message, note, why) = (message.clone(), message.id, Withheld::Cancelled);
+    Some(Change::Withheld { message, note, why })
 }
 
 /// The outcome of a call that was interrupted by a cancel, or that may have been by a crash.

@@ -768,9 +768,10 @@ impl ReconnectState {
             let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else {
                 return None;
             };
+            let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
             let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
             let params = params?.get();
-            let cancelled = if *was_cancelled { r#","cancelled":true"# } else { "" };
+            let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
             Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
         };
         let answered = self.answered.iter().filter_map(|request| prompt(request, None));

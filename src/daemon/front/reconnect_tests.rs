@@ -412,9 +412,10 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
 #[test]
 fn the_next_daemon_learns_which_prompts_were_cancelled() {
     let mut fixture = ReconnectFixture::with_session();
-    for id in [5, 6, 7] {
+    for id in [5, 6, 7, 8] {
         fixture.request(id, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     }
+    fixture.editor(r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":8}}"#);
     fixture.answered("5", r#"{"stopReason":"end_turn"}"#);
     fixture.answered("6", r#"{"stopReason":"cancelled"}"#);
     fixture.reconnect.lost();
@@ -422,7 +423,7 @@ fn the_next_daemon_learns_which_prompts_were_cancelled() {
     let prompts = replay[1]["params"]["_meta"]["epitome"]["prompts"].as_array().expect("there are some");
     let shown: Vec<String> =
         prompts.iter().map(|prompt| format!("{} {}", prompt["id"], prompt["cancelled"])).collect();
-    assert_eq!(shown, ["null null", "null true", "7 null"]);
+    assert_eq!(shown, ["null null", "null true", "7 null", "8 true"]);
 }
 
 #[test]

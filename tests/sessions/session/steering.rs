@@ -1,6 +1,6 @@
 //! Prompts during a turn.
 
-use epitome::session::{SessionCommand, SessionError, SessionEvent};
+use epitome::session::{PendingPrompt, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::store::Store;
 use epitome::thread::{
     Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, StopReason, Thread,
@@ -103,6 +103,12 @@ fn more_than_sixty_four_queued_prompts_are_refused() {
 
 /// Loads another session, whose process crashed when its log ended with these changes.
 fn load_after_crash(test: &mut TestSession, changes: Vec<Change>) {
+    write_log(test, changes);
+    test.load(test.environment());
+}
+
+/// Writes the log of a session whose daemon has died.
+fn write_log(test: &mut TestSession, changes: Vec<Change>) {
     let session = SessionId("s_00000000000000000abc".into());
     let opened =
         Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: test.cwd().to_path_buf() };
@@ -113,7 +119,6 @@ fn load_after_crash(test: &mut TestSession, changes: Vec<Change>) {
     }
     drop(journal);
     test.session = session;
-    test.load(test.environment());
 }
 
 fn message(id: u64, text: &str) -> Message {
@@ -165,6 +170,44 @@ fn a_prompt_that_is_sent_again_after_a_crash_enters_once() {
         assert_eq!(test.last_request().seen(), users(&seen));
         let is_it = |change: &Change| matches!(change, Change::Said { message, .. } if message.id == inserted && message.text() == words);
         assert_eq!(test.log().iter().filter(|entry| is_it(&entry.change)).count(), 1);
+    }
+}
+
+/// Regression: a user cancelled a prompt while no daemon ran, or before the editor's front end knew what the last one had
+/// left. They were told that it was cancelled, and the model read it with the next one.
+#[test]
+fn a_prompt_that_a_crash_left_can_be_cancelled() {
+    for is_cancelled_before in [true, false] {
+        let mut test = TestSession::new(Vec::new());
+        let changes = vec![
+            Change::Said { message: message(1, "First"), origin: Origin::Person },
+            Change::Queued { message: message(2, "Not this") },
+        ];
+        write_log(&mut test, changes);
+        let (attach, kept) = (test.ticket(), test.ticket());
+        let prompt = PendingPrompt {
+            ticket: Some(kept),
+            content: message(2, "Not this").content,
+            sent_after: None,
+            key: None,
+            was_cancelled: is_cancelled_before,
+        };
+        let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
+        let opening = test.opening(&test.client, test.environment());
+        test.sessions.attach(attach, test.session.clone(), opening, replay);
+        let answer = test.client.answer(kept);
+        match is_cancelled_before {
+            true => {
+                assert!(matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })))
+            }
+            false => {
+                let error = answer.expect_err("it is kept").to_string();
+                assert!(error.contains("It is kept, and read with your next prompt."), "{error}");
+                test.send(SessionCommand::Cancel);
+            }
+        }
+        assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+        assert_eq!(test.last_request().seen(), users(&["First", "Go on"]));
     }
 }
 
