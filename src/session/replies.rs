@@ -17,8 +17,9 @@ use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
+use epitome_thread::text::tokens;
 use epitome_thread::{
-    Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Thread, Usage,
+    Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Thread, ToolSpec, Usage,
 };
 use epitome_turn::{Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
@@ -198,7 +199,27 @@ impl Session {
         let contexts = self.hooks.take_contexts();
         let system = self.core.system_text(self.instructions.files(), contexts, &tools);
         let system = self.mcp.with_instructions(&system);
+        if self.core.thread.frame().is_none() && !self.core.lineage.is_child() {
+            self.warn_of_small_window(&system, &tools);
+        }
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Says so if half of the model's window is gone before the conversation begins: servers of local models often load
+    /// them with a small one, and what does not fit then looks like a fault of the model or of Epitome.
+    fn warn_of_small_window(&self, system: &str, tools: &[ToolSpec]) {
+        let Some(endpoint) = self.core.model.endpoint() else { return };
+        let frame = self.core.ruler().frame(system, tools);
+        if frame < endpoint.window / 2 {
+            return;
+        }
+        let (name, window, frame) = (&endpoint.name, tokens(endpoint.window), tokens(frame));
+        let text = format!(
+            "The window of {name} is small: {window} tokens, of which the instructions and tools take about {frame}. \
+             Few files and results fit into the rest. Have its server load it with a larger window (for Ollama: \
+             OLLAMA_CONTEXT_LENGTH); if it has a larger one, set context_window in config.toml."
+        );
+        self.core.notify(NoticeSeverity::Warning, text);
     }
 
     /// Reminds the model of facts that its view does not contain. Requires that no tool call is open.
