@@ -64,18 +64,18 @@ pub struct RecipeWatch {
 struct WatchShared {
     /// Never locked by the watcher's own thread, which answers each change of what is watched.
     watcher: Mutex<Option<RecommendedWatcher>>,
-    registered: Arc<Registered>,
+    registered: Arc<WatchRegistry>,
 }
 
 /// What the watcher's thread uses too: no change of what is watched waits under these locks.
 #[derive(Default)]
-struct Registered {
+struct WatchRegistry {
     interests: Mutex<Vec<Weak<Interest>>>,
-    folders: Mutex<HashMap<PathBuf, Watched>>,
+    folders: Mutex<HashMap<PathBuf, FolderWatch>>,
 }
 
 #[derive(Default)]
-struct Watched {
+struct FolderWatch {
     /// Number of registrations.
     registrations: usize,
     /// There is no watch for this path: the system refused one, or it is that of a folder that was removed or moved.
@@ -194,7 +194,7 @@ impl Drop for Registration {
     }
 }
 
-impl Registered {
+impl WatchRegistry {
     /// Registers the folders of a new plan, and removes those of the old one. Returns what the watcher has to change
     /// (usually nothing, because the sessions of a directory watch the same folders), and the folders among them whose
     /// watch was lost.
