@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::stage::notices;
 use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Content, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
@@ -172,6 +173,20 @@ fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window
     assert_eq!(test.ask("And now?"), StopReason::EndTurn);
     assert_eq!(compactions(&test)[..2], [Trigger::Manual, Trigger::Must]);
     assert!(tokens(&test.last_request()) < WINDOW, "{:?}", test.last_request().seen());
+}
+
+/// Servers of local models often load them with a window of 4,096 tokens, and the instructions and tools take three quarters
+/// of it. What did not fit looked like a fault of the model.
+#[test]
+fn a_small_window_is_reported_once() {
+    for (window, is_small) in [(4_096, true), (32_768, false)] {
+        let config = format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = {window}\n");
+        let mut test = Setup::with_config(&config).start(|_| vec![ModelStep::Text("Hello.".into())]);
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(test.ask("And again"), StopReason::EndTurn);
+        let warnings = notices(&mut test).into_iter().filter(|text| text.contains("OLLAMA_CONTEXT_LENGTH"));
+        assert_eq!(warnings.count(), usize::from(is_small), "{window}");
+    }
 }
 
 /// Regression: some servers report only the tokens that they had not cached. The report was believed whatever it said, so
