@@ -11,13 +11,16 @@ use epitome_session::registry::Sessions;
 /// pages again, which takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Growth in bytes that triggers a release. What a process at rest uses of its program is 3 MB: with less, it would drop
-/// these pages and need them again, each time that it looks.
-const GROWN_BYTES: u64 = 4 << 20;
+/// Growth in bytes that triggers a release.
+const GROWN_BYTES: u64 = 1 << 20;
+
+/// The most that a process at rest needs again of what it has released, mainly pages of its program. Without this, it
+/// would release them each time that it looks.
+const NEEDED_BYTES: u64 = 4 << 20;
 
 /// Saves the list and releases memory whenever no turn runs, as long as it is polled.
 pub async fn tidy_while_idle(sessions: Sessions) {
-    let mut resident = 0;
+    let (mut resident, mut has_released) = (0, false);
     while memory_trim::IS_SUPPORTED {
         tokio::time::sleep(LOOK_EVERY).await;
         if sessions.has_running_turn() {
@@ -29,9 +32,14 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             let store = store.clone();
             drop(tokio::task::spawn_blocking(move || store.save_listing()).await);
         }
-        if resident_bytes().is_some_and(|now| now > resident + GROWN_BYTES) {
+        let Some(now) = resident_bytes() else { continue };
+        if std::mem::take(&mut has_released) {
+            resident = now.min(resident + NEEDED_BYTES);
+        }
+        if now > resident + GROWN_BYTES {
             drop(tokio::task::spawn_blocking(memory_trim::trim).await);
             resident = resident_bytes().unwrap_or_default();
+            has_released = true;
         }
     }
 }

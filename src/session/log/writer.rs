@@ -99,7 +99,7 @@ impl LogWriter {
         self.shared.start(&mut queue);
     }
 
-    /// Syncs what is staged, on the thread that writes it: whoever waits for the sync need not wait for another thread
+    /// Syncs what is staged, on the thread that writes it: the answer need not wait for another thread
     /// to wake up. What is staged from now on is written after the sync.
     pub fn sync_then(&self) {
         let mut queue = self.shared.queue.lock();

@@ -174,7 +174,7 @@ fn a_prompt_that_is_sent_again_after_a_crash_enters_once() {
 }
 
 /// Regression: a user cancelled a prompt while no daemon ran, or before the editor's front end knew what the last one had
-/// left. They were told that it was cancelled, and the model read it with the next one.
+/// left. It was reported as cancelled, and the model read it with the next one.
 #[test]
 fn a_prompt_that_a_crash_left_can_be_cancelled() {
     for is_cancelled_before in [true, false] {
