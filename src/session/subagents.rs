@@ -9,7 +9,7 @@ mod shown;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::child::{self, ChildNews, NewsReceiver, NewsSender};
 use super::client_list::ClientList;
@@ -40,6 +40,8 @@ pub(super) struct Subagents {
     definitions: Arc<AgentCatalog>,
     /// Limits how many agents run at a time.
     slots: Arc<Semaphore>,
+    /// The mode that was chosen last.
+    modes: watch::Sender<Mode>,
     /// The number of agents that the running turn has started, and those that are running, by their calls.
     started: u32,
     running: BTreeMap<CallId, RunningAgent>,
@@ -102,6 +104,7 @@ impl Subagents {
             shown: Vec::new(),
             definitions: Arc::default(),
             slots: Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX))),
+            modes: watch::Sender::new(Mode::default()),
             started: 0,
             running: BTreeMap::new(),
         }
@@ -113,6 +116,11 @@ impl Subagents {
 
     pub fn define(&mut self, agents: AgentCatalog) {
         self.definitions = Arc::new(agents);
+    }
+
+    /// Modes chosen from now on, for an agent that waits for others to end.
+    pub fn modes(&self) -> watch::Receiver<Mode> {
+        self.modes.subscribe()
     }
 
     pub fn slots(&self) -> Arc<Semaphore> {
@@ -208,8 +216,9 @@ impl Subagents {
         }
     }
 
-    /// Passes a new mode on to the running children.
+    /// Passes a new mode on to the children that run or wait.
     pub fn set_mode(&self, mode: Mode) {
+        self.modes.send_replace(mode);
         self.at_work.iter().for_each(|child| child.set_mode(mode));
     }
 

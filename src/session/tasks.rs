@@ -8,7 +8,7 @@ mod report;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::SubagentInfo;
 use super::actor::Session;
@@ -54,6 +54,7 @@ struct AgentStarter {
     /// Names of the session's tools that the running recipe may use.
     tools: Arc<[String]>,
     slots: Arc<Semaphore>,
+    modes: watch::Receiver<Mode>,
     /// The number of this agent in the turn, from 1.
     number: u32,
     child_log: Arc<ChildLog>,
@@ -93,6 +94,7 @@ impl Session {
             offered,
             tools: tools.filter(is_allowed).collect(),
             slots: self.subagents.slots(),
+            modes: self.subagents.modes(),
             number,
             child_log,
             session,
@@ -195,7 +197,7 @@ impl AgentStarter {
         let name = order.agent.as_deref().unwrap_or(GENERAL);
         let agent = found.find(name).ok_or_else(|| unknown(name, &found))?;
         let (model, remark) = self.model(agent, order.model.as_deref())?;
-        let child = self.child(agent, &order, model, &context);
+        let mut child = self.child(agent, &order, model, &context);
         let slot = match self.slots.clone().try_acquire_owned() {
             Ok(slot) => Ok(slot),
             Err(_) => {
@@ -205,6 +207,10 @@ impl AgentStarter {
         };
         // The semaphore is never closed.
         let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
+        // Before its first call: the session may hear of its start only after that.
+        if self.modes.has_changed().unwrap_or_default() && !agent.plans {
+            child.mode = *self.modes.borrow();
+        }
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
         let report =

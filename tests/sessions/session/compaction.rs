@@ -181,7 +181,8 @@ fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window
 fn a_small_window_is_reported_once() {
     for (window, is_small) in [(4_096, true), (32_768, false)] {
         let config = format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = {window}\n");
-        let mut test = Setup::with_config(&config).start(|_| vec![ModelStep::Text("Hello.".into())]);
+        let mut test =
+            Setup::with_config(&config).built_in_tools().start(|_| vec![ModelStep::Text("Hello.".into())]);
         assert_eq!(test.ask("Hello"), StopReason::EndTurn);
         assert_eq!(test.ask("And again"), StopReason::EndTurn);
         let warnings = notices(&mut test).into_iter().filter(|text| text.contains("OLLAMA_CONTEXT_LENGTH"));
