@@ -360,8 +360,8 @@ mod tests {
         notified.recv_timeout(PATIENCE).expect("the new folder is watched");
     }
 
-    // A session that began after `mv recipes old && mkdir recipes` shared the watch of one before, which was that of
-    // the moved folder: it heard of nothing in the new one.
+    /// A session that began after `mv recipes old && mkdir recipes` shared the watch of one before, which was that of
+    /// the moved folder: it heard of nothing in the new one.
     #[test]
     fn a_folder_that_was_replaced_is_watched_for_all_sessions() {
         for is_moved in [true, false] {
