@@ -7,17 +7,17 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use super::config_options::{ConfigOption, Modes, config_options, modes};
 use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::{BadParams, ClientTraits};
-use super::lines::object;
 use super::model::AcpVersion;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
 use epitome_session::registry::Header;
-use epitome_session::{ModelOption, SessionAnswer, SessionError, SessionOptions, Steered, provider_title};
+use epitome_session::{SessionAnswer, SessionError, SessionOptions, Steered};
 use epitome_thread::visible::visible_line;
-use epitome_thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
+use epitome_thread::{SessionId, StopReason, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -32,19 +32,6 @@ const BUSY: i32 = -31001;
 /// hide such errors.
 const INTERRUPTED: i32 = -31002;
 const RETURNED: i32 = -31004;
-
-/// Up to this many models are shown in one flat list, even from several providers.
-const MODELS_FLAT_MAX: usize = 8;
-
-/// Ids of a session's config options.
-pub const MODEL: &str = "model";
-pub const MODE: &str = "mode";
-pub const THOUGHT: &str = "thought_level";
-pub const AUTO_COMPACT: &str = "auto_compact";
-
-/// The values of a boolean option, for clients that support only selections.
-const ON: &str = "on";
-const OFF: &str = "off";
 
 /// The id of the authentication method that the agent handles: the user logs in elsewhere, or sets an API key, and
 /// retries.
@@ -76,14 +63,10 @@ pub fn result(
     answer: SessionAnswer,
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, wire::Error> {
-    let config_options =
-        |options: &SessionOptions| config_options(options, AcpVersion::V1, traits.boolean_options);
     match (kind, answer) {
-        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => raw(&object([
-            ("sessionId", session.0.into()),
-            ("modes", modes(&options)),
-            ("configOptions", config_options(&options).into()),
-        ])),
+        (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
+            raw(&opened(Some(&session), &options, traits.boolean_options))
+        }
         (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
             options(&now, traits.boolean_options)
         }
@@ -101,9 +84,11 @@ pub fn result(
         (RequestKind::SetMode, SessionAnswer::Options(_)) | (RequestKind::Close, SessionAnswer::Closed) => {
             Ok(empty())
         }
-        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            raw(&object([("configOptions", config_options(&options).into())]))
-        }
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => raw(&OpenedAnswer {
+            session_id: None,
+            modes: None,
+            config_options: config_options(&options, AcpVersion::V1, traits.boolean_options),
+        }),
         // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
             turn_ended(StopReason::Cancelled, &Usage::default(), None)
@@ -313,110 +298,6 @@ pub fn info() -> Value {
     json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// All config options of a session, most important first. `booleans`: whether the client supports boolean options.
-pub fn config_options(options: &SessionOptions, version: AcpVersion, booleans: bool) -> Vec<Value> {
-    let id_key = if version == AcpVersion::V2 { "configId" } else { "id" };
-    let select = |id: &str, name: &str, category: &str, current: &str, choices: Vec<Value>| {
-        let [id, name, category, current] = [id, name, category, current].map(Value::from);
-        object([
-            (id_key, id),
-            ("name", name),
-            ("category", category),
-            ("type", json!("select")),
-            ("currentValue", current),
-            ("options", choices.into()),
-        ])
-    };
-    let modes = Mode::ALL.iter().map(|mode| choice(mode.id(), mode.name(), mode.description()));
-    let levels = ThoughtLevel::ALL.iter().map(|level| {
-        let remark = options.remarks.iter().find(|(remarked, _)| remarked == level);
-        choice(level.id(), level_name(*level), remark.map_or("", |(_, remark)| remark))
-    });
-    let mut auto_compact = json!({
-        id_key: AUTO_COMPACT, "name": "Automatic compaction",
-        "description": "Compact the conversation automatically before it fills the model's window",
-        "type": "boolean", "currentValue": options.auto_compact,
-    });
-    if !booleans {
-        let current = if options.auto_compact { ON } else { OFF };
-        auto_compact["type"] = json!("select");
-        auto_compact["currentValue"] = json!(current);
-        auto_compact["options"] = json!([choice(ON, "On", ""), choice(OFF, "Off", "")]);
-    }
-    let model = options.model.as_ref().map(|model| {
-        select(MODEL, "Model", "model", &model.0, model_options(model, &options.models, version))
-    });
-    let others = [
-        select(MODE, "Mode", "mode", options.mode.id(), modes.collect()),
-        select(THOUGHT, "Thinking", "thought_level", options.thought.id(), levels.collect()),
-        auto_compact,
-    ];
-    model.into_iter().chain(others).collect()
-}
-
-/// A value of an option; the description may be empty.
-fn choice(value: &str, name: &str, description: &str) -> Value {
-    let mut choice = json!({ "value": value, "name": name });
-    if !description.is_empty() {
-        choice["description"] = json!(description);
-    }
-    choice
-}
-
-/// The value of an option in a request: a string, or a boolean as `true` or `false`.
-pub fn option_value(value: &Value) -> Option<&str> {
-    match value {
-        Value::String(value) => Some(value),
-        Value::Bool(is_on) => Some(if *is_on { ON } else { OFF }),
-        _ => None,
-    }
-}
-
-/// The values of the model option. They are grouped by provider if there are many, from several providers: a short list
-/// is easier to scan without groups, and not every client shows groups.
-fn model_options(current: &ModelName, models: &[ModelOption], version: AcpVersion) -> Vec<Value> {
-    let current = ModelOption { name: current.clone(), about: String::new() };
-    let is_there = models.iter().any(|choice| choice.name == current.name);
-    let all: Vec<&ModelOption> = (!is_there).then_some(&current).into_iter().chain(models).collect();
-    let mut groups: Vec<(&str, Vec<&ModelOption>)> = Vec::new();
-    for choice in &all {
-        let (provider, _) = parts(&choice.name);
-        match groups.iter_mut().find(|(of, _)| *of == provider) {
-            Some((_, group)) => group.push(choice),
-            None => groups.push((provider, vec![choice])),
-        }
-    }
-    if groups.len() < 2 || all.len() <= MODELS_FLAT_MAX {
-        let shown = |model: &&ModelOption| {
-            let (provider, name) = parts(&model.name);
-            match groups.len() {
-                0 | 1 => choice(&model.name.0, name, &model.about),
-                _ => {
-                    let named = format!("{name} ({})", provider_title(provider));
-                    choice(&model.name.0, &named, &model.about)
-                }
-            }
-        };
-        return all.iter().map(shown).collect();
-    }
-    let group_key = if version == AcpVersion::V2 { "groupId" } else { "group" };
-    let group = |(provider, models): (&str, Vec<&ModelOption>)| {
-        let option = |model: &&ModelOption| choice(&model.name.0, parts(&model.name).1, &model.about);
-        let options: Vec<Value> = models.iter().map(option).collect();
-        object([
-            (group_key, provider.into()),
-            ("name", provider_title(provider).into()),
-            ("options", options.into()),
-        ])
-    };
-    groups.into_iter().map(group).collect()
-}
-
-/// Splits a model's name into provider and name.
-fn parts(name: &ModelName) -> (&str, &str) {
-    name.split().unwrap_or(("", &name.0))
-}
-
 /// One item of a session listing. It always has a title and a time, because some editors fail without them.
 pub fn session_info(header: &Header) -> wire::SessionInfo {
     let directory = header.cwd.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -490,25 +371,30 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 
 /// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
-    let all = config_options(options, AcpVersion::V1, booleans);
-    raw(&object([("modes", modes(options)), ("configOptions", all.into())]))
+    raw(&opened(None, options, booleans))
 }
 
-/// The modes in the older form, for clients that don't support the `mode` option.
-fn modes(options: &SessionOptions) -> Value {
-    let mode =
-        |mode: &Mode| json!({ "id": mode.id(), "name": mode.name(), "description": mode.description() });
-    let all: Vec<Value> = Mode::ALL.iter().map(mode).collect();
-    json!({ "currentModeId": options.mode.id(), "availableModes": all })
+/// What an answer shows of a session.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenedAnswer<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modes: Option<Modes>,
+    config_options: Vec<ConfigOption<'a>>,
 }
 
-fn level_name(level: ThoughtLevel) -> &'static str {
-    match level {
-        ThoughtLevel::Off => "Off",
-        ThoughtLevel::Low => "Low",
-        ThoughtLevel::Medium => "Medium",
-        ThoughtLevel::High => "High",
-        ThoughtLevel::Max => "Maximum",
+/// The options and modes of a session, and its id if it is new.
+fn opened<'a>(
+    session: Option<&'a SessionId>,
+    options: &'a SessionOptions,
+    booleans: bool,
+) -> OpenedAnswer<'a> {
+    OpenedAnswer {
+        session_id: session.map(|session| session.0.as_str()),
+        modes: Some(modes(options)),
+        config_options: config_options(options, AcpVersion::V1, booleans),
     }
 }
 

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answers;
 use super::attached;
+use super::config_options;
 use super::model::AcpVersion;
 use epitome_session::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
@@ -265,7 +265,7 @@ impl<'a> RequestParams<'a> {
             Some("boolean") => (value.is_boolean(), "a boolean, as `type` is boolean"),
             Some(_) => return Err(BadParams("`type` must be id or boolean".to_owned())),
         };
-        let value = answers::option_value(&value).filter(|_| fits);
+        let value = config_options::option_value(&value).filter(|_| fits);
         value.map(str::to_owned).ok_or_else(|| BadParams(format!("`value` must be {wanted}")))
     }
 

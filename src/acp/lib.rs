@@ -16,6 +16,7 @@ pub mod answers;
 pub mod attached;
 mod client_mcp;
 mod compaction_wire;
+mod config_options;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;

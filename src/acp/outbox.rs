@@ -104,9 +104,13 @@ impl Outbox {
     pub fn put(&self, session: &SessionId, out: SessionEvent) {
         let mut pending = self.pending.lock();
         if pending.state == OutboxState::Open {
+            // Nothing of it is shown, and the answer to the request follows at once.
+            let waits = matches!(out, SessionEvent::Seen(_));
             // The client gets any dropped text with a later event.
             drop(pending.queue.put(session, out));
-            self.wake_writer(pending);
+            if !waits {
+                self.wake_writer(pending);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use agent_client_protocol::v1::schema::ContentBlock;
 use serde_json::{Value, json};
 
-use super::answers::option_value;
+use super::config_options::option_value;
 use super::from_wire::{BadParams, RequestParams};
 use super::model::AcpVersion;
 use super::updates::wire_path;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answers;
+use super::config_options::config_options;
 use super::lines::{self, UpdateLine};
 use super::model::{AcpVersion, CallUpdate, FileDiff, PermissionCard, ShownStatus, TerminalChange, Update};
 use epitome_session::CommandInfo;
@@ -37,14 +37,14 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
             "sessionUpdate": "plan_update", "plan": { "type": "items", "planId": PLAN, "entries": steps },
         }),
         Update::Plan { steps, by_id: false } => json!({ "sessionUpdate": "plan", "entries": steps }),
-        Update::Commands { list, .. } => json!({
-            "sessionUpdate": "available_commands_update",
-            "availableCommands": list.iter().map(command).collect::<Vec<_>>(),
-        }),
-        Update::Options { options, shows_booleans } => lines::object([
-            ("sessionUpdate", json!("config_option_update")),
-            ("configOptions", answers::config_options(&options, AcpVersion::V1, shows_booleans).into()),
+        Update::Commands { list, .. } => lines::object([
+            ("sessionUpdate", json!("available_commands_update")),
+            ("availableCommands", list.iter().map(command).collect()),
         ]),
+        Update::Options { options, shows_booleans } => json!({
+            "sessionUpdate": "config_option_update",
+            "configOptions": config_options(&options, AcpVersion::V1, shows_booleans),
+        }),
         Update::Mode(mode) => json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() }),
         Update::TerminalReplaced { .. } | Update::Terminal { .. } | Update::State(_) => return,
     };

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::answers;
+use super::config_options::{self, ConfigOption};
 use super::lines::{self, UpdateLine};
 use super::model::{
     AcpVersion, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TextUpdate, Update,
@@ -134,8 +135,8 @@ pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<Value> {
 }
 
 /// The options of a session.
-pub fn config_options(options: &SessionOptions) -> Vec<Value> {
-    answers::config_options(options, AcpVersion::V2, true)
+pub fn config_options(options: &SessionOptions) -> Vec<ConfigOption<'_>> {
+    config_options::config_options(options, AcpVersion::V2, true)
 }
 
 /// The state of a session.

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::answers;
 use super::from_wire::ClientTraits;
-use super::lines::object;
 use super::requests::RequestKind;
 use super::v2;
 use epitome_session::port::ForegroundNow;
@@ -71,13 +70,12 @@ pub fn result(
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
         (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
-            let options = v2::config_options(&options).into();
-            let mut result = object([("sessionId", session.0.into()), ("configOptions", options)]);
+            let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)
         }
         (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
-            let mut result = object([("configOptions", v2::config_options(&options).into())]);
+            let mut result = json!({ "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
             answers::raw(&result)
         }

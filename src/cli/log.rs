@@ -59,7 +59,10 @@ pub fn to_file(paths: &Paths) {
         );
     }
     if let Some(error) = fault {
-        tracing::warn!(%error, "EPITOME_LOG can't be parsed; {FILTER} is used");
+        // Who sets it looks for more in the log, so the log is not where they would find this first.
+        let message = format!("EPITOME_LOG can't be parsed: {error}; {FILTER} is used");
+        note!("epitome: {message}");
+        tracing::warn!("{message}");
     }
 }
 

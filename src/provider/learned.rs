@@ -112,6 +112,8 @@ struct LearnedInner {
 #[derive(Default)]
 struct LearnedState {
     cache: LearnedCache,
+    /// Number of changes of what `cache` knows of models so far. Calibrations, which change with each reply, are not counted.
+    revision: u64,
     /// Whether there are changes that are not on disk.
     is_dirty: bool,
     /// Whether a write is scheduled.
@@ -119,6 +121,14 @@ struct LearnedState {
     /// Why the file could not be used; `None` once reported.
     fault: Option<String>,
     asking: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
+}
+
+impl LearnedState {
+    /// Adds what another process has learned.
+    fn merge(&mut self, other: LearnedCache) {
+        self.revision += u64::from(other.places != self.cache.places);
+        self.cache.merge(other);
+    }
 }
 
 impl Learned {
@@ -138,11 +148,16 @@ impl Learned {
         let read = async {
             let file = self.inner.file.clone();
             match blocking::run(move || read(&file)).await {
-                Ok(cache) => self.inner.state.lock().cache.merge(cache),
+                Ok(cache) => self.inner.state.lock().merge(cache),
                 Err(fault) => self.inner.state.lock().fault = Some(fault),
             }
         };
         self.inner.loaded.get_or_init(|| read).await;
+    }
+
+    /// A number that changes with the lists and facts of models.
+    pub fn revision(&self) -> u64 {
+        self.inner.state.lock().revision
     }
 
     /// Returns a problem with the file that the user should know about, only once.
@@ -226,7 +241,8 @@ impl Learned {
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
         let kept = self.inner.state.lock().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
         if kept.is_none_or(|kept| calibration.differs_from(&kept)) {
-            self.change(|cache| cache.calibrate(&model.0, Calibrated { calibration, at: now() }));
+            let calibrated = Calibrated { calibration, at: now() };
+            self.record(|state| state.cache.calibrate(&model.0, calibrated));
         }
     }
 
@@ -311,15 +327,23 @@ impl Learned {
         };
         let file = self.inner.file.clone();
         match blocking::run(move || write(&file, cache)).await {
-            Ok(merged) => self.inner.state.lock().cache.merge(merged),
+            Ok(merged) => self.inner.state.lock().merge(merged),
             // It will be learned again when it is needed.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
         }
     }
 
+    /// Changes what is known of models.
     fn change(&self, change: impl FnOnce(&mut LearnedCache)) {
+        self.record(|state| {
+            change(&mut state.cache);
+            state.revision += 1;
+        });
+    }
+
+    fn record(&self, change: impl FnOnce(&mut LearnedState)) {
         let mut state = self.inner.state.lock();
-        change(&mut state.cache);
+        change(&mut state);
         state.is_dirty = true;
         if !std::mem::replace(&mut state.is_due, true)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

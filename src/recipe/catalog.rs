@@ -10,7 +10,9 @@ use super::command::{self, CommandInfo};
 use super::foreign;
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
-use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
+use super::places::{
+    PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, extra_folder, hook_folders, id_of, places,
+};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
 use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
 use super::watch::{ExistingFolders, WatchPlan};
@@ -79,6 +81,7 @@ impl RecipeCatalog {
             loader.plugin(plugin);
         }
         loader.built_in();
+        loader.check_extra(&roots, extra);
         let mut catalog = loader.catalog;
         catalog.readable = readable(&catalog.recipes, paths);
         catalog
@@ -200,6 +203,18 @@ impl Loader {
             for file in files {
                 self.file(place, &folder, &prefix, &file);
             }
+        }
+    }
+
+    /// Reports the additional folders that can't be read. They are not errors of the command line, because they may be
+    /// created while the session is open.
+    fn check_extra(&mut self, roots: &[PathBuf], extra: &[PathBuf]) {
+        for folder in extra.iter().map(|folder| extra_folder(roots, folder)) {
+            let message = match std::fs::read_dir(&folder) {
+                Ok(_) => continue,
+                Err(error) => format!("no recipes are read from here, as an option asks: {error}"),
+            };
+            self.problem(Problem::new(folder, message).with_hint("create the folder, or give another one"));
         }
     }
 

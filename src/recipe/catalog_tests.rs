@@ -40,6 +40,17 @@ impl RecipeDisk {
     }
 }
 
+/// With `--recipe-dir /nope`, the recipes of that folder were missing, and nothing said why.
+#[test]
+fn an_additional_folder_that_cant_be_read_is_reported() {
+    let disk = RecipeDisk::with(&[("repo/more/one.md", "One.\n"), ("repo/file.md", "Text.\n")]);
+    let extra = ["more", "nope", "file.md"].map(PathBuf::from);
+    let catalog = RecipeCatalog::load(&disk.cwd(), &disk.paths(), &extra);
+    assert_eq!(body(&catalog, "one"), "One.");
+    let reported: Vec<&Path> = catalog.problems.iter().map(|problem| problem.path.as_path()).collect();
+    assert_eq!(reported, [disk.cwd().join("nope"), disk.cwd().join("file.md")]);
+}
+
 fn body(catalog: &RecipeCatalog, name: &str) -> String {
     catalog.find(name).unwrap_or_else(|| panic!("there is a recipe {name}")).body.trim().to_owned()
 }

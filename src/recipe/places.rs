@@ -99,7 +99,7 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         }
     }
     for folder in extra {
-        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, User);
+        add(extra_folder(repository, folder), Recipes, User);
     }
     let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
     let roots: Vec<(&Path, RecipeOwner)> = of_repository.chain(home.map(|home| (home, User))).collect();
@@ -132,6 +132,11 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         places.iter().filter(|place| place.owner == User).map(|place| place.folder.clone()).collect();
     places.retain(|place| place.owner == User || !of_user.contains(&place.folder));
     places
+}
+
+/// An additional folder; a relative path is relative to the session's directory.
+pub(super) fn extra_folder(repository: &[PathBuf], folder: &Path) -> PathBuf {
+    repository.first().map_or_else(|| folder.to_path_buf(), |cwd| cwd.join(folder))
 }
 
 /// Hook folders of the user and of the repository. Recipes may use the names of these hooks as handlers.

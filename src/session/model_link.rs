@@ -3,6 +3,7 @@
 
 mod counting;
 mod locating;
+mod offered;
 mod windows;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::replies::sentence;
 use super::{ModelOption, NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::{GatewayModels, Settings};
 use epitome_provider::abilities::Thinking;
-use epitome_provider::catalog::{CatalogScope, ModelCatalog, OfferedModel};
+use epitome_provider::catalog::{ModelCatalog, OfferedModel};
 use epitome_provider::endpoint::{self, Endpoint, EnvironmentPairs, LocalServer};
 use epitome_provider::http::Http;
 use epitome_provider::learned::{FactSource, Learned};
@@ -28,14 +29,13 @@ use epitome_thread::{Entry, ModelName, ThoughtLevel, Thread, View};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
 pub(super) use locating::Located;
+pub use offered::OfferedModels;
 pub use windows::ModelListQuery;
-
-/// Maximum number of models offered to a client. Some routers have hundreds, and the complete list is sent each time.
-const OFFERED_MAX: usize = 200;
 
 /// A session's model and its endpoint; see the module.
 pub(super) struct ModelLink {
     learned: Learned,
+    offered: OfferedModels,
     rulers: Rulers,
     http: Http,
     endpoint: Option<Endpoint>,
@@ -98,6 +98,7 @@ impl ModelLink {
     pub fn new(services: &SessionServices, settings: &Settings, thread: &Thread) -> ModelLink {
         ModelLink {
             learned: services.learned.clone(),
+            offered: services.offered.clone(),
             rulers: services.rulers.clone(),
             http: services.http.clone(),
             endpoint: None,
@@ -186,15 +187,12 @@ impl ModelLink {
     /// The current mode and options.
     pub fn options(&self, choices: Choices<'_>) -> Arc<SessionOptions> {
         let model = self.model_name(choices);
-        let offers = self.catalog(choices).offers(CatalogScope::Usable, OFFERED_MAX);
-        let mut models: Vec<ModelOption> = offers
-            .iter()
-            .map(|offer| ModelOption { name: offer.name.clone(), about: about(offer) })
-            .collect();
+        let mut models = self.offered.of(&self.catalog(choices));
         if let Some(name) = &model
             && !models.iter().any(|choice| choice.name == *name)
         {
-            models.insert(0, ModelOption { name: name.clone(), about: String::new() });
+            let chosen = ModelOption { name: name.clone(), about: String::new() };
+            models = [chosen].into_iter().chain(models.iter().cloned()).collect();
         }
         let remarks = self.thinking(model.as_ref(), choices).map_or(Vec::new(), remarks);
         let (mode, thought) = (choices.thread.mode(), choices.thread.thought());

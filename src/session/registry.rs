@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use lives::{TaskOrigin, TaskStart, create_session};
+use lives::{NewSession, TaskOrigin, TaskStart, create_session};
 
 use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
+use super::model_link::OfferedModels;
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
@@ -55,6 +56,8 @@ pub struct SessionServices {
     pub http: Http,
     /// What this installation has learned about models.
     pub learned: Learned,
+    /// The lists of models that were computed last.
+    pub offered: OfferedModels,
     pub toolbox: Toolbox,
     pub watch: RecipeWatch,
     /// Starts the processes of hooks.
@@ -235,17 +238,25 @@ impl Sessions {
         let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut live, &id, attached);
         drop(live);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
+        let attachment = opening.attachment.clone();
+        let attaching = Attaching { ticket, opening, replay: Replay::Nothing };
+        let task = (channel, self.process(), activity);
+        let created = {
+            let _entered = self.inner.runtime.enter();
+            create_session(services, id.clone(), task, attaching)
+        };
         self.run(id.clone(), alive, async move {
-            match create_session(services, &session, channel, &opening).await {
-                Ok(mut live) => {
-                    live.join_process(again.process(), activity);
-                    live.core.adopt_settings();
-                    // A failed write is logged there; the settings then apply only while the session is live.
-                    drop(settle(&mut live.core).await);
-                    live.attach(Attaching { ticket, opening, replay: Replay::Nothing });
+            let created = created.await;
+            match created.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string()))) {
+                Ok(NewSession { mut live, attaching }) => {
+                    if let Some(attaching) = attaching {
+                        // A failed write is logged there; the settings then apply only while the session is live.
+                        drop(settle(&mut live.core).await);
+                        live.attach(attaching);
+                    }
                     again.attach_again(&session, live.run().await);
                 }
-                Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
+                Err(error) => Responder::new(ticket, session, attachment).answer(Err(error)),
             }
         });
         id

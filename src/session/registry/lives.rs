@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::{COMMANDS_MAX, LiveTask, SessionServices, Sessions, store_error};
 use crate::actor::{Session, open_session};
 use crate::client_list::Activity;
+use crate::core::HostProcess;
 use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
 use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
+use crate::{ClientId, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
@@ -250,23 +252,38 @@ async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread
     read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 
-/// Creates a session and its log with the first entry, on a blocking thread: all of it on one, because the client waits
-/// for each change of threads.
-pub(super) async fn create_session(
+/// A session with a log of one entry.
+pub(super) struct NewSession {
+    pub live: Box<Session>,
+    /// The client to attach once the settings that the session starts with are in the log, if there are any; otherwise it
+    /// is attached.
+    pub attaching: Option<Attaching>,
+}
+
+/// Starts to create a session and its log with the first entry, and to attach its client, on a blocking thread: all of it
+/// on one, because the client waits for each change of threads. Must be called within the runtime.
+pub(super) fn create_session(
     services: SessionServices,
-    session: &SessionId,
-    channel: Channel,
-    opening: &Opening,
-) -> Result<Box<Session>, SessionError> {
-    let (name, opening) = (session.clone(), opening.clone());
-    let created = blocking::start(move || {
+    name: SessionId,
+    task: (Channel, HostProcess, Arc<Activity>),
+    attaching: Attaching,
+) -> JoinHandle<Result<NewSession, SessionError>> {
+    let (channel, process, activity) = task;
+    blocking::start(move || {
+        let opening = &attaching.opening;
         opening.check_cwd()?;
         let opened =
             Change::Opened { format: FORMAT_VERSION, session: name.clone(), cwd: opening.cwd.clone() };
         let created = services.store.create(&name, opened);
         let (journal, entry) = created.map_err(|error| store_error(&name, error))?;
         let thread = Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
-        Ok(Box::new(Session::new(services, thread, journal, channel, &opening)))
-    });
-    created.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+        let mut live = Box::new(Session::new(services, thread, journal, channel, opening));
+        live.join_process(process, activity);
+        live.core.adopt_settings();
+        if live.core.log.is_behind() {
+            return Ok(NewSession { live, attaching: Some(attaching) });
+        }
+        live.attach(attaching);
+        Ok(NewSession { live, attaching: None })
+    })
 }
