@@ -50,20 +50,20 @@ enum VersionedId<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 enum OptionValue<'a> {
-    Select { current_value: &'a str, options: Choices<'a> },
+    Select { current_value: &'a str, options: OptionChoices<'a> },
     Boolean { current_value: bool },
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Choices<'a> {
-    Flat(Vec<Choice<'a>>),
-    Grouped(Vec<Group<'a>>),
+enum OptionChoices<'a> {
+    Flat(Vec<OptionChoice<'a>>),
+    Grouped(Vec<ChoiceGroup<'a>>),
 }
 
 /// A value of an option.
 #[derive(Serialize)]
-struct Choice<'a> {
+struct OptionChoice<'a> {
     value: &'a str,
     name: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -71,11 +71,11 @@ struct Choice<'a> {
 }
 
 #[derive(Serialize)]
-struct Group<'a> {
+struct ChoiceGroup<'a> {
     #[serde(flatten)]
     id: GroupId<'a>,
     name: Cow<'a, str>,
-    options: Vec<Choice<'a>>,
+    options: Vec<OptionChoice<'a>>,
 }
 
 #[derive(Serialize)]
@@ -127,13 +127,13 @@ pub fn config_options(
         let remark = options.remarks.iter().find(|(remarked, _)| remarked == level);
         choice(level.id(), level_name(*level), remark.map_or("", |(_, remark)| remark))
     };
-    let modes = Choices::Flat(Mode::ALL.iter().map(mode).collect());
-    let levels = Choices::Flat(ThoughtLevel::ALL.iter().map(level).collect());
+    let modes = OptionChoices::Flat(Mode::ALL.iter().map(mode).collect());
+    let levels = OptionChoices::Flat(ThoughtLevel::ALL.iter().map(level).collect());
     let auto_compact = match booleans {
         true => OptionValue::Boolean { current_value: options.auto_compact },
         false => OptionValue::Select {
             current_value: if options.auto_compact { ON } else { OFF },
-            options: Choices::Flat(vec![choice(ON, "On", ""), choice(OFF, "Off", "")]),
+            options: OptionChoices::Flat(vec![choice(ON, "On", ""), choice(OFF, "Off", "")]),
         },
     };
     let auto_compact = ConfigOption {
@@ -152,8 +152,8 @@ pub fn config_options(
 }
 
 /// A value of an option; the description may be empty.
-fn choice<'a>(value: &'a str, name: impl Into<Cow<'a, str>>, description: &'a str) -> Choice<'a> {
-    Choice { value, name: name.into(), description }
+fn choice<'a>(value: &'a str, name: impl Into<Cow<'a, str>>, description: &'a str) -> OptionChoice<'a> {
+    OptionChoice { value, name: name.into(), description }
 }
 
 /// The value of an option in a request: a string, or a boolean as `true` or `false`.
@@ -167,7 +167,11 @@ pub fn option_value(value: &Value) -> Option<&str> {
 
 /// The values of the model option. They are grouped by provider if there are many, from several providers: a short list
 /// is easier to scan without groups, and not every client shows groups.
-fn model_options<'a>(current: &'a ModelName, models: &'a [ModelOption], version: AcpVersion) -> Choices<'a> {
+fn model_options<'a>(
+    current: &'a ModelName,
+    models: &'a [ModelOption],
+    version: AcpVersion,
+) -> OptionChoices<'a> {
     let is_there = models.iter().any(|choice| choice.name == *current);
     let current = (!is_there).then_some((current, ""));
     let models = models.iter().map(|model| (&model.name, model.about.as_str()));
@@ -188,7 +192,7 @@ fn model_options<'a>(current: &'a ModelName, models: &'a [ModelOption], version:
                 _ => choice(&model.0, format!("{name} ({})", provider_title(provider)), about),
             }
         };
-        return Choices::Flat(all.into_iter().map(shown).collect());
+        return OptionChoices::Flat(all.into_iter().map(shown).collect());
     }
     let group = |(provider, models): (&'a str, Vec<(&'a ModelName, &'a str)>)| {
         let id = match version {
@@ -196,9 +200,9 @@ fn model_options<'a>(current: &'a ModelName, models: &'a [ModelOption], version:
             AcpVersion::V2 => GroupId::V2(provider),
         };
         let options = models.into_iter().map(|(model, about)| choice(&model.0, parts(model).1, about));
-        Group { id, name: provider_title(provider).into(), options: options.collect() }
+        ChoiceGroup { id, name: provider_title(provider).into(), options: options.collect() }
     };
-    Choices::Grouped(groups.into_iter().map(group).collect())
+    OptionChoices::Grouped(groups.into_iter().map(group).collect())
 }
 
 /// Splits a model's name into provider and name.

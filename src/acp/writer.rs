@@ -61,8 +61,6 @@ pub struct UpdateWriter {
     positions: Positions,
     /// The last position sent to the client, by session.
     sent: HashMap<SessionId, Position>,
-    /// The sessions whose position may have changed since.
-    moved: HashSet<SessionId>,
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<Update>,
     /// Ids of the URL elicitations sent to the client.
@@ -194,12 +192,8 @@ impl UpdateWriter {
             notification(target.buffer, "session/update", &params);
         }
         self.updates = updates;
-        // A position without updates waits for the next ones, or for the next answer: the front end would be woken up
-        // for it, several times in each turn. After a daemon's death, nothing is shown for what lies between the two.
-        if begins || target.buffer.len() > start {
+        if self.positions == Positions::Included {
             self.insert_position(session, begins, start, target.buffer);
-        } else if self.positions == Positions::Included && !self.moved.contains(session) {
-            self.moved.insert(session.clone());
         }
     }
 
@@ -290,11 +284,7 @@ impl UpdateWriter {
 
     /// Inserts the client's position before the updates that begin at `start`, if they change it.
     fn insert_position(&mut self, session: &SessionId, begins: bool, start: usize, buffer: &mut Vec<u8>) {
-        if self.positions == Positions::Omitted {
-            return;
-        }
         let Some(at) = self.cursor(session).position() else { return };
-        self.moved.remove(session);
         if !begins && self.sent.get(session) == Some(&at) {
             return;
         }
@@ -461,7 +451,6 @@ impl UpdateWriter {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
             self.sent.remove(session);
-            self.moved.remove(session);
             self.links.retain(|(parent, _), _| parent != session);
             self.last_messages.remove(session);
         }
@@ -474,9 +463,6 @@ impl UpdateWriter {
             }
             Err(error) => Err(answers::session_error(&error)),
         };
-        if self.moved.contains(session) {
-            self.insert_position(session, false, target.buffer.len(), target.buffer);
-        }
         response(target.buffer, &open.id, result);
     }
 
@@ -685,7 +671,7 @@ mod tests {
         let options = Arc::new(epitome_session::SessionOptions {
             mode: epitome_thread::Mode::Ask,
             model: None,
-            models: [].into(),
+            models: Vec::new(),
             thought: epitome_thread::ThoughtLevel::Medium,
             remarks: Vec::new(),
             auto_compact: true,

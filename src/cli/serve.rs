@@ -197,7 +197,6 @@ pub fn services(paths: Paths) -> SessionServices {
     let reaper = Arc::new(Reaper::for_this_executable());
     SessionServices {
         learned: Learned::below(&paths.data),
-        offered: Default::default(),
         paths,
         store,
         http: Http::new(),

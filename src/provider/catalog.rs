@@ -2,6 +2,7 @@
 //! time.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ use super::models::{self, ModelPrice};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::model_name::undated;
+
+/// Maximum number of models offered to a client. Some routers have hundreds, and the complete list is sent each time.
+const OFFERED_MAX: usize = 200;
 
 /// A model that users can choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,6 +126,11 @@ impl ModelCatalog<'_> {
         models.sort_by_key(|(name, _)| group(name));
         let offers = models.into_iter().map(|model| self.offer(model));
         offers.filter(|offer| scope == CatalogScope::All || offer.is_usable).take(most).collect()
+    }
+
+    /// The models to offer to a client. They are computed once for the same inputs.
+    pub fn usable(&self) -> Arc<[OfferedModel]> {
+        self.learned.offers(self, || self.offers(CatalogScope::Usable, OFFERED_MAX))
     }
 
     /// Returns one endpoint per callable provider, for listing its models.

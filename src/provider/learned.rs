@@ -7,6 +7,7 @@
 //! than Epitome, that says nothing about its window, because it may only count differently.
 
 mod cache;
+mod offers;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -28,6 +29,7 @@ use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
+use offers::KeptOffers;
 
 /// Default context window, in tokens, of an unknown model on the user's own machine. Such servers often have a smaller
 /// window, which their lists or rejections reveal. With a smaller default, a conversation with tools would be compacted
@@ -114,6 +116,7 @@ struct LearnedState {
     cache: LearnedCache,
     /// Number of changes of what `cache` knows of models so far. Calibrations, which change with each reply, are not counted.
     revision: u64,
+    offers: KeptOffers,
     /// Whether there are changes that are not on disk.
     is_dirty: bool,
     /// Whether a write is scheduled.
@@ -124,9 +127,16 @@ struct LearnedState {
 }
 
 impl LearnedState {
+    fn facts_changed(&mut self) {
+        self.revision += 1;
+        self.offers.clear();
+    }
+
     /// Adds what another process has learned.
     fn merge(&mut self, other: LearnedCache) {
-        self.revision += u64::from(other.places != self.cache.places);
+        if other.places != self.cache.places {
+            self.facts_changed();
+        }
         self.cache.merge(other);
     }
 }
@@ -153,11 +163,6 @@ impl Learned {
             }
         };
         self.inner.loaded.get_or_init(|| read).await;
-    }
-
-    /// A number that changes with the lists and facts of models.
-    pub fn revision(&self) -> u64 {
-        self.inner.state.lock().revision
     }
 
     /// Returns a problem with the file that the user should know about, only once.
@@ -337,7 +342,7 @@ impl Learned {
     fn change(&self, change: impl FnOnce(&mut LearnedCache)) {
         self.record(|state| {
             change(&mut state.cache);
-            state.revision += 1;
+            state.facts_changed();
         });
     }
 

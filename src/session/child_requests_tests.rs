@@ -98,7 +98,6 @@ impl Parent {
             paths,
             http: Http::new(),
             learned: epitome_provider::learned::Learned::below(directory.path()),
-            offered: Default::default(),
             toolbox: Toolbox::new(Vec::new()),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome_platform::reaper::Reaper::disabled()),

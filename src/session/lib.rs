@@ -737,7 +737,7 @@ pub struct SessionOptions {
     /// `None` until a model is known.
     pub model: Option<ModelName>,
     /// Grouped by provider. Always includes the current model.
-    pub models: Arc<[ModelOption]>,
+    pub models: Vec<ModelOption>,
     pub thought: ThoughtLevel,
     /// Descriptions of thought levels whose effect with this model differs from their name.
     pub remarks: Vec<(ThoughtLevel, String)>,

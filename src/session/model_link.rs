@@ -3,7 +3,6 @@
 
 mod counting;
 mod locating;
-mod offered;
 mod windows;
 
 use std::sync::Arc;
@@ -29,13 +28,11 @@ use epitome_thread::{Entry, ModelName, ThoughtLevel, Thread, View};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
 pub(super) use locating::Located;
-pub use offered::OfferedModels;
 pub use windows::ModelListQuery;
 
 /// A session's model and its endpoint; see the module.
 pub(super) struct ModelLink {
     learned: Learned,
-    offered: OfferedModels,
     rulers: Rulers,
     http: Http,
     endpoint: Option<Endpoint>,
@@ -98,7 +95,6 @@ impl ModelLink {
     pub fn new(services: &SessionServices, settings: &Settings, thread: &Thread) -> ModelLink {
         ModelLink {
             learned: services.learned.clone(),
-            offered: services.offered.clone(),
             rulers: services.rulers.clone(),
             http: services.http.clone(),
             endpoint: None,
@@ -187,13 +183,12 @@ impl ModelLink {
     /// The current mode and options.
     pub fn options(&self, choices: Choices<'_>) -> Arc<SessionOptions> {
         let model = self.model_name(choices);
-        let mut models = self.offered.of(&self.catalog(choices));
-        if let Some(name) = &model
-            && !models.iter().any(|choice| choice.name == *name)
-        {
-            let chosen = ModelOption { name: name.clone(), about: String::new() };
-            models = [chosen].into_iter().chain(models.iter().cloned()).collect();
-        }
+        let offers = self.catalog(choices).usable();
+        let chosen = model.as_ref().filter(|name| !offers.iter().any(|offer| offer.name == **name));
+        let chosen = chosen.map(|name| ModelOption { name: name.clone(), about: String::new() });
+        let offered =
+            offers.iter().map(|offer| ModelOption { name: offer.name.clone(), about: about(offer) });
+        let models = chosen.into_iter().chain(offered).collect();
         let remarks = self.thinking(model.as_ref(), choices).map_or(Vec::new(), remarks);
         let (mode, thought) = (choices.thread.mode(), choices.thread.thought());
         let auto_compact = choices.thread.auto_compact().unwrap_or(choices.settings.compaction.auto);

@@ -19,7 +19,6 @@ use lives::{NewSession, TaskOrigin, TaskStart, create_session};
 use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
-use super::model_link::OfferedModels;
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
@@ -56,8 +55,6 @@ pub struct SessionServices {
     pub http: Http,
     /// What this installation has learned about models.
     pub learned: Learned,
-    /// The lists of models that were computed last.
-    pub offered: OfferedModels,
     pub toolbox: Toolbox,
     pub watch: RecipeWatch,
     /// Starts the processes of hooks.

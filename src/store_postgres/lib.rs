@@ -76,6 +76,9 @@ const LOOK_FOR: Duration = Duration::from_millis(2_500);
 /// A lease that ran out so long ago needs no second look.
 const LONG_OVER: Duration = Duration::from_secs(30);
 
+/// How often a log is read that lacks lines.
+const READ_TRIES: u32 = 3;
+
 /// Sessions that are listed, or lines that are stored, with one statement.
 const PAGE: usize = 1_000;
 
@@ -333,8 +336,21 @@ impl Shared {
         }))
     }
 
-    /// Reads a log by page. Lines are only ever added, except that a writer may replace its last one.
+    /// Reads a log. A writer that does not know whether its last line was committed takes it back and writes it again: then
+    /// lines are missing that were counted before. Those that are still missing the next times are lost.
     async fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
+        for _ in 1..READ_TRIES {
+            let (log, is_complete) = self.read_once(session).await?;
+            if is_complete {
+                return Ok(log);
+            }
+        }
+        Ok(self.read_once(session).await?.0)
+    }
+
+    /// Reads a log by page. Also returns whether it has as many lines as were counted before.
+    async fn read_once(&self, session: &SessionId) -> Result<(StoredLog, bool), StoreError> {
+        // Fails if it was deleted in the meantime.
         let entries = self.entries(session).await?;
         let sql = "select seq, line from epitome_entry where session = $1 and seq >= $2 and seq < $3 \
                    order by seq limit $4";
@@ -352,11 +368,7 @@ impl Shared {
                 break;
             }
         }
-        if (found as i64) < entries {
-            // Damaged, or deleted in the meantime.
-            self.entries(session).await?;
-        }
-        Ok(StoredLog::durable(bytes, entries as u64))
+        Ok((StoredLog::durable(bytes, entries as u64), found as i64 >= entries))
     }
 
     /// How many lines a log has.

@@ -41,7 +41,6 @@ pub fn services(paths: &Paths) -> SessionServices {
         paths: paths.clone(),
         http: Http::new(),
         learned: Learned::below(&paths.data),
-        offered: Default::default(),
         // Commands in a sandbox are started by the program.
         toolbox: Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
         watch: RecipeWatch::new(),

@@ -176,7 +176,7 @@ fn options_are_complete_and_in_order() {
     let options = SessionOptions {
         mode: Mode::Ask,
         model: Some(ModelName("a/b".into())),
-        models: [ModelOption { name: ModelName("a/c".into()), about: "C".into() }].into(),
+        models: vec![ModelOption { name: ModelName("a/c".into()), about: "C".into() }],
         thought: ThoughtLevel::Low,
         remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
         auto_compact: true,

@@ -40,7 +40,7 @@ fn options() -> Arc<SessionOptions> {
     Arc::new(SessionOptions {
         mode: Mode::Ask,
         model: Some(model.clone()),
-        models: [ModelOption { name: model, about: "Claude".into() }].into(),
+        models: vec![ModelOption { name: model, about: "Claude".into() }],
         thought: ThoughtLevel::Medium,
         remarks: Vec::new(),
         auto_compact: true,

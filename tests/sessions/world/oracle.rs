@@ -63,14 +63,15 @@ pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
         let taken = log[at..].iter().position(|entry| {
             matches!(entry.change, Change::Said { origin: Origin::Queue { entry: taken }, .. } if taken == log[at].seq)
         });
-        // What a crash left in the queue has had its answer: it is read with a later prompt, or not at all. A hook may
-        // stop a queued prompt, which is then not said; its turn ends all the same.
+        // What a crash or a failed turn left in the queue has had its answer: it is read with a later prompt, or not at all.
+        // A hook may stop a queued prompt, which is then not said; its turn ends all the same.
         let begins = match (&log[at].change, taken) {
             (Change::Queued { .. }, Some(taken)) => taken,
             _ => 0,
         };
-        let is_of_crash = |entry: &Arc<Entry>| {
-            matches!(entry.change, Change::TurnEnded { reason: StopReason::Interrupted, .. })
+        let has_left_it = |entry: &Arc<Entry>| {
+            let reasons = [StopReason::Interrupted, StopReason::Failed];
+            matches!(entry.change, Change::TurnEnded { reason, .. } if reasons.contains(&reason))
         };
         let is_of_command = matches!(log[at].change, Change::Queued { .. })
             && taken.is_none()
@@ -86,7 +87,7 @@ pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
             _ => false,
         });
         !is_withdrawn
-            && !log[at..at + begins].iter().any(is_of_crash)
+            && !log[at..at + begins].iter().any(has_left_it)
             && !is_of_command
             && end_after(at + begins) == Some(StopReason::EndTurn)
     };

@@ -97,7 +97,6 @@ impl Machine {
             store: store(runtime.handle()),
             http: HTTP.simulated(Arc::new(self.model.clone())),
             learned: Learned::below(&paths.data),
-            offered: Default::default(),
             toolbox: self.tools(),
             watch: RecipeWatch::disabled(),
             reaper: Arc::new(Reaper::disabled()),
