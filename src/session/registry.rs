@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use lives::{NewSession, TaskOrigin, TaskStart, create_session};
+use lives::{NewSession, NotCreated, TaskOrigin, TaskStart, create_session};
 
 use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::{HostProcess, settle};
@@ -243,9 +243,8 @@ impl Sessions {
             create_session(services, id.clone(), task, attaching)
         };
         self.run(id.clone(), alive, async move {
-            let created = created.await;
-            match created.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string()))) {
-                Ok(NewSession { mut live, attaching }) => {
+            match created.await {
+                Ok(Ok(NewSession { mut live, attaching })) => {
                     if let Some(attaching) = attaching {
                         // A failed write is logged there; the settings then apply only while the session is live.
                         drop(settle(&mut live.core).await);
@@ -253,7 +252,14 @@ impl Sessions {
                     }
                     again.attach_again(&session, live.run().await);
                 }
-                Err(error) => Responder::new(ticket, session, attachment).answer(Err(error)),
+                Ok(Err(refused)) => {
+                    let NotCreated { error, attaching, channel } = *refused;
+                    again.refuse(TaskOrigin::Client(attaching), &session, channel, &error);
+                }
+                Err(error) => {
+                    let error = SessionError::Internal(error.to_string());
+                    Responder::new(ticket, session, attachment).answer(Err(error));
+                }
             }
         });
         id

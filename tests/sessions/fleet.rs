@@ -763,7 +763,18 @@ fn daemons_that_share_a_database_agree_whatever_happens() {
 /// been committed. The fork found one line less than it had counted before, and its log had a lost entry.
 #[test]
 fn a_log_is_complete_whose_writer_takes_a_line_back_meanwhile() {
-    let seed = 3_079;
+    play_again(3_079);
+}
+
+/// Regression: a session was in the database, but its daemon did not hear of that, and took it for not created. A client that
+/// had found it in a list meanwhile, and loaded it, got no answer.
+#[test]
+fn a_session_that_could_not_be_created_answers_those_who_have_found_it() {
+    play_again(3_235);
+}
+
+/// Plays a world that has found a fault.
+fn play_again(seed: u64) {
     if let Err((trace, why)) = play::<Fleet>(seed, &steps_of::<Fleet>(seed)) {
         panic!("{}\n{why}", trace.join("\n"));
     }

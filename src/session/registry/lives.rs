@@ -16,7 +16,7 @@ use crate::inbox::Channel;
 use crate::models::adopt_policy;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
-use crate::{ClientId, Replay, SessionCommand, SessionError};
+use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{Change, FORMAT_VERSION, SessionId, Thread};
@@ -143,7 +143,13 @@ impl Sessions {
 
     /// Answers all commands sent to a session that could not be opened, since clients may send several requests
     /// without waiting for the first response. A suspended session stays suspended: the error may be temporary.
-    fn refuse(&self, origin: TaskOrigin, session: &SessionId, channel: Channel, error: &SessionError) {
+    pub(super) fn refuse(
+        &self,
+        origin: TaskOrigin,
+        session: &SessionId,
+        channel: Channel,
+        error: &SessionError,
+    ) {
         // Under the lock, so that no command arrives between the last answer and the suspension.
         let mut live = self.inner.live.lock();
         let (own, mut commands) = channel;
@@ -252,12 +258,33 @@ async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread
     read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 
+/// Creates the log of a session with its first entry.
+fn create_log(
+    store: &Store,
+    session: &SessionId,
+    opening: &Opening,
+) -> Result<(Journal, Thread), SessionError> {
+    opening.check_cwd()?;
+    let (format, cwd) = (FORMAT_VERSION, opening.cwd.clone());
+    let created = store.create(session, Change::Opened { format, session: session.clone(), cwd });
+    let (journal, entry) = created.map_err(|error| store_error(session, error))?;
+    let thread = Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
+    Ok((journal, thread))
+}
+
 /// A session with a log of one entry.
 pub(super) struct NewSession {
     pub live: Box<Session>,
     /// The client to attach once the settings that the session starts with are in the log, if there are any; otherwise it
     /// is attached.
     pub attaching: Option<Attaching>,
+}
+
+/// What a session that could not be created leaves: others may have found it in the store, and sent it commands.
+pub(super) struct NotCreated {
+    pub error: SessionError,
+    pub attaching: Attaching,
+    pub channel: Channel,
 }
 
 /// Starts to create a session and its log with the first entry, and to attach its client, on a blocking thread: all of it
@@ -267,16 +294,14 @@ pub(super) fn create_session(
     name: SessionId,
     task: (Channel, HostProcess, Arc<Activity>),
     attaching: Attaching,
-) -> JoinHandle<Result<NewSession, SessionError>> {
+) -> JoinHandle<Result<NewSession, Box<NotCreated>>> {
     let (channel, process, activity) = task;
     blocking::start(move || {
         let opening = &attaching.opening;
-        opening.check_cwd()?;
-        let opened =
-            Change::Opened { format: FORMAT_VERSION, session: name.clone(), cwd: opening.cwd.clone() };
-        let created = services.store.create(&name, opened);
-        let (journal, entry) = created.map_err(|error| store_error(&name, error))?;
-        let thread = Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
+        let (journal, thread) = match create_log(&services.store, &name, opening) {
+            Ok(created) => created,
+            Err(error) => return Err(Box::new(NotCreated { error, attaching, channel })),
+        };
         let mut live = Box::new(Session::new(services, thread, journal, channel, opening));
         live.join_process(process, activity);
         live.core.adopt_settings();
