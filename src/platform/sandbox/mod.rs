@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 pub use support::{Namespaces, Support, support};
 
-/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets, can't be
-/// read.
+/// Maximum number of individually allowed paths. Entries beyond it, in the largest directories that contain secrets, can't
+/// be read.
 const ENTRIES_MAX: usize = 4_096;
 
 /// The restrictions for the commands of one workspace. All paths exist and are canonical.
@@ -59,23 +59,61 @@ pub struct Confinement {
     pub support: Support,
 }
 
-/// Appends `path` or, if it contains paths of `without`, its entries recursively in the same way. Symbolic links are
-/// skipped, because their targets are listed separately.
+/// Appends `path` or, if it contains paths of `without`, the entries of all directories on the way to them, without these.
+/// The largest directories come last, so that they do not take the place of others. Symbolic links are skipped, because
+/// their targets are listed separately.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
-    if without.iter().any(|without| path.starts_with(without)) || allowed.len() >= ENTRIES_MAX {
+    let (mut whole, mut directories) = (Vec::new(), Vec::new());
+    sort_in(path.to_path_buf(), without, &mut whole, &mut directories);
+    directories.push(whole);
+    directories.sort_by_key(Vec::len);
+    for mut entries in directories {
+        entries.sort();
+        entries.truncate(ENTRIES_MAX.saturating_sub(allowed.len()));
+        allowed.append(&mut entries);
+    }
+}
+
+/// Adds `path` to `whole` if it contains nothing of `without`, or a list for each directory that does to `directories`.
+fn sort_in(
+    path: PathBuf,
+    without: &[PathBuf],
+    whole: &mut Vec<PathBuf>,
+    directories: &mut Vec<Vec<PathBuf>>,
+) {
+    if without.iter().any(|without| path.starts_with(without)) {
         return;
     }
-    if !without.iter().any(|without| without.starts_with(path)) {
-        return allowed.push(path.to_path_buf());
+    if !without.iter().any(|without| without.starts_with(&path)) {
+        return whole.push(path);
     }
-    let Ok(entries) = std::fs::read_dir(path) else { return };
-    let mut entries: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
-        .map(|entry| entry.path())
-        .collect();
-    entries.sort();
-    for entry in entries {
-        all_but(&entry, without, allowed);
+    let Ok(entries) = std::fs::read_dir(&path) else { return };
+    let entries = entries.flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    let mut list = Vec::new();
+    entries.for_each(|entry| sort_in(entry.path(), without, &mut list, directories));
+    directories.push(list);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with more than 4,000 entries in `/tmp`, where something is hidden, `/usr` was not allowed any more: it is
+    /// behind `/tmp` in the alphabet. All commands ended with "Permission denied".
+    #[test]
+    fn a_large_directory_leaves_room_for_others() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let root = root.path().canonicalize().expect("it exists");
+        let make = |path: &str| std::fs::create_dir_all(root.join(path)).expect("directories can be made");
+        (0..ENTRIES_MAX).for_each(|number| make(&format!("large/{number}")));
+        ["large/secret", "home/work", "home/secret/key", "usr/bin"].iter().for_each(|path| make(path));
+        let without = ["large/secret", "home/secret"].map(|path| root.join(path));
+        let mut allowed = Vec::new();
+        all_but(&root, &without, &mut allowed);
+        assert_eq!(allowed.len(), ENTRIES_MAX);
+        assert_eq!(allowed[..2], ["home/work", "usr"].map(|path| root.join(path)));
+        assert!(allowed[2..].iter().all(|path| path.starts_with(root.join("large"))));
+        assert!(!allowed.iter().any(|path| without.iter().any(|without| path.starts_with(without))));
     }
 }
