@@ -773,6 +773,13 @@ fn a_session_that_could_not_be_created_answers_those_who_have_found_it() {
     play_again(3_235);
 }
 
+/// Regression: a session was continued while its log could not be written, so its front end was refused, and answered the
+/// prompt that it had passed on. The daemon answered it too, and the editor got a second answer.
+#[test]
+fn a_prompt_of_a_session_that_is_not_continued_has_one_answer() {
+    play_again(41_161);
+}
+
 /// Plays a world that has found a fault.
 fn play_again(seed: u64) {
     if let Err((trace, why)) = play::<Fleet>(seed, &steps_of::<Fleet>(seed)) {

@@ -591,6 +591,7 @@ impl ReconnectState {
         };
         for waiting in self.waiting.extract_if(.., is_due).collect::<Vec<_>>() {
             let behind = waiting.prompt().map(|prompt| prompt.session.clone());
+            self.given_up.insert(waiting.id.clone());
             self.owe(waiting, behind);
         }
     }
@@ -794,8 +795,6 @@ impl ReconnectState {
 
     /// All owed responses, without waiting for sessions any longer.
     pub fn answers_overdue(&mut self) -> Vec<u8> {
-        let resuming = self.waiting.iter().filter(|waiting| waiting.is_resuming());
-        self.given_up.extend(resuming.map(|waiting| waiting.id.clone()));
         self.owe_resuming(|_| true);
         self.pay(|_| true)
     }
