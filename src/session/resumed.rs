@@ -317,12 +317,10 @@ fn is_cancelled(fate: &Fate) -> bool {
 fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
     let Some(prompt) = prompt else { return Fate::Lost };
     let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
-    let end = after.iter().position(|entry| matches!(entry.change, Change::TurnEnded { .. }));
     let queued = after.first().and_then(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
         _ => None,
     });
-    let turn = &after[..end.unwrap_or(after.len())];
     // Also later, by a client that cancelled it before it was connected again.
     let is_withdrawn = after.iter().any(|entry| match &entry.change {
         Change::Withheld { message, why: Withheld::Cancelled, .. } => queued == Some(message.id),
@@ -331,12 +329,24 @@ fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
     if is_withdrawn {
         return Fate::Ended { reason: StopReason::Cancelled, usage: Usage::default() };
     }
-    let is_taken = turn.iter().any(|entry| match &entry.change {
-        Change::Said { origin: Origin::Queue { entry }, .. } => *entry == prompt,
-        Change::Withheld { message, .. } => queued == Some(message.id),
-        _ => false,
-    });
-    match end.map(|end| &after[end].change) {
+    let (mut is_taken, mut is_command, mut end) = (false, false, None);
+    for entry in after {
+        match &entry.change {
+            Change::Said { origin: Origin::Queue { entry }, .. } => is_taken |= *entry == prompt,
+            Change::Withheld { message, .. } => is_taken |= queued == Some(message.id),
+            // The turn of a command takes no prompts.
+            Change::Commanded { .. } => is_command |= queued.is_some() && !is_taken,
+            Change::TurnEnded { reason: StopReason::EndTurn, .. } if is_command && !is_taken => {
+                is_command = false;
+            }
+            change @ Change::TurnEnded { .. } => {
+                end = Some(change);
+                break;
+            }
+            _ => {}
+        }
+    }
+    match end {
         Some(Change::TurnEnded { reason: StopReason::Interrupted | StopReason::Failed, .. })
             if queued.is_some() && !is_taken =>
         {
@@ -557,6 +567,23 @@ mod tests {
         let rest = rest(&entries, &Position::default(), &prompts);
         let ended = || Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
         assert_eq!(rest.fates, [ended(), ended(), Fate::Lost, Fate::Lost, ended()]);
+    }
+
+    /// Regression: a prompt waited while a command was done, and the daemon was killed. The next one answered the prompt with the
+    /// end of the command's turn, although the model had never read it.
+    #[test]
+    fn a_queued_prompt_does_not_end_with_the_turn_of_a_command() {
+        let command = Change::Commanded { message: MessageId(3), typed: "/rewind files".to_owned() };
+        let mut changes = vec![said("first"), queued("second", 2), command, ended(StopReason::EndTurn)];
+        let fate = |changes: &[Change]| fate(&log(changes.to_vec()), Some(Seq(1)));
+        assert_eq!(fate(&changes), Fate::Open { queued: Some(Seq(1)) });
+
+        let message = Message { id: MessageId(2), content: content("second"), author: None };
+        changes.push(Change::Said { message, origin: Origin::Queue { entry: Seq(1) } });
+        assert_eq!(fate(&changes), Fate::Open { queued: Some(Seq(1)) });
+        changes.push(ended(StopReason::MaxTokens));
+        let reason = StopReason::MaxTokens;
+        assert_eq!(fate(&changes), Fate::Ended { reason, usage: Usage::default() });
     }
 
     #[test]
