@@ -315,6 +315,11 @@ fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     let (mut gone, resume) = prompted();
     let DaemonMessage::Instead(answers) = gone.refused(&resume) else { panic!("ours") };
     assert_eq!(interrupted(&answers), ["5"]);
+    assert_eq!(
+        gone.answered("5", "{}"),
+        DaemonMessage::Instead(Vec::new()),
+        "the daemon's own comes too late"
+    );
     gone.reconnect.lost();
     assert_eq!(methods(&gone.reconnect.replay()), ["initialize"], "and it is forgotten");
     let (mut again, _) = prompted();
