@@ -209,8 +209,6 @@
 //!   such a file go through that editor or are refused.
 //! - A key exists in an environment or in the private file of a login, in memory and on the wire to its provider, and
 //!   nowhere else. A stored key is sent to no other service than the one that it was stored for.
-//! - A machine that calls models through a server (`[gateway]`) neither gets the server's keys nor chooses where the server
-//!   sends requests.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
 //! - The version of the protocol belongs to a connection. Windows of one session may speak different ones.
 //! - A prompt with a key is inserted at most once, whatever crashes.

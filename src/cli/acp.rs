@@ -258,7 +258,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
         let server =
-            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None, None);
+            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None);
         let server = server.await?;
         let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on ws://{address}{PATH}");

@@ -12,7 +12,7 @@ use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::forward::Forwarding;
-use crate::daemon::front::remote::{ModelGateway, PATH, RemoteServer, SocketSecurity};
+use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
 use crate::paths::Paths;
@@ -68,10 +68,6 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let forwarding =
         args.advertise.as_deref().map(|address| forwarding(address, &args, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);
-    let environment = epitome_platform::os::environment();
-    // The policy in the database counts for the models that this process calls for others.
-    let _governed = serve::governed_store(&paths);
-    let gateway = Arc::new(ModelGateway::new(paths.clone(), overrides.clone(), environment));
     let advertised = args.advertise;
     let connector = move || {
         let connector = Connector::new(&paths, EnvironmentObject::current(), overrides.clone());
@@ -86,15 +82,8 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let ended = runtime.block_on(async {
         let mut signals = EndRequests::new().map_err(|error| error.to_string())?;
-        let server = RemoteServer::listen(
-            args.listen,
-            security,
-            access,
-            Arc::new(connector),
-            forwarding,
-            Some(gateway),
-        );
-        let server = server.await?;
+        let server =
+            RemoteServer::listen(args.listen, security, access, Arc::new(connector), forwarding).await?;
         let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on {scheme}://{address}{PATH}");
         let drain = server.drain();

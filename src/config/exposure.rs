@@ -8,6 +8,9 @@ use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::Kind;
 use super::values::{ValueError, is_variable, names, variable, wrong_type};
 
+/// The environment variable with the token for a server, if no file is named. Programs do not get it.
+pub const REMOTE_TOKEN_VARIABLE: &str = "EPITOME_REMOTE_TOKEN";
+
 /// The variables that programs get in addition to those that are not secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExposureSettings {

@@ -115,6 +115,12 @@ pub(super) struct ConfigReader<'a> {
     collector: Option<KeyCollector>,
 }
 
+/// Tables of earlier versions, and what replaces them.
+const REMOVED: [(&str, &str); 1] = [(
+    "gateway",
+    "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/remote.md",
+)];
+
 /// Names of keys that a message lists if none of them resembles the one that was written.
 const KEYS_LISTED_MAX: usize = 8;
 
@@ -242,7 +248,6 @@ impl<'a> ConfigReader<'a> {
             "telemetry" => if self.is_users(&key) { self.telemetry(value, settings); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
-            "gateway" => if self.is_users(&key) { self.gateway(value, &mut settings.gateway); },
             "compaction" => self.compaction(value, &mut settings.compaction),
             "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
             "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
@@ -290,6 +295,11 @@ impl<'a> ConfigReader<'a> {
 
     pub(super) fn unknown(&mut self, key: &TomlKey<'_>, value: &TomlValue<'_>, known: &[&'static str]) {
         let (name, before) = (key.get_ref(), self.problem_count());
+        let is_removed = |(removed, _): &&(&str, &str)| self.within.len() == 1 && removed == name;
+        if let Some((_, instead)) = REMOVED.iter().find(is_removed) {
+            let message = format!("{name:?} is no longer used");
+            return self.problem(key.span(), message, Some((*instead).to_owned()));
+        }
         let near = nearest(name, known.iter().copied());
         let meant = near.map(|key| format!("did you mean {key:?}?"));
         let all = || (known.len() <= KEYS_LISTED_MAX).then(|| format!("the keys are {}", known.join(", ")));

@@ -11,7 +11,6 @@ mod budget;
 mod diagnostics;
 mod exposure;
 mod file;
-mod gateway;
 mod hooks;
 mod keys;
 mod kind;
@@ -42,9 +41,8 @@ pub use epitome_settings::{
     SearchChoice, Summariser, TurnNotice, WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
-pub use exposure::ExposureSettings;
+pub use exposure::{ExposureSettings, REMOTE_TOKEN_VARIABLE};
 pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
-pub use gateway::{GatewayModels, GatewaySettings, REMOTE_TOKEN_VARIABLE};
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
@@ -77,8 +75,6 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Overrides for built-in providers, by the same names.
     pub built_in: BTreeMap<String, BuiltInSettings>,
-    /// The server whose models are called from this machine. Only the user can set it.
-    pub gateway: Option<GatewaySettings>,
     /// `models.small`: the model for small tasks; `None` selects the cheapest current model of the session's
     /// provider, if that is known.
     pub small_model: Option<String>,
@@ -143,7 +139,6 @@ impl Default for Settings {
             models: BTreeMap::new(),
             providers: BTreeMap::new(),
             built_in: BTreeMap::new(),
-            gateway: None,
             small_model: None,
             compaction: CompactionSettings::default(),
             hooks: HookSettings::default(),
@@ -265,9 +260,6 @@ impl LoadedSettings {
         let (values, problems) = loaded.settings.enforce_policy();
         loaded.values.extend(values);
         loaded.problems.extend(unusable.into_iter().chain(problems));
-        if let Some(gateway) = &mut loaded.settings.gateway {
-            gateway.read_offered(&paths.data);
-        }
         loaded
     }
 

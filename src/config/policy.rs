@@ -33,11 +33,10 @@ static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
 
 /// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something
 /// elsewhere.
-const NOT_OF_STORES: [&[&str]; 11] = [
+const NOT_OF_STORES: [&[&str]; 10] = [
     &["store"],
     &["telemetry"],
     &["providers"],
-    &["gateway"],
     &["mcp"],
     &["environment"],
     &["diagnostics"],

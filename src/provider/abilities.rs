@@ -10,7 +10,7 @@ use epitome_thread::ThoughtLevel;
 use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Model capabilities that affect requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     pub images: bool,
     /// PDF documents.

@@ -4,7 +4,6 @@
 //! that a running session picks up a later `epitome login`.
 
 use std::io;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -12,13 +11,10 @@ use super::chatgpt::{self, RefreshError, TokenRefresher};
 use super::cloud::aws::{AwsKeys, AwsSource, Scope, Unsigned, signature};
 use super::cloud::entra::EntraSource;
 use super::cloud::google::GoogleSource;
-use super::endpoint::{Endpoint, EnvironmentPairs, KeyHeader, Secret, provider_title, value_of};
+use super::endpoint::{Endpoint, KeyHeader, Secret, provider_title};
 use super::http::Http;
 use super::{ErrorClass, ProviderError};
-use epitome_config::{
-    GatewaySettings, LoginSecret, Logins, REMOTE_TOKEN_VARIABLE, StoredLogin, WireFormat, origin,
-};
-use epitome_files::atomic_file::read_private;
+use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
 use epitome_platform::blocking;
 
 /// The source of the headers that authenticate requests. Headers from the user's settings override them.
@@ -37,53 +33,6 @@ pub enum Credential {
     Google(Box<GoogleSource>),
     /// An application of Microsoft Entra.
     Entra(Box<EntraSource>),
-    /// A token for a server, which has the provider's credential.
-    Gateway(Box<GatewayAccess>),
-}
-
-/// A server that calls models for this machine, and the token for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayAccess {
-    server: GatewaySettings,
-    /// The token in the environment, unless a file is configured.
-    variable: Option<Secret>,
-}
-
-impl GatewayAccess {
-    pub fn of(gateway: &GatewaySettings, env: &EnvironmentPairs) -> GatewayAccess {
-        // Endpoints are compared, and have no use for the list.
-        let server = GatewaySettings { offered: Arc::default(), ..gateway.clone() };
-        let token = value_of(env, REMOTE_TOKEN_VARIABLE).filter(|_| gateway.token_file.is_none());
-        GatewayAccess { server, variable: token.map(Secret::new) }
-    }
-
-    pub(super) fn settings(&self) -> &GatewaySettings {
-        &self.server
-    }
-
-    /// The header of one request. A file is read each time, so that a new token is used at once.
-    async fn header(&self) -> Result<(String, Secret), ProviderError> {
-        let missing = |why: String, hint: String| {
-            let message = format!("There is no token for the server {}: {why}.", self.server.address);
-            ProviderError::new(ErrorClass::Auth, message).with_hint(hint)
-        };
-        let named = "Name a file with it as token_file of [gateway] in config.toml";
-        let token = match (&self.server.token_file, &self.variable) {
-            (Some(file), _) => {
-                let path = file.clone();
-                let read = blocking::run(move || read_private(&path)).await;
-                let read =
-                    read.map_err(|why| missing(format!("{} {why}", file.display()), format!("{named}.")))?;
-                read.trim().to_owned()
-            }
-            (None, Some(token)) => token.expose().to_owned(),
-            (None, None) => {
-                let why = format!("{REMOTE_TOKEN_VARIABLE} is not set");
-                return Err(missing(why, format!("{named}, or set {REMOTE_TOKEN_VARIABLE}.")));
-            }
-        };
-        Ok(bearer(&token))
-    }
 }
 
 /// Where AWS keys are looked up, and the scope of their signatures.
@@ -153,14 +102,6 @@ impl Credential {
         *self == Credential::Absent
     }
 
-    /// The server that calls the model, if one does.
-    pub(super) fn gateway(&self) -> Option<&GatewayAccess> {
-        match self {
-            Credential::Gateway(access) => Some(access),
-            _ => None,
-        }
-    }
-
     pub fn is_stored(&self) -> bool {
         matches!(self, Credential::Stored(_))
     }
@@ -173,8 +114,7 @@ impl Credential {
             | Credential::Stored(_)
             | Credential::Aws(_)
             | Credential::Google(_)
-            | Credential::Entra(_)
-            | Credential::Gateway(_) => &[],
+            | Credential::Entra(_) => &[],
         }
     }
 
@@ -254,7 +194,6 @@ impl Endpoint {
                 let found = source.header(&http.within(self.network.clone()), rejected).await;
                 vec![found.map_err(|why| self.without_credential(&why))?]
             }
-            Credential::Gateway(access) => vec![access.header().await?],
             Credential::Aws(aws) => {
                 let (mut aws, source) = (aws.clone(), aws.source.clone());
                 let keys = blocking::run(move || source.find()).await;

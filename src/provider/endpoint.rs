@@ -179,7 +179,6 @@ impl Endpoint {
             (Credential::Aws(_), _) => CredentialOrigin::Cloud("AWS"),
             (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
             (Credential::Entra(_), _) => CredentialOrigin::Cloud("Microsoft Entra"),
-            (Credential::Gateway(_), _) => CredentialOrigin::Configured,
             (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
             (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
             (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,

@@ -11,7 +11,6 @@ mod secrets;
 use std::time::Duration;
 
 use super::endpoint::{CredentialOrigin, Endpoint, NO_MODEL, provider_title};
-use super::gateway::{TOKEN_ERROR, TOKEN_HINT};
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
@@ -255,19 +254,7 @@ fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool 
     said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
 }
 
-/// The message in an error's body.
-pub(super) fn message_of(body: &str) -> String {
-    ErrorBody::read(body).message
-}
-
 pub(super) fn subject(endpoint: &Endpoint) -> String {
-    if let Some(gateway) = endpoint.credential.gateway() {
-        let server = &gateway.settings().address;
-        return match endpoint.model == NO_MODEL {
-            true => format!("The server {server}"),
-            false => format!("{} (through {server})", provider_title(endpoint.provider())),
-        };
-    }
     match endpoint.provider() {
         "gemini" => "Gemini".into(),
         "local" => format!("The local server at {}", endpoint.place()),
@@ -363,11 +350,6 @@ fn hint(
 
 /// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
-    if endpoint.credential.gateway().is_some() {
-        let is_token = failure.status == 401 || said.is(&[TOKEN_ERROR]);
-        let account = "The server's own account or key has to be looked at: ask its administrator.";
-        return (if is_token { TOKEN_HINT } else { account }).to_owned();
-    }
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
         None if endpoint.credential.is_stored() => {
@@ -398,9 +380,6 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
 
 /// Suggests other models and how to list them all.
 fn other_models(endpoint: &Endpoint) -> String {
-    if endpoint.credential.gateway().is_some() {
-        return "`epitome models --refresh` lists the models that the server offers now.".into();
-    }
     let known: Vec<&str> =
         models::provider_models(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
     match known.as_slice() {

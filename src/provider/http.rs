@@ -6,7 +6,6 @@ mod clients;
 mod limits;
 mod logged;
 pub mod page;
-mod passed;
 mod reply;
 mod simulated;
 mod trouble;
@@ -42,7 +41,6 @@ use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unreadable, 
 
 pub use clients::CLIENTS_MAX;
 pub use limits::CallTimeouts;
-pub use passed::PassedReply;
 pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 pub use simulated::{SimulatedNetwork, SimulatedRequest, SimulatedResponse};
 
@@ -301,8 +299,7 @@ impl RequestShape {
     /// Compresses the body if the service takes that and it is long enough to gain from it. OpenAI's own agent
     /// compresses what it sends to the service of ChatGPT plans; no other service documents that it takes it.
     async fn compress(&mut self, endpoint: &Endpoint) {
-        let takes_zstd = endpoint.is_plan && endpoint.credential.gateway().is_none();
-        let Some(body) = self.body.clone().filter(|_| takes_zstd) else { return };
+        let Some(body) = self.body.clone().filter(|_| endpoint.is_plan) else { return };
         if body.iter().map(Bytes::len).sum::<usize>() < COMPRESSED_BYTES_MIN {
             return;
         }

@@ -376,8 +376,7 @@ fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64,
     if let Some(window) = models::configured_window(&endpoint.name, settings.models.get(&endpoint.name.0)) {
         return (window, FactSource::Config);
     }
-    let of_server = endpoint.credential.gateway().map(|_| endpoint.window);
-    let listed = known.facts.window.or(of_server).filter(|window| *window >= WINDOW_TOKENS_MIN);
+    let listed = known.facts.window.filter(|window| *window >= WINDOW_TOKENS_MIN);
     let learnt = known.learnt(now()).filter(|learnt| listed.is_none_or(|listed| learnt.tokens < listed));
     if let Some(learnt) = learnt {
         return (learnt.tokens, FactSource::Overflow);
@@ -391,9 +390,6 @@ fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64,
 }
 
 fn max_output(endpoint: &Endpoint, facts: &ModelFacts) -> (u32, FactSource) {
-    if endpoint.credential.gateway().is_some() {
-        return (endpoint.max_output, FactSource::Endpoint);
-    }
     match (facts.max_output, models::known(&endpoint.name)) {
         (Some(most), _) => (most, FactSource::Endpoint),
         (None, Some(table)) => (table.max_output, FactSource::Table),

@@ -3,8 +3,7 @@
 //! `wire` contains the pure encoders and decoders, one file per wire format. Only `http` sends requests, for model
 //! calls and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential` provides the
 //! headers that authenticate a request, from API keys, stored logins or the cloud accounts in `cloud`. A `budget`
-//! limits the cost of calls. With a `gateway`, a server sends the requests of machines that have no keys. This crate
-//! contains no agent loop.
+//! limits the cost of calls. This crate contains no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
@@ -22,7 +21,6 @@ pub mod count;
 pub mod credential;
 pub mod endpoint;
 pub(crate) mod failure;
-pub mod gateway;
 pub mod http;
 pub mod learned;
 pub mod listing;

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 pub use facts::{Lifecycle, ListedModel, ModelFacts};
 
-use super::ProviderError;
 use super::address::{beneath, escaped, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::{Endpoint, Secret};
-use super::gateway;
 use super::http::Http;
 use epitome_config::WireFormat;
 use read::ListPage;
@@ -44,15 +42,6 @@ pub enum ListError {
 /// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no context
 /// windows, also queries Ollama's API for the loaded models and for details of the endpoint's model.
 pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, ListError> {
-    if let Some(gateway) = endpoint.credential.gateway() {
-        // Its list is not one of a provider, and has all facts.
-        let refreshed = gateway::refresh(http, gateway, &endpoint.network).await;
-        let failed = |error: ProviderError| ListError::Unreachable {
-            place: gateway.settings().address.clone(),
-            reason: error.message,
-        };
-        return refreshed.map(|_| Vec::new()).map_err(failed);
-    }
     let mut models: Vec<ListedModel> = Vec::new();
     let mut after = None;
     for _ in 0..PAGES_MAX {
@@ -77,8 +66,7 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, 
 
 /// Whether the server is the user's own: requests to it are free, and its loaded models change from hour to hour.
 pub fn is_near(endpoint: &Endpoint) -> bool {
-    let is_here = endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url));
-    is_here && endpoint.credential.gateway().is_none()
+    endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url))
 }
 
 /// Parses the list of an OpenAI-compatible server: names, and context windows if included.

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
-use super::gateway;
 use super::search::search_price;
 use epitome_config::{ModelSettings, PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
@@ -140,8 +139,6 @@ pub fn configured_window(model: &ModelName, configured: Option<&ModelSettings>) 
 /// A model's prices: configured by the user, otherwise from the table.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
-    let of_server = || gateway::price(settings.gateway.as_ref()?, model);
-    let configured = configured.or_else(of_server);
     let is_plan = model.0.starts_with(PLAN);
     let of_table = || known(model).filter(|_| !is_plan).map(|known| known.price);
     configured.map(ModelPrice::from).or_else(of_table)
@@ -168,18 +165,15 @@ pub fn provider_models(provider: &str) -> impl Iterator<Item = &'static KnownMod
 }
 
 /// The model for auxiliary tasks: `models.small`, otherwise the cheapest model of the main model's vendor that has no
-/// announced shutdown. `None` behind a gateway, whose models are unknown.
+/// announced shutdown. `None` at a compatible service, whose models are unknown.
 pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
     let cheapest = || {
         let main = main.filter(|main| main.own_api)?;
         let may_be_called = |known: &&KnownModel| settings.policy.refuses_model(Some(known.name)).is_none();
         let current = provider_models(main.provider()).filter(|known| known.retires.is_none());
-        let is_there = |known: &&KnownModel| match (main.credential.gateway(), &settings.gateway) {
-            (Some(_), Some(gateway)) => gateway.offered.find(known.name).is_some(),
-            _ => true,
-        };
-        let current = current.filter(may_be_called).filter(is_there);
-        let cheapest = current.min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
+        let cheapest = current
+            .filter(may_be_called)
+            .min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
         Some(ModelName(cheapest.name.to_owned()))
     };
     settings.small_model.clone().map(ModelName).or_else(cheapest)

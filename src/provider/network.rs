@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -81,14 +81,6 @@ impl Network {
             }
         }
         routes.direct = direct.join(",");
-        Network(Arc::new(routes))
-    }
-
-    /// The network with a file of certificates that are trusted in addition.
-    pub(super) fn trusting(&self, file: Option<&Path>) -> Network {
-        let Some(path) = file else { return self.clone() };
-        let mut routes = Routes::clone(&self.0);
-        routes.certificates.push(Certificates { variable: "gateway.tls_ca", path: path.to_owned() });
         Network(Arc::new(routes))
     }
 

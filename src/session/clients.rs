@@ -11,7 +11,7 @@ use super::core::Core;
 use super::ending::{cancelled, withdraw};
 use super::instructions;
 use super::mcp::prompts;
-use super::model_link::{Located, ModelSearch};
+use super::model_link::Located;
 use super::replies::sentence;
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
 use super::session_state;
@@ -658,7 +658,7 @@ impl Session {
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
         if self.core.model.is_searching() {
-            self.models_found(ModelSearch::Local(None));
+            self.models_found(None);
         }
         self.recipes.give_up_reading();
         self.hooks.set_read(true);

@@ -13,7 +13,8 @@ use super::registry::SessionServices;
 use super::reminders::RemindedEntries;
 use super::replies::sentence;
 use super::{ModelOption, NoticeSeverity, SessionError, SessionOptions};
-use epitome_config::{GatewayModels, Settings};
+use epitome_config::Settings;
+use epitome_provider::ModelRequest;
 use epitome_provider::abilities::Thinking;
 use epitome_provider::catalog::{ModelCatalog, OfferedModel};
 use epitome_provider::endpoint::{self, Endpoint, EnvironmentPairs, LocalServer};
@@ -23,7 +24,6 @@ use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
-use epitome_provider::{ModelRequest, ProviderError};
 use epitome_thread::{Entry, ModelName, ThoughtLevel, Thread, View};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
@@ -45,7 +45,7 @@ pub(super) struct ModelLink {
     /// A child does not query providers; its parent does.
     is_child: bool,
     local: Option<LocalServer>,
-    /// A local server, or the models of the gateway, are being looked for.
+    /// A local server is being looked for.
     searching: bool,
     cost: Option<f64>,
     counter: tokens::Counter,
@@ -79,16 +79,8 @@ pub(super) enum ModelEffect {
     WindowChanged,
     /// Queries the provider; the result is to be passed back.
     Ask(BoxFuture<'static, ModelListQuery>),
-    /// Searches for models; the result is to be passed back.
-    Search(BoxFuture<'static, ModelSearch>),
-}
-
-/// The result of a search for models.
-pub enum ModelSearch {
-    /// A local server.
-    Local(Option<LocalServer>),
-    /// What the server of `[gateway]` offers.
-    Gateway(Result<Arc<GatewayModels>, ProviderError>),
+    /// Searches for a local server; the result is to be passed back.
+    Search(BoxFuture<'static, Option<LocalServer>>),
 }
 
 impl ModelLink {

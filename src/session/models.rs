@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::core::Core;
-use super::model_link::{Choices, Located, ModelEffect, ModelLink, ModelSearch};
+use super::model_link::{Choices, Located, ModelEffect, ModelLink};
 use super::provider_error;
 use super::registry::{Overrides, SessionServices};
 use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_config::Settings;
-use epitome_provider::endpoint::EnvironmentPairs;
+use epitome_provider::endpoint::{EnvironmentPairs, LocalServer};
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Ruler;
@@ -187,30 +187,9 @@ impl Session {
         Ok(SessionAnswer::Options(options))
     }
 
-    pub(super) fn models_found(&mut self, found: ModelSearch) {
-        let searched = match found {
-            ModelSearch::Local(server) => {
-                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
-                self.core.model.searched(server, choices)
-            }
-            ModelSearch::Gateway(offered) => {
-                let failed = match offered {
-                    Ok(offered) => {
-                        self.core.settings.change(|settings| {
-                            settings.gateway.iter_mut().for_each(|gateway| gateway.offered = offered.clone());
-                        });
-                        None
-                    }
-                    Err(error) => Some(error),
-                };
-                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
-                let (searched, effects) = self.core.model.gateway_answered(failed, choices);
-                self.core.model_learned(effects);
-                // Otherwise, a local server is looked for now.
-                let Some(searched) = searched else { return };
-                searched
-            }
-        };
+    pub(super) fn models_found(&mut self, found: Option<LocalServer>) {
+        let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
+        let searched = self.core.model.searched(found, choices);
         let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
         let error = match searched {
             Ok((effects, renamed)) => {

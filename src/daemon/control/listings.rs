@@ -16,10 +16,8 @@ use epitome_hooks::shown as hooks_shown;
 use epitome_hooks::trust::TrustStore;
 use epitome_problem::{self as problem, Problem};
 use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_of};
-use epitome_provider::credential::GatewayAccess;
+use epitome_provider::endpoint;
 use epitome_provider::learned::RefreshTime;
-use epitome_provider::network::Network;
-use epitome_provider::{ProviderError, endpoint, gateway};
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::shown as recipes_shown;
 
@@ -138,7 +136,7 @@ async fn models(daemon: Arc<Daemon>, wanted: ModelsParams) -> MethodResult {
     let cwd = wanted.cwd.map(directory).transpose()?;
     let environment = wanted.environment.unwrap_or_else(EnvironmentObject::current).shared();
     let (paths, known) = (daemon.paths.clone(), environment.clone());
-    let (mut settings, problems) = spawn_blocking(&daemon, move || {
+    let (settings, problems) = spawn_blocking(&daemon, move || {
         let get = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         Ok(Settings::load(&paths, cwd.as_deref(), get))
     })
@@ -146,16 +144,6 @@ async fn models(daemon: Arc<Daemon>, wanted: ModelsParams) -> MethodResult {
     let services = daemon.sessions.services();
     services.learned.load().await;
     let mut unanswered = Vec::from_iter(services.learned.fault());
-    if let Some(gateway) = settings.gateway.as_mut().filter(|it| wanted.refresh || it.is_unknown()) {
-        let access = GatewayAccess::of(gateway, &environment);
-        match gateway::refresh(&services.http, &access, &Network::read(&environment)).await {
-            Ok(offered) => gateway.offered = offered,
-            Err(ProviderError { message, hint, .. }) => {
-                let hint = hint.map(|hint| format!(" {hint}"));
-                unanswered.push(format!("{message}{}", hint.unwrap_or_default()));
-            }
-        }
-    }
     let urls = endpoint::local_urls(&settings, &environment);
     let local = endpoint::find_local(&services.http, &urls).await;
     let catalog = Models {

@@ -5,14 +5,12 @@
 //! - `connection`: the messages of one client, kept for a while so that it can continue after its network failed.
 //! - `websocket`: a connection with one socket at a time.
 //! - `http`: a connection of many requests.
-//! - `gateway`: model calls for other machines.
 //! - `metrics`: figures for Prometheus.
 //! - `drain`: the end of a server.
 //! - `workers`: other machines that serve clients of this server.
 
 mod connection;
 mod drain;
-mod gateway;
 mod http;
 mod metrics;
 mod websocket;
@@ -53,9 +51,6 @@ pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
 pub use drain::{Drain, end_clients};
 use epitome_platform::local::AsyncStream;
-use epitome_session::AccessScope;
-use gateway::GATEWAY_PATH;
-pub use gateway::ModelGateway;
 use websocket::PING_EVERY;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
 use workers::WorkerConnector;
@@ -150,8 +145,6 @@ struct RemoteClients {
     connector: NewConnector,
     /// How sessions are reached that are open at other servers, if they are.
     forwarding: Option<Arc<Forwarding>>,
-    /// Calls models for other machines, if it does.
-    gateway: Option<Arc<ModelGateway>>,
     workers: Arc<Workers>,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
@@ -179,7 +172,6 @@ impl RemoteServer {
         access: RemoteAccess,
         connector: NewConnector,
         forwarding: Option<Arc<Forwarding>>,
-        gateway: Option<Arc<ModelGateway>>,
     ) -> Result<RemoteServer, String> {
         let listener = match security {
             SocketSecurity::Loopback => listen_on_loopback(address).await?,
@@ -193,7 +185,6 @@ impl RemoteServer {
             access,
             connector,
             forwarding,
-            gateway,
             workers: Arc::default(),
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
@@ -335,16 +326,8 @@ impl RemoteClients {
         }
         let (origin, token) = match self.admit(&request, place) {
             Ok(admitted) => admitted,
-            Err(refused) => {
-                if is_of_gateway(&request) {
-                    gateway::discard(request.into_body()).await;
-                }
-                return *refused;
-            }
+            Err(refused) => return *refused,
         };
-        if let (Some(gateway), Some(token), true) = (&self.gateway, &token, is_of_gateway(&request)) {
-            return gateway::answer(&self, gateway, request, token).await;
-        }
         let headers = request.headers();
         let is_websocket =
             value(headers, &header::UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
@@ -389,8 +372,7 @@ impl RemoteClients {
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
         let is_read = request.method() == Method::GET;
         let is_report = is_read && [METRICS_PATH, WORKERS_PATH].contains(&request.uri().path());
-        let is_call = self.gateway.is_some() && is_of_gateway(request);
-        if request.uri().path() != PATH && !is_report && !is_call {
+        if request.uri().path() != PATH && !is_report {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
         let refused = |(status, why): AccessRefusal| Box::new(text(status, why));
@@ -405,16 +387,7 @@ impl RemoteClients {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         let token = token.map_err(refused)?;
-        match (&token, is_call) {
-            (Some(token), true) if token.scope != AccessScope::Work => {
-                let (name, scope) = (&token.name, token.scope.name());
-                return Err(Box::new(gateway::refused_token(&format!(
-                    "This needs a token with the scope `work`, and the token {name:?} has the scope `{scope}`"
-                ))));
-            }
-            (_, true) => {}
-            (_, false) => workers::check_scope(request, &token).map_err(refused)?,
-        }
+        workers::check_scope(request, &token).map_err(refused)?;
         let mut place = place.lock();
         if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
@@ -547,9 +520,6 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
             );
             connection.cut();
         }
-        if let Some(gateway) = &clients.gateway {
-            gateway.end_invalid(&clients.access);
-        }
     }
 }
 
@@ -565,12 +535,6 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         // The rest of the preface follows at once.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-}
-
-/// Whether a request is about calling a model for another machine.
-fn is_of_gateway(request: &Request<Incoming>) -> bool {
-    let below = request.uri().path().strip_prefix(GATEWAY_PATH);
-    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 /// The value of a header, if it is text.

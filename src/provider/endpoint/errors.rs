@@ -3,7 +3,7 @@
 use super::resolve::{EnvironmentPairs, built_in_providers, check_may_call, local_urls};
 use crate::address::shown;
 use crate::{ErrorClass, ProviderError};
-use epitome_config::{GatewaySettings, Settings};
+use epitome_config::Settings;
 use epitome_thread::ModelName;
 
 /// The error if nothing is configured: lists the options. None of them helps while no model may be called.
@@ -33,23 +33,6 @@ pub fn no_local_server(name: &ModelName, settings: &Settings, env: &EnvironmentP
 fn places(urls: &[String]) -> String {
     let shown: Vec<String> = urls.iter().map(|url| shown(url)).collect();
     shown.join(" and ")
-}
-
-/// The error while it is not known which models the server has.
-pub(super) fn unknown_gateway(gateway: &GatewaySettings) -> ProviderError {
-    let message = format!("The models of the server {} are not known yet.", gateway.address);
-    ProviderError::new(ErrorClass::Retry { after: None }, message)
-        .with_hint("`epitome doctor` says whether it answers.")
-}
-
-/// The error if the server has no such model, and this machine can't call it either: `why`.
-pub(super) fn not_offered(gateway: &GatewaySettings, model: &ModelName, why: ProviderError) -> ProviderError {
-    let message = format!(
-        "The server {} does not offer {model}, and for this machine: {}",
-        gateway.address, why.message
-    );
-    ProviderError::new(why.class, message)
-        .with_hint("`epitome models --refresh` lists the models that it offers now.")
 }
 
 pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {

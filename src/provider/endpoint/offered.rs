@@ -19,8 +19,7 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<NamedEndpoint
         ConfiguredModel::Named(model) => Some(model),
         ConfiguredModel::SearchLocal(_) => None,
     };
-    let of_server = settings.gateway.iter().flat_map(|gateway| &gateway.offered.models);
-    let configured = settings.models.keys().chain(of_server.map(|(name, _)| name)).cloned().map(ModelName);
+    let configured = settings.models.keys().cloned().map(ModelName);
     let mut models: Vec<NamedEndpoint> =
         chosen.into_iter().chain(configured).map(|name| (name, None)).collect();
     let network = Network::read(env);

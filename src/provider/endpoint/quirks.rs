@@ -1,7 +1,5 @@
 //! How services deviate from the service whose wire format they use, as data.
 
-use serde::{Deserialize, Serialize};
-
 /// How a key is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyHeader {
@@ -15,10 +13,8 @@ pub enum KeyHeader {
 }
 
 /// The deviations of one service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
-    /// Clients of a gateway send no key.
-    #[serde(skip)]
     pub key_header: KeyHeader,
     /// Ids of tool calls must have exactly nine letters and digits.
     pub short_call_ids: bool,

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::errors::{missing_key, not_offered, nothing_configured, unknown_gateway, unknown_provider};
+use super::errors::{missing_key, nothing_configured, unknown_provider};
 use super::{Endpoint, LocalServer, Quirks, ToolForm};
 use crate::abilities::{Abilities, Thinking, usual_edit_tools};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
@@ -19,9 +19,7 @@ use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
 use crate::search::{self, ProviderSearch};
 use crate::{ErrorClass, ProviderError};
-use epitome_config::{
-    BuiltInSettings, GatewaySettings, ModelSettings, REMOTE_TOKEN_VARIABLE, Settings, WireFormat,
-};
+use epitome_config::{BuiltInSettings, ModelSettings, REMOTE_TOKEN_VARIABLE, Settings, WireFormat};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
@@ -58,16 +56,6 @@ const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
     model.split().is_some_and(|(provider, _)| provider == "local")
         && !settings.providers.contains_key("local")
-        && offered_by_server(model, settings).is_none()
-}
-
-/// The server that calls this model for this machine, and how it describes the model.
-fn offered_by_server<'a>(
-    model: &ModelName,
-    settings: &'a Settings,
-) -> Option<(&'a GatewaySettings, &'a serde_json::Value)> {
-    let gateway = settings.gateway.as_ref()?;
-    Some((gateway, gateway.offered.find(&model.0)?))
 }
 
 /// Chooses the model: the one in the settings (flag, else `EPITOME_MODEL`, else a file), else the one in the variable
@@ -78,10 +66,6 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
         return ConfiguredModel::Named(ModelName::parse(&name));
     }
     let may_be_called = |name: &str| settings.policy.refuses_model(Some(name)).is_none();
-    let of_server = settings.gateway.as_ref().and_then(|gateway| gateway.offered.default.clone());
-    if let Some(name) = of_server.filter(|name| may_be_called(name)) {
-        return ConfiguredModel::Named(ModelName(name));
-    }
     match Hosted::usable(settings, env).find(|hosted| may_be_called(hosted.default_model)) {
         Some(hosted) => ConfiguredModel::Named(ModelName(hosted.default_model.into())),
         None => ConfiguredModel::SearchLocal(local_urls(settings, env)),
@@ -105,17 +89,10 @@ pub(super) fn resolve_in(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    let why = match place(network, model, settings, env) {
-        Ok((endpoint, None)) => return Ok(endpoint),
-        Ok((_, Some(missing))) => missing,
-        Err(error) => error,
-    };
-    let is_elsewhere = offered_by_server(model, settings).is_some()
-        || settings.policy.refuses_model(Some(&model.0)).is_some();
-    Err(match settings.gateway.as_ref().filter(|gateway| !is_elsewhere && !gateway.is_unknown()) {
-        Some(gateway) => not_offered(gateway, model, why),
-        None => why,
-    })
+    match place(network, model, settings, env)? {
+        (endpoint, None) => Ok(endpoint),
+        (_, Some(missing)) => Err(missing),
+    }
 }
 
 /// Whether the policy of the machine allows a call of this model, or of any, and all limits on cost are known.
@@ -164,15 +141,6 @@ fn place(
     check_may_call((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
     let mut endpoint = Endpoint::without_place(model, name, model_settings);
-    if let Some((gateway, description)) = offered_by_server(model, settings) {
-        endpoint.behind_gateway(gateway, description, model_settings, env)?;
-        endpoint.search = ProviderSearch::of(&endpoint, settings);
-        endpoint.network = network.trusting(gateway.tls_ca.as_deref());
-        return Ok((endpoint, None));
-    }
-    if let Some(gateway) = settings.gateway.as_ref().filter(|it| it.is_unknown() && name != NO_MODEL) {
-        return Err(unknown_gateway(gateway));
-    }
     let mut missing = None;
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.set_place(configured.wire, &configured.base_url);
@@ -239,10 +207,6 @@ pub fn resolve_local(
 /// provider's key is set, or a local server accepts connections. Otherwise the error describes what is missing. Takes
 /// at most a tenth of a second and sends nothing.
 pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), ProviderError> {
-    if settings.gateway.as_ref().is_some_and(GatewaySettings::is_unknown) {
-        // A session asks for its models.
-        return check_may_call(None, settings);
-    }
     match choose(settings, env) {
         ConfiguredModel::Named(model) => resolve(&model, settings, env).map(drop),
         ConfiguredModel::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),

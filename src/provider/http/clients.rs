@@ -57,8 +57,6 @@ pub(super) struct ClientKey {
     /// Whether to bypass the network's proxies.
     pub direct: bool,
     pub connect: Duration,
-    /// Whether HTTP/2 is not used.
-    pub http1_only: bool,
 }
 
 impl ClientKey {
@@ -69,16 +67,13 @@ impl ClientKey {
             network: endpoint.network.clone(),
             direct: endpoint.network.is_direct(url),
             connect,
-            // A server passes on each piece as it comes. Clients of HTTP/2 end connections with many small frames, as
-            // they arrive after the network was interrupted for some seconds.
-            http1_only: endpoint.credential.gateway().is_some(),
         }
     }
 
     /// For a request to a URL that isn't a model call.
     pub(super) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
         let (provider, direct) = (String::new(), network.is_direct(url));
-        ClientKey { provider, network: network.clone(), direct, connect, http1_only: false }
+        ClientKey { provider, network: network.clone(), direct, connect }
     }
 }
 
@@ -182,7 +177,7 @@ fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let protocols: &[&[u8]] = if key.http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+    let protocols: [&[u8]; 2] = [b"h2", b"http/1.1"];
     tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let builder = Client::builder()
         .user_agent(USER_AGENT)
@@ -261,7 +256,7 @@ mod tests {
     fn key(provider: usize) -> ClientKey {
         let provider = format!("p{provider}");
         let connect = Duration::from_secs(1);
-        ClientKey { provider, network: Network::default(), direct: false, connect, http1_only: false }
+        ClientKey { provider, network: Network::default(), direct: false, connect }
     }
 
     #[test]

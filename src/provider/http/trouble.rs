@@ -159,10 +159,6 @@ fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> 
                     SSL_CERT_FILE."
                 .to_owned();
         }
-        _ if endpoint.credential.gateway().is_some() => {
-            return "If it is not from a public authority, name a file with it (PEM) as tls_ca of [gateway] in config.toml."
-                .to_owned();
-        }
         _ => {}
     }
     let mut hint = "If your network's proxy opens encrypted connections, set SSL_CERT_FILE in the editor's \

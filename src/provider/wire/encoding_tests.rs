@@ -86,8 +86,6 @@ fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
     let body = body(endpoint, &view.request());
     let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
     prop_assert!(problems.is_empty(), "{} {:?}: {:#?}\n{}", endpoint.name, endpoint.wire, problems, body);
-    // A gateway passes on only what is sent.
-    prop_assert_eq!(endpoint.check_body(body.to_string().as_bytes()), Ok(()));
     Ok(())
 }
 

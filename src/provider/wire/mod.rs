@@ -156,57 +156,6 @@ fn decoder_of(endpoint: &Endpoint, prefix: String) -> Box<dyn Decode> {
     }
 }
 
-/// The names of all fields that a request's body may have.
-pub(crate) fn field_names(wire: WireFormat) -> &'static [&'static str] {
-    match wire {
-        WireFormat::AnthropicMessages => &[
-            "model",
-            "anthropic_version",
-            "max_tokens",
-            "stream",
-            "cache_control",
-            "thinking",
-            "output_config",
-            "compaction",
-            "system",
-            "tools",
-            "messages",
-        ],
-        WireFormat::OpenAiResponses => &[
-            "model",
-            "store",
-            "stream",
-            "max_output_tokens",
-            "include",
-            "prompt_cache_key",
-            "reasoning",
-            "parallel_tool_calls",
-            "instructions",
-            "tools",
-            "input",
-        ],
-        WireFormat::OpenAiChat => &[
-            "model",
-            "stream",
-            "stream_options",
-            "max_completion_tokens",
-            "max_tokens",
-            "reasoning_effort",
-            "prompt_cache_key",
-            "tools",
-            "messages",
-        ],
-        WireFormat::Gemini => &[
-            "generateContentRequest",
-            "systemInstruction",
-            "tools",
-            "toolConfig",
-            "generationConfig",
-            "contents",
-        ],
-    }
-}
-
 /// The running digest of system prompt, tools and messages as sent, without cache marks. Signed thinking is only sent
 /// back after the same prefix.
 #[derive(Clone, Debug)]

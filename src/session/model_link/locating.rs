@@ -1,14 +1,11 @@
-//! Finds the endpoint of the chosen model: in the settings, at a local server, or at the server of `[gateway]`, which is
-//! asked for its models if it has never been.
+//! Finds the endpoint of the chosen model: in the settings or at a local server.
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
-use super::{Choices, ModelEffect, ModelLink, ModelSearch};
-use epitome_provider::credential::GatewayAccess;
+use super::{Choices, ModelEffect, ModelLink};
+use epitome_provider::ProviderError;
 use epitome_provider::endpoint::{self, ConfiguredModel, LocalServer};
 use epitome_provider::network::Network;
-use epitome_provider::{ProviderError, gateway};
 
 /// Whether a model call can be made.
 pub(in super::super) enum Located {
@@ -29,12 +26,6 @@ impl ModelLink {
             return (Located::Ready, Vec::new());
         }
         let Choices { thread, settings, environment } = choices;
-        if let Some(gateway) = settings.gateway.as_ref().filter(|gateway| gateway.is_unknown()) {
-            let (http, network) = (self.http.clone(), Network::read(environment));
-            let access = GatewayAccess::of(gateway, environment);
-            let ask = async move { ModelSearch::Gateway(gateway::refresh(&http, &access, &network).await) };
-            return self.search(ask.boxed());
-        }
         let name = match (thread.model(), endpoint::choose(settings, environment)) {
             (Some(name), _) => name.clone(),
             (None, ConfiguredModel::Named(name)) => name,
@@ -51,31 +42,12 @@ impl ModelLink {
 
     fn search_local(&mut self, urls: Vec<String>, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
         let http = self.http.within(Network::read(choices.environment));
-        self.search(async move { ModelSearch::Local(endpoint::find_local(&http, &urls).await) }.boxed())
-    }
-
-    fn search(&mut self, search: BoxFuture<'static, ModelSearch>) -> (Located, Vec<ModelEffect>) {
         match std::mem::replace(&mut self.searching, true) {
             true => (Located::Searching, Vec::new()),
-            false => (Located::Searching, vec![ModelEffect::Search(search)]),
-        }
-    }
-
-    /// Locates the model again, after what the gateway offers has arrived in the settings, or an error. `None` if another
-    /// search has begun.
-    pub fn gateway_answered(
-        &mut self,
-        failed: Option<ProviderError>,
-        choices: Choices<'_>,
-    ) -> (Option<LocalSearch>, Vec<ModelEffect>) {
-        self.searching = false;
-        if let Some(error) = failed {
-            return (Some(Err(error)), Vec::new());
-        }
-        match self.locate(choices) {
-            (Located::Ready, effects) => (Some(Ok((effects, true))), Vec::new()),
-            (Located::Nowhere(error), effects) => (Some(Err(error)), effects),
-            (Located::Searching, effects) => (None, effects),
+            false => {
+                let search = async move { endpoint::find_local(&http, &urls).await };
+                (Located::Searching, vec![ModelEffect::Search(search.boxed())])
+            }
         }
     }
 

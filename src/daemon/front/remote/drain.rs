@@ -40,10 +40,6 @@ impl Drain {
             forwarding.end();
         }
         let over = Instant::now() + limit;
-        let calls = || self.clients.gateway.as_ref().map_or(0, |gateway| gateway.running());
-        while calls() > 0 && Instant::now() < over {
-            sleep(LOOK_EVERY).await;
-        }
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
         let connections = || self.clients.connections.lock().values().cloned().collect::<Vec<_>>();
         let closing = async |closed: Instant| {

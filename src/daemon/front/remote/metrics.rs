@@ -23,7 +23,6 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
     let connections = clients.connections.lock().len();
     let refused = clients.refused.load(Ordering::Relaxed);
     let forwarded = clients.forwarding.as_ref().map_or(0, |forwarding| forwarding.sessions());
-    let gateway = clients.gateway.as_ref().map(|gateway| gateway.figures()).unwrap_or_default();
     let workers = clients.workers.list().len();
     let figures = format!(
         "# HELP epitome_daemon_up Whether a daemon runs.\n# TYPE epitome_daemon_up gauge\nepitome_daemon_up {}\n\
@@ -34,7 +33,7 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
          # HELP epitome_remote_forwarded_sessions Sessions of its clients that are open at other servers.\n\
          # TYPE epitome_remote_forwarded_sessions gauge\nepitome_remote_forwarded_sessions {forwarded}\n\
          # HELP epitome_remote_workers Connected workers.\n\
-         # TYPE epitome_remote_workers gauge\nepitome_remote_workers {workers}\n{gateway}{}",
+         # TYPE epitome_remote_workers gauge\nepitome_remote_workers {workers}\n{}",
         u8::from(daemon.is_some()),
         daemon.unwrap_or_default(),
     );
