@@ -104,9 +104,6 @@ pub struct Settings {
     pub editor_writes: EditorWrites,
     /// Whether clients that request version 2 of ACP get it. Only the user can set it.
     pub acp_v2: bool,
-    /// Whether clients that show them get suggestions for the next prompt, which cost a model call each. Only the user can
-    /// set it.
-    pub prompt_suggestions: bool,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set it.
     pub fetch_private: bool,
     /// Where the model's web searches go. Only the user can set it.
@@ -158,7 +155,6 @@ impl Default for Settings {
             go_compat: false,
             editor_writes: EditorWrites::default(),
             acp_v2: true,
-            prompt_suggestions: false,
             fetch_private: false,
             web_search: SearchChoice::default(),
             notify: TurnNotice::default(),
