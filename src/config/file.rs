@@ -21,8 +21,8 @@ use super::values::{
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
 };
-use epitome_problem::{Problem, nearest, place_in};
-use epitome_rules::{RulePattern, WrittenRule, covered};
+use crate::rules::{RulePattern, WrittenRule, covered};
+use epitome_thread::problem::{Problem, nearest, place_in};
 
 /// Providers with a default address.
 pub const BUILT_IN: [&str; 21] = [

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::file::apply;
     use crate::{FileOwner, Settings};
-    use epitome_problem::Problem;
+    use epitome_thread::problem::Problem;
 
     fn read(text: &str) -> (Option<GatewaySettings>, Vec<Problem>) {
         let mut settings = Settings::default();

@@ -8,6 +8,7 @@
 
 mod agents;
 mod budget;
+mod choices;
 mod diagnostics;
 mod exposure;
 mod file;
@@ -23,6 +24,7 @@ mod models;
 mod permissions;
 pub mod plugin_servers;
 mod policy;
+pub mod rules;
 mod sandbox;
 mod values;
 
@@ -33,14 +35,13 @@ use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
 pub use budget::BudgetSettings;
+pub use choices::{BuiltInSettings, EditorWrites, ProviderSettings, SearchChoice, TurnNotice, WireFormat};
 pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
-use epitome_rules::{WrittenRule, covered};
-pub use epitome_settings::{
-    BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
-    SearchChoice, Summariser, TurnNotice, WireFormat,
+pub use epitome_thread::compaction_settings::{
+    CompactionSettings, CompactionThreshold, PruneSettings, Summariser,
 };
+use epitome_thread::problem::Problem;
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
 pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
@@ -56,6 +57,7 @@ pub use mcp::{
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
+use rules::{WrittenRule, covered};
 pub use sandbox::SandboxSettings;
 use toml::de::DeValue;
 pub use values::MAX_ROUNDS_MAX;

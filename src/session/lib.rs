@@ -114,11 +114,11 @@ pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };
 pub use epitome_mcp::{ClientMcp, FromClient};
-use epitome_problem::Problem;
 use epitome_provider::collect::PieceKind;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_store::SessionHolder;
+use epitome_thread::problem::Problem;
 use epitome_thread::{
     CallDisplay, CallId, CallOutput, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName,
     SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
