@@ -129,23 +129,19 @@
 //!     4      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ session_library stored sessions: list, show, search, fork, export, import
 //!     3      ├ compaction      decides and composes compactions, pure
-//!            │ config          reads the layered settings
+//!            │ config          reads the layered settings; permission rules as they are written
 //!            │ transfer        imports and exports conversations, pure
 //!            │ store_postgres  the logs of sessions in PostgreSQL
 //!     2      ├ chat            the chat in the terminal: an ACP client, pure but for its shell
 //!            │ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
 //!            │ recall          searches what is no longer in the view, pure
-//!            │ rules           permission rules as written, pure
 //!            │ checkpoint      files as they were before a turn changed them
 //!            │ store           journals, blobs, index
 //!            │ transcript      format of fixtures and recordings, pure
 //!            │ recipe          Markdown files as slash commands and agents
-//!     1      ├ thread          data: messages, changes, views
-//!            │ problem         errors in files written by the user
+//!     1      ├ thread          data: messages, changes, views; problems of the user's files
 //!            │ files           paths of the user's files; atomic writes
-//!            │ settings        settings of providers and compaction, as plain data
-//!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
 //!     0      └ platform        what depends on the system: process groups, sandbox, files, signals, memory
 //! ```
@@ -225,22 +221,21 @@ pub use epitome_chat as chat;
 pub use epitome_checkpoint as checkpoint;
 pub use epitome_compaction as compaction;
 pub use epitome_config as config;
+pub use epitome_config::rules;
 pub use epitome_daemon as daemon;
 pub use epitome_diagnostics as diagnostics;
 pub use epitome_files::{atomic_file, memory, paths};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;
-pub use epitome_problem as problem;
 pub use epitome_provider as provider;
 pub use epitome_recall as recall;
 pub use epitome_recipe as recipe;
-pub use epitome_rules as rules;
 pub use epitome_secrets as secrets;
 pub use epitome_session as session;
 pub use epitome_session_library as session_library;
 pub use epitome_store as store;
 pub use epitome_thread as thread;
-pub use epitome_timing as timing;
+pub use epitome_thread::problem;
 pub use epitome_tokens as tokens;
 pub use epitome_tokens::model_name;
 pub use epitome_tools as tools;

@@ -72,8 +72,6 @@ pub struct ClientTraits {
     pub plan_updates: bool,
     /// Supports `cursor_update`.
     pub cursors: bool,
-    /// Shows suggestions for the next prompt.
-    pub suggestions: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
     /// Offers only its own writes for review, not the diffs of calls.
@@ -141,7 +139,6 @@ impl ClientTraits {
             subagents: is_v2 || marker("/subagents"),
             plan_updates: !is_v2 && marker("/plan"),
             cursors: is_v2 || marker("/session/cursors"),
-            suggestions: marker("/session/promptSuggestions"),
             auth_terminal: match version {
                 AcpVersion::V1 => flag("/auth/terminal") || flag("/_meta/terminal-auth"),
                 AcpVersion::V2 => marker("/auth/terminal"),

@@ -129,10 +129,6 @@ impl EventSink for OutboxHandle {
         self.outbox.traits().version == AcpVersion::V2
     }
 
-    fn shows_suggestions(&self) -> bool {
-        self.outbox.traits().suggestions
-    }
-
     fn mcp(&self) -> Option<Arc<dyn ClientMcp>> {
         Some(self.outbox.clone())
     }

@@ -307,7 +307,6 @@ impl Cursor {
                 }
             }
             SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::Ask { .. }
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }

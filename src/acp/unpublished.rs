@@ -1,7 +1,7 @@
-//! Types that are newer than the published schema crate (1.15.1), written by hand. A newer crate replaces this file.
+//! Types that are newer than the published schema crate (1.17), written by hand. A newer crate replaces this file.
 //!
 //! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors, agent
-//! skills, prompt suggestions and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
+//! skills and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
 
 use std::path::Path;
 
@@ -63,16 +63,6 @@ pub fn cursor_update(session: &SessionId, entry: Seq, kind: &str, message: &str)
             "anchor": { "type": kind, "messageId": message, "position": "after" },
             "capabilities": { "fork": {} },
         },
-    })
-}
-
-/// Suggestions for the user's next prompt, which replace earlier ones; none withdraws them. For clients with
-/// `session.promptSuggestions`.
-pub fn suggestions(prompts: &[String]) -> Value {
-    let suggestion = |prompt: &String| json!({ "prompt": [{ "type": "text", "text": prompt }] });
-    json!({
-        "sessionUpdate": "prompt_suggestions_update",
-        "suggestions": prompts.iter().map(suggestion).collect::<Vec<_>>(),
     })
 }
 

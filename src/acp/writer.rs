@@ -143,9 +143,6 @@ impl UpdateWriter {
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
                 SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
-                SessionEvent::Suggestions(prompts) => {
-                    session_update(target.buffer, &session, &unpublished::suggestions(&prompts));
-                }
                 out @ (SessionEvent::Entry { .. }
                 | SessionEvent::Text { .. }
                 | SessionEvent::CallStarted { .. }

@@ -1,6 +1,6 @@
 //! The token budget of a compaction.
 
-use epitome_settings::{CompactionSettings, PruneSettings, Summariser};
+use epitome_thread::compaction_settings::{CompactionSettings, PruneSettings, Summariser};
 
 /// The window of a model, and the shares of it that a compaction may use. All in tokens.
 #[derive(Clone, Debug, PartialEq)]

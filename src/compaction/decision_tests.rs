@@ -421,9 +421,9 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
 /// promised two fifths: it reserved room for the largest possible message.
 #[test]
 fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
-    let none = epitome_settings::CompactionSettings {
-        model: epitome_settings::Summariser::None,
-        ..epitome_settings::CompactionSettings::default()
+    let none = epitome_thread::compaction_settings::CompactionSettings {
+        model: epitome_thread::compaction_settings::Summariser::None,
+        ..epitome_thread::compaction_settings::CompactionSettings::default()
     };
     // The model has answered by then, so its way of counting is known.
     let mut learnt = Calibration::start(Family::Other);
@@ -471,9 +471,9 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
 /// stays. So nothing of it stayed but the current round.
 #[test]
 fn a_low_threshold_leaves_the_newest_part() {
-    let settings = epitome_settings::CompactionSettings {
-        threshold: epitome_settings::CompactionThreshold::Used(60_000),
-        ..epitome_settings::CompactionSettings::default()
+    let settings = epitome_thread::compaction_settings::CompactionSettings {
+        threshold: epitome_thread::compaction_settings::CompactionThreshold::Used(60_000),
+        ..epitome_thread::compaction_settings::CompactionSettings::default()
     };
     let (mut conversation, ruler) = (TestConversation::new(), Ruler::for_model(None));
     let budget = Budget::new(&settings, 200_000, 16_384, 4_000);
@@ -500,9 +500,9 @@ fn a_low_threshold_leaves_the_newest_part() {
 fn the_share_is_of_the_tokens_that_clients_see() {
     let mut learnt = Calibration::start(Family::Other);
     learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
-    let none = epitome_settings::CompactionSettings {
-        model: epitome_settings::Summariser::None,
-        ..epitome_settings::CompactionSettings::default()
+    let none = epitome_thread::compaction_settings::CompactionSettings {
+        model: epitome_thread::compaction_settings::Summariser::None,
+        ..epitome_thread::compaction_settings::CompactionSettings::default()
     };
     let (window, frame) = (65_536, 4_000);
     for percent_of_ours in [80, 90, 100, 110] {

@@ -14,7 +14,7 @@ use super::compose::{SummaryResult, compacted_in};
 use super::input::{CompactionInput, asked};
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
-use epitome_settings::{CompactionSettings, Summariser};
+use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::{Change, CompactionStats, Content, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 

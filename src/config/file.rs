@@ -21,8 +21,8 @@ use super::values::{
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
 };
-use epitome_problem::{Problem, nearest, place_in};
-use epitome_rules::{RulePattern, WrittenRule, covered};
+use crate::rules::{RulePattern, WrittenRule, covered};
+use epitome_thread::problem::{Problem, nearest, place_in};
 
 /// Providers with a default address.
 pub const BUILT_IN: [&str; 21] = [
@@ -126,6 +126,10 @@ const KEYS_LISTED_MAX: usize = 8;
 
 /// What precedes the consequence of a mistake.
 pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
+
+/// Keys of earlier versions that do nothing now, and what to do instead.
+const REMOVED: [(&str, &str); 1] =
+    [("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line")];
 
 /// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
 /// is the current one; the others are aliases.
@@ -239,9 +243,6 @@ impl<'a> ConfigReader<'a> {
                 if self.is_users(&key) { self.set(value, &mut settings.editor_writes, editor_writes()); }
             },
             "acp_v2" => if self.is_users(&key) { self.set(value, &mut settings.acp_v2, truth()); },
-            "prompt_suggestions" => {
-                if self.is_users(&key) { self.set(value, &mut settings.prompt_suggestions, truth()); }
-            },
             "notify" => if self.is_users(&key) { self.set(value, &mut settings.notify, notify()); },
             "store" => if self.is_users(&key) { self.set(value, &mut settings.store, store()); },
             "memory" => if self.is_users(&key) { self.set(value, &mut settings.memory, truth()); },
@@ -294,6 +295,15 @@ impl<'a> ConfigReader<'a> {
     }
 
     pub(super) fn unknown(&mut self, key: &TomlKey<'_>, value: &TomlValue<'_>, known: &[&'static str]) {
+        let path = self.within.join(".");
+        if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == path) {
+            // A policy with a problem stops everything, which an old key must not do.
+            if !matches!(self.owner, FileOwner::Policy { .. }) {
+                let message = format!("{path:?} has no effect any more");
+                self.problem(key.span(), message, Some((*instead).to_owned()));
+            }
+            return;
+        }
         let (name, before) = (key.get_ref(), self.problem_count());
         let is_removed = |(removed, _): &&(&str, &str)| self.within.len() == 1 && removed == name;
         if let Some((_, instead)) = REMOVED.iter().find(is_removed) {

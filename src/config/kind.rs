@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::values::{ValueError, integer, number, wrong_number, wrong_type};
-use epitome_problem::nearest;
+use epitome_thread::problem::nearest;
 
 type Read<T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, ValueError>>;
 

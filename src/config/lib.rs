@@ -8,6 +8,7 @@
 
 mod agents;
 mod budget;
+mod choices;
 mod diagnostics;
 mod exposure;
 mod file;
@@ -22,6 +23,7 @@ mod models;
 mod permissions;
 pub mod plugin_servers;
 mod policy;
+pub mod rules;
 mod sandbox;
 mod values;
 
@@ -32,14 +34,13 @@ use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
 pub use budget::BudgetSettings;
+pub use choices::{BuiltInSettings, EditorWrites, ProviderSettings, SearchChoice, TurnNotice, WireFormat};
 pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
-use epitome_rules::{WrittenRule, covered};
-pub use epitome_settings::{
-    BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
-    SearchChoice, Summariser, TurnNotice, WireFormat,
+pub use epitome_thread::compaction_settings::{
+    CompactionSettings, CompactionThreshold, PruneSettings, Summariser,
 };
+use epitome_thread::problem::Problem;
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::{ExposureSettings, REMOTE_TOKEN_VARIABLE};
 pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
@@ -54,6 +55,7 @@ pub use mcp::{
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
+use rules::{WrittenRule, covered};
 pub use sandbox::SandboxSettings;
 use toml::de::DeValue;
 pub use values::MAX_ROUNDS_MAX;
@@ -100,9 +102,6 @@ pub struct Settings {
     pub editor_writes: EditorWrites,
     /// Whether clients that request version 2 of ACP get it. Only the user can set it.
     pub acp_v2: bool,
-    /// Whether clients that show them get suggestions for the next prompt, which cost a model call each. Only the user can
-    /// set it.
-    pub prompt_suggestions: bool,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set it.
     pub fetch_private: bool,
     /// Where the model's web searches go. Only the user can set it.
@@ -153,7 +152,6 @@ impl Default for Settings {
             go_compat: false,
             editor_writes: EditorWrites::default(),
             acp_v2: true,
-            prompt_suggestions: false,
             fetch_private: false,
             web_search: SearchChoice::default(),
             notify: TurnNotice::default(),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, named};
 use super::values::ValueError;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Name of the file in the session's directory.
 pub const MCP_JSON: &str = ".mcp.json";

@@ -11,8 +11,8 @@ use super::Settings;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::truth;
 use super::values::wrong_type;
-use epitome_problem::{Problem, nearest};
-use epitome_rules::{self as rules, RuleEffect, RuleError, RulePattern, WrittenRule};
+use crate::rules::{self, RuleEffect, RuleError, RulePattern, WrittenRule};
+use epitome_thread::problem::{Problem, nearest};
 
 /// Maximum number of rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::mcp::{McpServer, McpSource};
 use super::mcp_json;
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
+use epitome_thread::problem::Problem;
 
 /// Appends the servers of all plugins of a directory, named `plugin_PLUGIN_SERVER` as in Claude Code's tool names.
 /// Blocks on disk I/O.

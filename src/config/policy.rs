@@ -18,8 +18,8 @@ use super::kind::{Kind, Slot, names};
 use super::values::{ValueError, mode, wrong_type};
 use super::{FileOwner, HookTrust, Settings, text_of};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
 use epitome_thread::Mode;
+use epitome_thread::problem::Problem;
 use toml::de::DeTable;
 
 /// The user who may change policies.

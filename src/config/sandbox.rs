@@ -9,7 +9,7 @@ use serde_json::json;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, between, truth};
 use super::values::{ValueError, names};
-use epitome_rules::covered;
+use crate::rules::covered;
 
 /// Sandbox restrictions on the model's commands, in addition to the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

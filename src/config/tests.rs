@@ -683,14 +683,11 @@ fn only_the_user_turns_version_2_of_the_protocol_off() {
 }
 
 #[test]
-fn only_the_user_asks_for_prompt_suggestions() {
-    let read = |user: &str, repository: &str| {
-        let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
-        (settings.prompt_suggestions, problems.len())
-    };
-    assert_eq!(read("", ""), (false, 0));
-    assert_eq!(read("prompt_suggestions = true\n", ""), (true, 0));
-    assert_eq!(read("", "prompt_suggestions = true\n"), (false, 1));
+fn a_removed_key_is_reported_and_changes_nothing() {
+    let (settings, problems) = ConfigDisk::new("prompt_suggestions = true\nmax_rounds = 7\n", "").load(&[]);
+    assert_eq!((settings.max_rounds, problems.len()), (7, 1));
+    assert_eq!(problems[0].message, "\"prompt_suggestions\" has no effect any more");
+    assert!(settings.permissions.is_empty(), "it is no restriction with a mistake");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::discover::{Declaration, HookCandidate, HookFinder};
 use super::hook::{Hook, HookKind};
 use super::manifest::{self, Given, ParsedManifest};
 use super::probe::AnswerCache;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::visible::code;
 
 impl HookFinder<'_> {

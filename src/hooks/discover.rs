@@ -20,7 +20,7 @@ use super::trust::{TrustStore, TrustVerdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_tools::Exposure;
 
 /// Maximum hooks per session; a folder with more probably contains something else.

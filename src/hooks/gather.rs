@@ -15,10 +15,10 @@ use super::hook::{ClaudeOptions, HookKind, HookOrigin};
 use super::manifest::ManifestSyntax;
 use super::places::{HookSource, SourceForm, enforced};
 use epitome_config::HookTrust;
-use epitome_problem::Problem;
 use epitome_recipe::plugins::records::InstalledRecords;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::walk::read_text;
+use epitome_thread::problem::Problem;
 
 /// What is read, for error messages.
 const DECLARATION: &str = "a declaration of hooks";

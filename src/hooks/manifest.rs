@@ -14,8 +14,8 @@ use super::hook::{
     FailMode, HookConditions, HookKind, Manifest, PayloadMessages, RUN_TIME_MAX, RUN_TIME_MIN,
 };
 use epitome_config::MANIFEST_KEYS;
-use epitome_problem::{Problem, nearest};
 use epitome_recipe::fields::{self, ExpectedKind, RecipeFields, choice, text, text_map, truth};
+use epitome_thread::problem::{Problem, nearest};
 
 /// Maximum events that a hook may register for; fewer event names exist.
 const EVENTS_MAX: usize = 64;

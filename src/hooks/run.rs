@@ -33,8 +33,8 @@ use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
 use super::{claude, digest, handlers};
 use epitome_platform::reaper::Reaper;
+use epitome_platform::timing::TimedSpan;
 use epitome_provider::http::Http;
-use epitome_timing::TimedSpan;
 
 /// Maximum concurrent hooks of one group. Users have a handful.
 const CONCURRENT_MAX: usize = 8;

@@ -11,7 +11,7 @@ use super::claude::command_line::quoted_line;
 use super::digest;
 use super::trust::{TrustStore, TrustSubject};
 use epitome_config::{McpServer, McpSource, McpTransport};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::visible::code;
 
 /// A repository's server as it is on disk now.

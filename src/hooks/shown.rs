@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::discover::{FoundHooks, UntrustedHook};
 use super::hook::{Hook, HookKind, HookOrigin};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Entry};
 
 /// The result of a discovery: active hooks, hooks waiting for consent, skipped files, and problems.

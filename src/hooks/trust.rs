@@ -17,7 +17,7 @@ use super::servers::ServerRecord;
 use epitome_config as config;
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Maximum decisions kept; beyond it the oldest are forgotten, and the user is asked again.
 pub const CONSENTS_MAX: usize = 10_000;

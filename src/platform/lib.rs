@@ -17,6 +17,7 @@
 //! | `signals`, `terminal` | wait for signals without a runtime, and read keys without showing them |
 //! | `memory_trim`, `late_timers` | return unused memory to the system, and let a library's polling threads rest |
 //! | `os`, `file_uri` | extensions of the standard library; paths as URIs |
+//! | `timing` | spans of work in the log |
 //!
 //! Policy is elsewhere.
 //!
@@ -53,6 +54,7 @@ pub mod sandbox;
 pub mod signals;
 #[cfg_attr(windows, path = "windows/terminal.rs")]
 pub mod terminal;
+pub mod timing;
 
 #[cfg_attr(all(target_os = "linux", not(feature = "portable")), path = "linux/mod.rs")]
 #[cfg_attr(windows, path = "windows/mod.rs")]

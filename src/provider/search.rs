@@ -14,8 +14,8 @@ use super::endpoint::{Endpoint, EnvironmentPairs, Secret, value_of};
 use super::http::Http;
 use super::network::Network;
 use super::wire::is_before_gemini_3;
+use epitome_config::rules::RuleEffect;
 use epitome_config::{SearchChoice, Settings, WireFormat};
-use epitome_rules::RuleEffect;
 use epitome_thread::ModelName;
 use epitome_tokens::model_name::{Family, ParsedName};
 

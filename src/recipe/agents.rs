@@ -18,7 +18,7 @@ use super::places::RecipeOwner;
 use super::plugins::{Plugin, PluginCatalog};
 use super::walk::{ENTRIES_MAX, FolderWalk};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Maximum size of an agent file in bytes; every request of the agent includes it.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;

@@ -17,7 +17,7 @@ use super::plugins::{Plugin, PluginCatalog, PluginFormat};
 use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
 use super::watch::{ExistingFolders, WatchPlan};
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Maximum size of a recipe file in bytes. A prompt of this size would fill a small model's context window.
 pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;

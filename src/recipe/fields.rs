@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_saphyr::Spanned;
 
-use epitome_problem::{Problem, nearest, place_in};
+use epitome_thread::problem::{Problem, nearest, place_in};
 
 /// Maximum YAML nodes per declaration. The longest known front matter has about a hundred.
 const NODES_MAX: usize = 4096;

@@ -10,7 +10,7 @@ use super::command;
 use super::lenient::{self, LenientField};
 use super::parse::{Parsed, Recipe, RecipeModel, RecipeSource, RecipeSyntax, SplitFile, split};
 use super::plugins::Plugin;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Maximum length of a skill's name (agentskills.io/specification).
 const SKILL_NAME_CHARS_MAX: usize = 64;
@@ -98,7 +98,7 @@ pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Reci
         Problem::new(source.path(), message).with_hint(hint)
     };
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let place = error.span().map(|span| epitome_problem::place_in(text, span.start));
+        let place = error.span().map(|span| epitome_thread::problem::place_in(text, span.start));
         Problem { place, ..problem(&format!("the command is not valid TOML: {}", error.message())) }
     })?;
     let prompt = table.get("prompt").and_then(toml::Value::as_str);

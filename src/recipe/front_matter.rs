@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::fields::{self, ExpectedKind, RecipeField, names, positive, text, text_map, truth};
 use super::handlers;
 use super::parse::{Argument, CallableBy, OutputMode, Parsed, Recipe, RecipeModel};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Lines of a file before its front matter: the `---`.
 pub(super) const LINES_BEFORE: u64 = 1;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use epitome_problem::{nearest, place_in};
+use epitome_thread::problem::{nearest, place_in};
 
 /// Built-in handlers, which are implemented in `hooks`.
 pub const BUILT_IN: [&str; 8] = [

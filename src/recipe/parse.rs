@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::foreign::ForeignFields;
 use super::handlers::UnknownHandler;
 use super::{front_matter, template};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// A recipe, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use super::expand::{self, ExpandWith};
 use super::parse::{Recipe, RecipeSyntax, compiled, template_problem};
 use super::shell_quotes::shell_quoted;
 use super::template::{self, Evaluated, TemplateScope, TemplateValue};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// A command that a recipe runs in the session's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

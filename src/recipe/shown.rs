@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::catalog::{RecipeCatalog, Shadowed};
 use super::command;
 use super::parse::{CallableBy, Recipe, RecipeSource};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// All recipes of a catalog, shadowed recipes, and problems.
 pub fn list(catalog: &RecipeCatalog) -> Value {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
 use super::plugins::records::InstalledRecords;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Maximum directory entries read per catalog and owner; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;

@@ -13,11 +13,11 @@ use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
 use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation};
+use epitome_platform::timing::TimedSpan;
 use epitome_recall::RecallLog;
 use epitome_thread::{
     CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, text,
 };
-use epitome_timing::TimedSpan;
 use epitome_tools::buffers::BufferQuery;
 use epitome_tools::permission::ruled::HiddenFiles;
 use epitome_tools::{Access, Needs, Tool, ToolContext};

@@ -58,8 +58,6 @@ pub(super) struct ClientList {
     notices: Notices,
     /// The last state that was announced.
     state: Arc<SessionState>,
-    /// Whether clients show suggestions for the next prompt.
-    is_suggesting: bool,
     gate: EventGate,
 }
 
@@ -80,7 +78,6 @@ impl ClientList {
             activity: Arc::default(),
             notices: Notices::default(),
             state: Arc::new(SessionState { foreground: Foreground::Idle(None), background: Vec::new() }),
-            is_suggesting: false,
         }
     }
 
@@ -290,23 +287,6 @@ impl ClientList {
 
     pub fn announce_to_followers(&self, out: &SessionEvent) {
         self.announce_where(|sink| sink.follows_state(), &self.session, out);
-    }
-
-    // ── Suggestions ────────────────────────────────────────────────────────────────────────────
-
-    /// Whether any client shows suggestions for the next prompt.
-    pub fn show_suggestions(&self) -> bool {
-        self.openings.iter().any(|opening| opening.attachment.outlet.shows_suggestions())
-    }
-
-    /// Shows suggestions for the next prompt, or withdraws those that are shown.
-    pub fn suggest(&mut self, prompts: Vec<String>) {
-        let was_suggesting = std::mem::replace(&mut self.is_suggesting, !prompts.is_empty());
-        if !was_suggesting && prompts.is_empty() {
-            return;
-        }
-        let out = SessionEvent::Suggestions(prompts.into());
-        self.announce_where(|sink| sink.shows_suggestions(), &self.session, &out);
     }
 
     /// The rights of a client on another machine.

@@ -24,10 +24,10 @@ use super::{ClientId, NoticeSeverity, Opening, SessionAnswer, SessionError, Sess
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
 use epitome_platform::blocking;
-use epitome_problem::Problem;
 use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
+use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Entry, Message, MessageId, Origin, SessionId, Thread};
 use epitome_tools::Workspace;
 

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use epitome_thread::ModelName;
 
-    /// Regression: the metrics lacked everything that agents, callbacks and prompt suggestions had spent.
+    /// Regression: the metrics lacked everything that agents and callbacks had spent.
     #[test]
     fn calls_of_agents_are_counted() {
         let counts = Counts::default();

@@ -10,7 +10,6 @@ use super::registry::Sessions;
 use super::replies::partial;
 use super::resumed::KEPT;
 use super::session_state;
-use super::suggestions;
 use super::work::{Attaching, JobResult, Responder, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
@@ -92,7 +91,6 @@ impl Session {
         }
         session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
         answer_all(&self.core.thread, work.responders, &answer);
-        suggestions::ask(self, reason);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
         self.core.start(tokio::time::sleep(kept), move |session, ()| {
             if session.work.is_none() && session.core.thread.next_seq() == at {

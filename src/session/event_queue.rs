@@ -87,10 +87,9 @@ impl EventClass<'_> {
                 EventClass::Text(*id, text)
             }
             SessionEvent::CallProgress { output, .. } => EventClass::Output(output),
-            SessionEvent::Usage(_)
-            | SessionEvent::Commands(_)
-            | SessionEvent::Options(_)
-            | SessionEvent::Suggestions(_) => EventClass::State,
+            SessionEvent::Usage(_) | SessionEvent::Commands(_) | SessionEvent::Options(_) => {
+                EventClass::State
+            }
             SessionEvent::Notice { .. } => EventClass::Notice,
             SessionEvent::CallStarted { .. }
             | SessionEvent::CallFinished { .. }

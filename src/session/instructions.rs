@@ -19,8 +19,8 @@ use known::{known_paths, reminder, touched};
 use super::actor::Session;
 use super::core::Core;
 use epitome_platform::blocking;
-use epitome_problem::Problem;
 use epitome_recipe::agents::AgentCatalog;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Origin, Seq, Thread};
 use epitome_tools::{Workspace, task};
 

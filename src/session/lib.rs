@@ -93,7 +93,6 @@ pub mod session_permissions;
 mod session_state;
 mod skills;
 mod subagents;
-mod suggestions;
 mod summary;
 pub mod suspended;
 mod tasks;
@@ -115,11 +114,11 @@ pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };
 pub use epitome_mcp::{ClientMcp, FromClient};
-use epitome_problem::Problem;
 use epitome_provider::collect::PieceKind;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_store::SessionHolder;
+use epitome_thread::problem::Problem;
 use epitome_thread::{
     CallDisplay, CallId, CallOutput, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName,
     SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
@@ -189,11 +188,6 @@ pub trait EventSink: Send + Sync {
     /// id.
     fn shows_agents(&self) -> bool {
         self.inner().is_some_and(|inner| inner.shows_agents())
-    }
-
-    /// Whether the client shows suggestions for the user's next prompt. If so, it gets `Suggestions`.
-    fn shows_suggestions(&self) -> bool {
-        self.inner().is_some_and(|inner| inner.shows_suggestions())
     }
 
     /// The way to MCP servers that the client provides over its own connection.
@@ -544,9 +538,6 @@ pub enum SessionEvent {
         ticket: Ticket,
         message: MessageId,
     },
-    /// Suggestions for the user's next prompt, the most likely one first. They replace earlier ones. Only for sinks that
-    /// show them.
-    Suggestions(Arc<[String]>),
     /// A background command has ended.
     TerminalEnded {
         call: CallId,

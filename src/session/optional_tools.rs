@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::core::Core;
 use epitome_files::memory::MemoryFiles;
-use epitome_problem::Problem;
 use epitome_provider::search::SearchService;
+use epitome_thread::problem::Problem;
 use epitome_tools::Tool;
 use epitome_tools::memory::MemoryTool;
 use epitome_tools::permission::ruled::DeniedHosts;

@@ -12,8 +12,8 @@ use super::{AskId, PermissionRequest, SessionEvent, UserDecision};
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
 use epitome_hooks::output::PermissionDecision;
-use epitome_problem::Problem;
 use epitome_secrets as secrets;
+use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
     CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, ToolCall,

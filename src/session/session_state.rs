@@ -21,7 +21,6 @@ use epitome_tools::task;
 
 /// Foreground work starts: all following events belong to it.
 pub(super) fn begins(session: &mut Session) {
-    session.core.clients.suggest(Vec::new());
     set(session, Foreground::Running);
 }
 

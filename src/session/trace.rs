@@ -4,8 +4,8 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
+use epitome_platform::timing::TimedSpan;
 use epitome_thread::{Change, ContextSizes, Entry, Seq, StopReason, Thread, Usage};
-use epitome_timing::TimedSpan;
 
 /// The span of a session while it is in memory, and its running turn.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::{LibraryError, SessionListing, Unlisted, fold, list, opencode};
 use epitome_platform::root::DirectoryEntry;
-use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
+use epitome_thread::problem::Problem;
 use epitome_thread::{SessionId, Thread, text};
 use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
 

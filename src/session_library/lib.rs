@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use epitome_problem::Problem;
 pub use epitome_store::ForkedSession;
 use epitome_store::{Header, SessionQuery, Store, StoreError};
+use epitome_thread::problem::Problem;
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
 pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};

@@ -18,6 +18,7 @@
 //! | `edits` | validation of edits requested by hooks |
 //! | `describe` | the description of an entry that every list of entries uses |
 //! | `text`, `lines`, `markdown`, `diff`, `visible`, `terminal_text` | rendering for the user |
+//! | `compaction_settings`, `problem` | data that settings and other files of the user are read into |
 //! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
 //!
 //! This module is pure: it reads no clock, file or setting, and the same log always gives the same thread,
@@ -28,6 +29,7 @@ pub mod boundary;
 mod call_output;
 pub mod change;
 pub mod choices;
+pub mod compaction_settings;
 pub mod decided;
 mod describe;
 pub mod diff;
@@ -42,6 +44,7 @@ mod markdown;
 pub mod message;
 mod opaque;
 mod pins;
+pub mod problem;
 mod prompt_keys;
 mod rewritten;
 pub mod terminal_text;

@@ -24,7 +24,7 @@ use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, jud
 pub use self::route::WriteRoute;
 use self::route::{EditorText, WriteFacts, route};
 use super::{Workspace, disk};
-use epitome_settings::EditorWrites;
+use epitome_config::EditorWrites;
 use epitome_thread::attached::FileType;
 
 /// Maximum size in bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.

@@ -167,9 +167,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use epitome_config::SearchChoice;
+    use epitome_config::rules::{RuleEffect, WrittenRule, parse};
     use epitome_provider::search::SEARXNG_VARIABLE;
-    use epitome_rules::{RuleEffect, WrittenRule, parse};
-    use epitome_settings::SearchChoice;
     use epitome_thread::{OutcomeContent, OutcomeStatus};
 
     fn service() -> SearchService {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::builder::Builder;
 use super::{AIDER_OPENING, ImportContext, ImportDraft, ImportFile, ImportSource, ran, text};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{StopReason, Trigger};
 
 /// The author of messages that the user did not type.

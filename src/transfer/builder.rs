@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{BrokenLines, ImportContext, ImportDraft, ImportFile, ImportSource, TOKENS_MAX};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
     CallDisplay, CallId, Change, CompactionStats, Content, Entry, FORMAT_VERSION, Location, Message,

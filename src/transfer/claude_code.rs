@@ -16,7 +16,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, file_part, joined_text, list,
     outcome_content, text, text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Usage};
 
 /// The author of messages that the user did not type.

@@ -21,7 +21,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, file_part, joined_text, list, outcome_content,
     text, text_of, thinking, time, token_counts,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };

@@ -13,7 +13,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, data_url_part, joined_text, list,
     outcome_content, text, text_of, text_part, thinking_part, time, token_counts,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
 
 /// The author of messages that the user did not type.

@@ -16,7 +16,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, outcome_content, ran, text,
     text_of, text_part, thinking_part, time, token_counts, trigger_of,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// The author of messages that Copilot CLI added.

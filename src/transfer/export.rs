@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ImportDraft, ImportFile, ImportSource};
-use epitome_problem::Problem;
 use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, Rule, SessionId, Thread};
 
 /// Writes a log as text for sharing: anything that looks like a key is masked, even in the user's messages. Otherwise

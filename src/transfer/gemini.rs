@@ -16,7 +16,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, moment, outcome_content, text,
     text_of, thinking, time, token_counts, with_thinking,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
 
 /// The model's fixed reply to the summary of a compaction.

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Content, Entry, OutcomeContent, SessionId, Trigger, Usage};
 
 pub use codex::ENCRYPTED;

@@ -15,7 +15,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, data_url_part, list, model_name, outcome_content,
     text_of, text_part, thinking_part, tokens, with_cache, with_thinking,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
 
 /// The author of messages that opencode added.

@@ -10,7 +10,7 @@ use super::{
     ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, model_name, outcome_content, ran,
     text, text_of, text_part, thinking_part, time, token_counts, with_cache,
 };
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, OutcomeStatus, ReplyCut, Seq, StopReason, ThoughtLevel, Trigger, Usage,
 };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::builder::{Builder, ForeignCall};
 use super::{ImportContext, ImportDraft, ImportFile, ImportSource, text, thinking};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStep, StopReason,
 };

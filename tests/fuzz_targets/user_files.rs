@@ -68,7 +68,7 @@ pub fn config(bytes: &[u8]) {
     for problem in problems {
         assert!(problem.path == file && !problem.message.is_empty(), "{problem:?}");
     }
-    String::from_utf8_lossy(bytes).lines().for_each(|line| drop(epitome_rules::parse(line)));
+    String::from_utf8_lossy(bytes).lines().for_each(|line| drop(epitome_config::rules::parse(line)));
 }
 
 /// Imports a conversation of another agent. The result is a valid log, and can be exported and imported again.

@@ -37,7 +37,6 @@ const PLAIN: ClientTraits = ClientTraits {
     subagents: false,
     plan_updates: false,
     cursors: false,
-    suggestions: false,
     details_alone: false,
     reviews_writes: false,
     skills: false,

@@ -14,12 +14,12 @@ use epitome_config::Settings;
 use epitome_hooks::discover::{HookSearch, discover};
 use epitome_hooks::shown as hooks_shown;
 use epitome_hooks::trust::TrustStore;
-use epitome_problem::{self as problem, Problem};
 use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_of};
 use epitome_provider::endpoint;
 use epitome_provider::learned::RefreshTime;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::shown as recipes_shown;
+use epitome_thread::problem::{self, Problem};
 
 /// Most models returned by one call; several routers together offer more.
 const MODELS_MAX: usize = 2_000;

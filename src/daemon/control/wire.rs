@@ -34,8 +34,8 @@ use crate::attachments::{Attached, Gauge, fresh_client};
 use crate::handshake::Home;
 use crate::listener::PendingPermit;
 use crate::token::Token;
-use epitome_problem as problem;
 use epitome_session::ClientId;
+use epitome_thread::problem;
 
 /// Calls of one connection that may be unanswered at once. Beyond that nothing is read until the client takes
 /// its responses.

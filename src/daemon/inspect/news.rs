@@ -102,7 +102,6 @@ impl News {
             | SessionEvent::Wish { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => return false,
         }

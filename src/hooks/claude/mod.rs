@@ -23,8 +23,8 @@ use crate::hook::{
 };
 use crate::hook_context::{EventData, HookContext};
 use action::{ACTION_RUN_TIME, ClaudeAction, asks_at};
-use epitome_problem::{Problem, nearest, place_in};
 use epitome_recipe::plugins::Plugin;
+use epitome_thread::problem::{Problem, nearest, place_in};
 use matcher::{ClaudeRule, Matcher};
 use payload::{agent_type, end_reason, event_name, start_source};
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{Handler, HandlerParams, built_in, check};
 use crate::event::HookEvent;
 use crate::functions::Functions;
-use epitome_problem::{Problem, nearest};
 use epitome_recipe::handlers::{BUILT_IN, EXTERNAL};
+use epitome_thread::problem::{Problem, nearest};
 
 /// Maximum handlers that one recipe may declare for all events. Real recipes declare a few.
 const DECLARED_MAX: usize = 64;

@@ -5,7 +5,7 @@ use tracing::info_span;
 
 use crate::endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError};
-use epitome_timing::TimedSpan;
+use epitome_platform::timing::TimedSpan;
 
 #[derive(Debug)]
 pub(super) struct Logged {

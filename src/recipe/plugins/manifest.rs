@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use crate::fields::{self, RecipeField};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// The program that a plugin was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

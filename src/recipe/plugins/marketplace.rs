@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::FILE_BYTES_MAX;
 use super::manifest::below;
 use crate::walk::read_text;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// Paths of the list below a marketplace's folder.
 const FILES: [&str; 2] = [".claude-plugin/marketplace.json", ".agents/plugins/marketplace.json"];

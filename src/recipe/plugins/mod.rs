@@ -19,7 +19,7 @@ use super::foreign::PluginFolders;
 use super::places::RecipeOwner;
 use super::walk::read_text;
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use installed::Installation;
 pub use manifest::PluginFormat;
 use manifest::PluginManifest;

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::Plugin;
 use crate::walk::read_text;
 use epitome_files::atomic_file::{lock_for_change, replace_private};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 
 /// The file of records, in the folder of the user's plugins.
 const FILE: &str = "installed.json";

@@ -118,6 +118,6 @@ impl TemplateError {
 
     /// Line and column of the error, 1-based; the column counts characters.
     pub fn place(&self, source: &str) -> (u64, u64) {
-        epitome_problem::place_in(source, self.at)
+        epitome_thread::problem::place_in(source, self.at)
     }
 }

@@ -250,7 +250,6 @@ impl EventSink for ChildOutlet {
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Wish { .. } => {}
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::ClientList;
 use crate::problem_notice;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{HookRun, HookRunResult};
 
 /// Notices already shown, and problems waiting for a client.

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use epitome_files::memory::MemoryFiles;
 use epitome_files::paths::Paths;
-use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog};
+use epitome_thread::problem::Problem;
 
 /// Maximum bytes of an instruction file. A larger file is cut, with a note.
 const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! Decides how the text of a file is written: by this process, or through the user's editor. Pure.
 
-use epitome_settings::EditorWrites;
+use epitome_config::EditorWrites;
 
 use super::EditorSupport;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use epitome_rules::{RuleEffect, RulePattern, WrittenRule};
+use epitome_config::rules::{RuleEffect, RulePattern, WrittenRule};
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};

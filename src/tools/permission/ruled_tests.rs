@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use epitome_rules::parse;
+use epitome_config::rules::parse;
 
 fn written(word: RuleEffect, text: &str) -> WrittenRule {
     let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));

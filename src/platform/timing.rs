@@ -1,4 +1,4 @@
-//! TimedSpan tracing spans, logged once on completion with their outcome and duration.
+//! Spans of work in the log, written once on completion with their outcome and duration.
 //!
 //! Used for sessions, turns, rounds, tools, hooks and model calls. Fields are ids, names, counts and
 //! durations, never messages, inputs, keys or environments. There are no spans for individual pieces of a

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use epitome_problem::nearest;
+use epitome_thread::problem::nearest;
 
 /// Maximum size of a rule in bytes; a longer one was probably pasted by mistake.
 const RULE_BYTES_MAX: usize = 4 * 1024;
