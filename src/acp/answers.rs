@@ -1,23 +1,22 @@
 //! Translates results, errors and options to wire types. Pure.
 
+use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 pub use agent_client_protocol::v1::schema::Error;
-use jiff::Timestamp;
+use agent_client_protocol::v2::schema as wire_v2;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use super::config_options::{ConfigOption, Modes, config_options, modes};
-use super::connection::LINE_BYTES_MAX;
-use super::envelope::INVALID_REQUEST;
+use super::envelope::{INVALID_REQUEST, LINE_BYTES_MAX};
 use super::from_wire::{BadParams, ClientTraits};
-use super::model::AcpVersion;
 use super::requests::RequestKind;
-use super::updates::{tokens, wire_path};
+use super::updates::{timestamp, tokens, wire_path};
+use super::v1;
 use epitome_session::registry::Header;
 use epitome_session::{SessionAnswer, SessionError, SessionOptions, Steered};
 use epitome_thread::visible::visible_line;
-use epitome_thread::{SessionId, StopReason, Usage};
+use epitome_thread::{StopReason, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -37,8 +36,30 @@ const RETURNED: i32 = -31004;
 /// retries.
 pub const AUTH_METHOD: &str = "environment";
 
-/// The id of the authentication method that the client runs in a terminal. Never passed to `authenticate`.
-const TERMINAL_METHOD: &str = "epitome-login";
+/// The name of [`AUTH_METHOD`], and its description.
+pub const AUTH_NAME: &str = "API key";
+pub const AUTH_ADVICE: &str = "Run `epitome login` in a terminal, or set an API key in the environment of the editor (for \
+    example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), or name a local model in the configuration";
+
+/// The id of the authentication method that the client runs in a terminal, its name and its description. Never passed to
+/// `authenticate`.
+pub const TERMINAL_METHOD: &str = "epitome-login";
+pub const TERMINAL_NAME: &str = "Log in";
+pub const TERMINAL_ADVICE: &str = "Store the API key of a model provider";
+
+/// The agent as clients name it.
+pub const AGENT_NAME: &str = "epitome";
+pub const AGENT_TITLE: &str = "Epitome";
+pub const AGENT_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The ways to log in that a client is offered.
+pub enum LoginOffer {
+    /// A model is usable.
+    None,
+    Key,
+    /// Also this command, which the client runs in a terminal.
+    Terminal(LoginCommand),
+}
 
 /// Whether a login is needed, as far as this is known without using the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +86,13 @@ pub fn result(
 ) -> Result<Box<RawValue>, wire::Error> {
     match (kind, answer) {
         (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
-            raw(&opened(Some(&session), &options, traits.boolean_options))
+            let options_shown = v1::options_of(&options, traits.boolean_options);
+            let response = wire::NewSessionResponse::new(session.0);
+            raw(&response.modes(v1::modes(&options)).config_options(options_shown))
         }
         (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
-            options(&now, traits.boolean_options)
+            let options_shown = v1::options_of(&now, traits.boolean_options);
+            raw(&wire::LoadSessionResponse::new().modes(v1::modes(&now)).config_options(options_shown))
         }
         (RequestKind::Prompt, SessionAnswer::TurnEnded { reason, usage, meta }) => {
             turn_ended(reason, &usage, meta)
@@ -84,11 +108,9 @@ pub fn result(
         (RequestKind::SetMode, SessionAnswer::Options(_)) | (RequestKind::Close, SessionAnswer::Closed) => {
             Ok(empty())
         }
-        (RequestKind::SetOption, SessionAnswer::Options(options)) => raw(&OpenedAnswer {
-            session_id: None,
-            modes: None,
-            config_options: config_options(&options, AcpVersion::V1, traits.boolean_options),
-        }),
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
+            raw(&wire::SetSessionConfigOptionResponse::new(v1::options_of(&options, traits.boolean_options)))
+        }
         // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
             turn_ended(StopReason::Cancelled, &Usage::default(), None)
@@ -243,59 +265,74 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
     wire::Error::new(INTERNAL, sentence)
 }
 
+/// The command that a client runs in a terminal for a login.
+pub struct LoginCommand {
+    pub program: String,
+    pub environment: Vec<(String, String)>,
+}
+
 /// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
 /// are appended to the command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
 /// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
-pub fn auth_methods(terminal: Option<Value>) -> Vec<Value> {
-    let terminal = terminal.map(|command| {
-        json!({
-            "type": "terminal", "id": TERMINAL_METHOD, "name": "Log in",
-            "description": "Store the API key of a model provider", "args": ["login"],
-            "_meta": { "terminal-auth": command },
-        })
-    });
-    let environment = json!({
-        "id": AUTH_METHOD, "name": "API key",
-        "description": "Run `epitome login` in a terminal, or set an API key in the environment of the editor (for \
-             example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), or name a local model in the configuration",
-    });
-    terminal.into_iter().chain([environment]).collect()
+fn auth_methods(offer: LoginOffer) -> Vec<wire::AuthMethod> {
+    let terminal = |LoginCommand { program, environment }| {
+        let environment: Value = environment.into_iter().collect();
+        let command = json!({
+            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
+        });
+        let method = wire::AuthMethodTerminal::new(TERMINAL_METHOD, TERMINAL_NAME)
+            .description(TERMINAL_ADVICE)
+            .args(vec!["login".to_owned()])
+            .meta(Map::from_iter([("terminal-auth".to_owned(), command)]));
+        wire::AuthMethod::Terminal(method)
+    };
+    let environment = wire::AuthMethodAgent::new(AUTH_METHOD, AUTH_NAME).description(AUTH_ADVICE);
+    match offer {
+        LoginOffer::None => Vec::new(),
+        LoginOffer::Key => vec![wire::AuthMethod::Agent(environment)],
+        LoginOffer::Terminal(command) => vec![terminal(command), wire::AuthMethod::Agent(environment)],
+    }
 }
 
 /// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
 /// methods are offered only when a login is needed. Session cursors have no agent capability: the client requests them.
-pub fn initialize(methods: &[Value], takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
-    raw(&json!({
-        "protocolVersion": 1,
-        "agentCapabilities": {
-            "loadSession": true,
-            "promptCapabilities": { "image": true, "audio": takes_audio, "embeddedContext": true },
-            "mcpCapabilities": { "http": true, "sse": true, "acp": true },
-            "sessionCapabilities": {
-                "list": {},
-                "delete": {},
-                "additionalDirectories": {},
-                "systemPrompt": { "mode": { "override": {} } },
-                "fork": {},
-                "archive": {},
-                "status": {},
-                "title": {},
-                "resume": {},
-                "close": {},
-                "options": {},
-            },
-            "auth": { "status": {}, "logout": {} },
-            "providers": {},
-        },
-        "authMethods": methods,
-        "agentInfo": info(),
-        "_meta": { "steering": { "supported": true } },
-    }))
+pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
+    let prompt = wire::PromptCapabilities::new().image(true).audio(takes_audio).embedded_context(true);
+    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
+        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
+    let session = wire::SessionCapabilities::new()
+        .list(wire::SessionListCapabilities::new())
+        .delete(wire::SessionDeleteCapabilities::new())
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
+        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
+        .fork(wire::SessionForkCapabilities::new())
+        .archive(wire::SessionArchiveCapabilities::new())
+        .status(wire::SessionStatusCapabilities::new())
+        .title(wire::SessionTitleCapabilities::new())
+        .resume(wire::SessionResumeCapabilities::new())
+        .close(wire::SessionCloseCapabilities::new())
+        .options(wire::SessionOptionsCapabilities::new());
+    let auth = wire::AgentAuthCapabilities::new()
+        .status(wire::AuthStatusCapabilities::new())
+        .logout(wire::LogoutCapabilities::new());
+    let capabilities = wire::AgentCapabilities::new()
+        .load_session(true)
+        .prompt_capabilities(prompt)
+        .mcp_capabilities(wire::McpCapabilities::new().http(true).sse(true).acp(true))
+        .session_capabilities(session)
+        .auth(auth)
+        .providers(wire::ProvidersCapabilities::new());
+    let response = wire::InitializeResponse::new(ProtocolVersion::V1)
+        .agent_capabilities(capabilities)
+        .auth_methods(auth_methods(offer))
+        .agent_info(wire::Implementation::new(AGENT_NAME, AGENT_VERSION).title(AGENT_TITLE))
+        .meta(agent_meta());
+    raw(&response)
 }
 
-/// The agent as clients name it.
-pub fn info() -> Value {
-    json!({ "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") })
+/// `_meta` of the answer to `initialize`: the extensions that the agent supports.
+pub fn agent_meta() -> Map<String, Value> {
+    Map::from_iter([("steering".to_owned(), json!({ "supported": true }))])
 }
 
 /// One item of a session listing. It always has a title and a time, because some editors fail without them.
@@ -312,12 +349,6 @@ pub fn session_info(header: &Header) -> wire::SessionInfo {
         .archived(header.archived)
 }
 
-/// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.
-pub fn timestamp(millis: u64) -> String {
-    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
-}
-
 /// Serializes a result.
 pub fn raw(result: &impl Serialize) -> Result<Box<RawValue>, wire::Error> {
     to_raw_value(result).map_err(|error| {
@@ -328,32 +359,37 @@ pub fn raw(result: &impl Serialize) -> Result<Box<RawValue>, wire::Error> {
 
 fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<Box<RawValue>, wire::Error> {
     let reason = match reason {
+        StopReason::EndTurn => wire::StopReason::EndTurn,
+        StopReason::MaxTokens => wire::StopReason::MaxTokens,
+        StopReason::MaxRounds => wire::StopReason::MaxTurnRequests,
+        StopReason::Refusal => wire::StopReason::Refusal,
+        StopReason::Cancelled | StopReason::Interrupted => wire::StopReason::Cancelled,
         StopReason::Failed => return Err(internal("The turn failed")),
-        reason => stop_reason(reason).unwrap_or("cancelled"),
     };
-    let mut result = json!({ "stopReason": reason });
+    let mut response = wire::PromptResponse::new(reason);
     let mut meta = match meta {
         Some(Value::Object(meta)) => meta,
         Some(_) | None => Map::new(),
     };
     if *usage != Usage::default() {
-        result["usage"] = tokens(usage);
-        meta.entry("usage").or_insert_with(|| tokens(usage));
+        let shown = wire::Usage::new(usage.total(), usage.input, usage.output)
+            .cached_read_tokens(usage.cache_read)
+            .cached_write_tokens(usage.cache_write)
+            .thought_tokens(usage.thinking);
+        response = response.usage(shown);
+        meta.entry("usage").or_insert_with(|| json!(tokens(usage)));
     }
-    if !meta.is_empty() {
-        result["_meta"] = Value::Object(meta);
-    }
-    raw(&result)
+    raw(&response.meta((!meta.is_empty()).then_some(meta)))
 }
 
-/// The protocol's name for the reason why a turn ended; `None` if it did not finish.
-pub fn stop_reason(reason: StopReason) -> Option<&'static str> {
+/// The reason why a turn ended, as version 2 has it; `None` if the turn did not finish.
+pub fn stop_reason(reason: StopReason) -> Option<wire_v2::StopReason> {
     match reason {
-        StopReason::EndTurn => Some("end_turn"),
-        StopReason::MaxTokens => Some("max_tokens"),
-        StopReason::MaxRounds => Some("max_turn_requests"),
-        StopReason::Refusal => Some("refusal"),
-        StopReason::Cancelled => Some("cancelled"),
+        StopReason::EndTurn => Some(wire_v2::StopReason::EndTurn),
+        StopReason::MaxTokens => Some(wire_v2::StopReason::MaxTokens),
+        StopReason::MaxRounds => Some(wire_v2::StopReason::MaxTurnRequests),
+        StopReason::Refusal => Some(wire_v2::StopReason::Refusal),
+        StopReason::Cancelled => Some(wire_v2::StopReason::Cancelled),
         StopReason::Failed | StopReason::Interrupted => None,
     }
 }
@@ -371,31 +407,8 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 
 /// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
-    raw(&opened(None, options, booleans))
-}
-
-/// What an answer shows of a session.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OpenedAnswer<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    modes: Option<Modes>,
-    config_options: Vec<ConfigOption<'a>>,
-}
-
-/// The options and modes of a session, and its id if it is new.
-fn opened<'a>(
-    session: Option<&'a SessionId>,
-    options: &'a SessionOptions,
-    booleans: bool,
-) -> OpenedAnswer<'a> {
-    OpenedAnswer {
-        session_id: session.map(|session| session.0.as_str()),
-        modes: Some(modes(options)),
-        config_options: config_options(options, AcpVersion::V1, booleans),
-    }
+    let shown = v1::options_of(options, booleans);
+    raw(&wire::SessionOptionsResponse::new().modes(v1::modes(options)).config_options(shown))
 }
 
 #[cfg(test)]

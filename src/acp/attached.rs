@@ -76,8 +76,8 @@ fn audio_type(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// Validates a part received through the control API like one from an editor. The error is a complete sentence.
-pub fn checked(field: &str, part: Content) -> Result<Content, String> {
-    let checked = match part {
+pub fn checked(field: &str, part: Content) -> Result<Content, BadParams> {
+    match part {
         Content::Image { mime_type, data, uri } => image(field, ImageContent::new(data, mime_type).uri(uri)),
         Content::Document { mime_type, data, .. } if mime_type.starts_with("audio/") => audio(field, &data),
         Content::Document { data, name, .. } => decoded(&format!("{field}.data"), &data).and_then(|bytes| {
@@ -93,8 +93,7 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
         | Content::ResourceLink { .. }
         | Content::Call(_)
         | Content::Search(_)) => Ok(other),
-    };
-    checked.map_err(|BadParams(why)| why)
+    }
 }
 
 /// Converts an embedded binary resource.

@@ -1,16 +1,12 @@
-//! MCP servers that the client provides over this connection (`mcp/message`): requests to them, their answers, and the
-//! notifications that belong to a request.
+//! Unanswered requests to MCP servers that the client provides over this connection.
 
 use std::collections::HashMap;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::from_wire::{BadParams, RequestParams};
-use super::outbox::Outbox;
-use super::writer;
-use epitome_session::{ClientMcp, FromClient};
+use epitome_session::{ClientMcpFault, FromClient};
 
 /// Unanswered requests to all servers of a client.
 const CALLS_OPEN_MAX: usize = 256;
@@ -25,10 +21,10 @@ pub struct McpCalls(HashMap<u64, McpCall>);
 /// An unanswered request to a server.
 #[derive(Debug)]
 pub struct McpCall {
-    server: String,
+    pub server: String,
     /// The session's id for the request.
-    request: String,
-    events: mpsc::Sender<FromClient>,
+    pub request: String,
+    pub events: mpsc::Sender<FromClient>,
 }
 
 impl McpCalls {
@@ -46,7 +42,7 @@ impl McpCalls {
         self.0.remove(&id)
     }
 
-    fn find(&self, server: &str, request: &str) -> Option<(u64, &McpCall)> {
+    pub fn find(&self, server: &str, request: &str) -> Option<(u64, &McpCall)> {
         let found = self.0.iter().find(|(_, call)| call.server == server && call.request == request);
         found.map(|(id, call)| (*id, call))
     }
@@ -54,7 +50,7 @@ impl McpCalls {
     /// Ends all requests: the client is gone.
     pub fn end(&mut self) {
         for (_, call) in self.0.drain() {
-            call.answer(Err("the editor that provides it has disconnected".to_owned()));
+            call.answer(Err(ClientMcpFault::Disconnected));
         }
     }
 }
@@ -66,65 +62,16 @@ impl McpCall {
             let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
             let text: String =
                 error["message"].as_str().unwrap_or("no message").chars().take(ERROR_CHARS_MAX).collect();
-            format!("the editor could not pass it on: {text}")
+            ClientMcpFault::NotPassedOn(text)
         };
         self.answer(match (result, error) {
-            (Some(result), _) => {
-                serde_json::from_str(result.get()).map_err(|_| "its answer can't be read".to_owned())
-            }
+            (Some(result), _) => serde_json::from_str(result.get()).map_err(|_| ClientMcpFault::Unreadable),
             (None, Some(error)) => Err(message(error)),
-            (None, None) => Err("its answer is empty".to_owned()),
+            (None, None) => Err(ClientMcpFault::Empty),
         });
     }
 
-    fn answer(self, outcome: Result<Value, String>) {
+    fn answer(self, outcome: Result<Value, ClientMcpFault>) {
         FromClient::Answer { request: self.request, outcome }.send(&self.events);
     }
-}
-
-impl ClientMcp for Outbox {
-    fn is_open(&self) -> bool {
-        Outbox::is_open(self)
-    }
-
-    fn request(
-        &self,
-        server: &str,
-        request: &str,
-        method: &str,
-        params: Option<Value>,
-        events: mpsc::Sender<FromClient>,
-    ) -> Result<(), String> {
-        let call = McpCall { server: server.to_owned(), request: request.to_owned(), events };
-        let id = self.requests().ask_mcp(call).ok_or("too many requests wait for the editor already")?;
-        let mut message = json!({ "serverId": server, "requestId": request, "method": method });
-        if let Some(params) = params {
-            message["params"] = params;
-        }
-        self.put_line(|line| writer::request(line, id, "mcp/message", &message));
-        if self.is_open() {
-            return Ok(());
-        }
-        drop(self.requests().mcp().take(id));
-        Err("the editor that provides it has disconnected".to_owned())
-    }
-
-    fn cancel(&self, server: &str, request: &str) {
-        let mut requests = self.requests();
-        let Some(id) = requests.mcp().find(server, request).map(|(id, _)| id) else { return };
-        requests.mcp().take(id);
-        drop(requests);
-        let params = json!({ "requestId": id });
-        self.put_line(|line| writer::notification(line, "$/cancel_request", &params));
-    }
-}
-
-/// Passes on a notification that belongs to a request. Others are dropped.
-pub fn notified(outbox: &Outbox, params: &RequestParams<'_>) -> Result<(), BadParams> {
-    let (server, request): (String, String) = (params.required("serverId")?, params.required("requestId")?);
-    let (method, inner) = (params.required("method")?, params.optional("params")?);
-    if let Some((_, call)) = outbox.requests().mcp().find(&server, &request) {
-        FromClient::Notification { method, params: inner }.send(&call.events);
-    }
-    Ok(())
 }

@@ -7,9 +7,10 @@
 //!
 //! Its id is that of the summary message. In a replay, it is a single `completed`.
 
-use serde_json::{Value, json};
+use agent_client_protocol::v2::schema as wire;
+use serde_json::json;
+use wire::{CompactionStatus, SessionUpdate};
 
-use super::lines::text_block;
 use super::model::Update;
 use super::updates::{fenced, pieces};
 use epitome_session::CompactionState;
@@ -36,24 +37,21 @@ impl OpenCompaction {
                 if self.0 != Some(id) {
                     self.close(updates);
                     self.0 = Some(id);
-                    updates.push(Update::Shared(update(id, "in_progress")));
+                    updates.push(shared(update(id, CompactionStatus::InProgress)));
                 }
             }
             CompactionState::Wrote(piece) => {
                 if self.0 == Some(id) {
                     updates.extend(pieces(&piece).map(|piece| {
-                        Update::Shared(json!({
-                            "sessionUpdate": "compaction_summary_chunk", "compactionId": id.to_string(),
-                            "content": text_block(piece),
-                        }))
+                        let piece = wire::ContentBlock::from(piece);
+                        let chunk = wire::CompactionSummaryChunk::new(id.to_string(), piece);
+                        Update::Shared(SessionUpdate::CompactionSummaryChunk(chunk))
                     }));
                 }
             }
             CompactionState::Failed(why) => {
                 if self.0.take_if(|open| *open == id).is_some() {
-                    let mut failed = update(id, "failed");
-                    failed["error"] = json!(why);
-                    updates.push(Update::Shared(failed));
+                    updates.push(shared(update(id, CompactionStatus::Failed).error(why)));
                 }
             }
             CompactionState::Cancelled => {
@@ -78,10 +76,11 @@ impl OpenCompaction {
         compaction["pre_tokens"] = json!(tokens_before);
         compaction["post_tokens"] = json!(tokens_after);
         let boundary = boundary_of(session, entry);
-        let mut completed = update(summary.id, "completed");
-        completed["summary"] = shown(summary, describe(&entry.change).line).into();
-        completed["_meta"] = json!({ "epitome": { "boundary": boundary, "compaction": compaction } });
-        updates.push(Update::Shared(completed));
+        let meta = json!({ "boundary": boundary, "compaction": compaction });
+        let completed = update(summary.id, CompactionStatus::Completed)
+            .summary(shown(summary, describe(&entry.change).line))
+            .meta(wire::Meta::from_iter([("epitome".to_owned(), meta)]));
+        updates.push(shared(completed));
     }
 
     /// The compaction whose start the client has seen, but not its end.
@@ -97,19 +96,23 @@ impl OpenCompaction {
     /// Ends an open compaction as cancelled.
     pub(super) fn close(&mut self, updates: &mut Vec<Update>) {
         if let Some(id) = self.0.take() {
-            updates.push(Update::Shared(update(id, "cancelled")));
+            updates.push(shared(update(id, CompactionStatus::Cancelled)));
         }
     }
 }
 
-fn update(id: MessageId, status: &str) -> Value {
-    json!({ "sessionUpdate": "compaction_update", "compactionId": id.to_string(), "status": status })
+fn update(id: MessageId, status: CompactionStatus) -> wire::CompactionUpdate {
+    wire::CompactionUpdate::new(id.to_string(), status)
+}
+
+fn shared(update: wire::CompactionUpdate) -> Update {
+    Update::Shared(SessionUpdate::CompactionUpdate(update))
 }
 
 /// The content shown to the user, who can judge from it what was kept: first the model's summary as it was
 /// streamed, so that the display does not jump; then the other parts as the model reads them, in code blocks,
 /// because Markdown renderers would treat their tags as HTML and hide them; finally the statistics.
-fn shown(message: &Message, line: Option<String>) -> Vec<Value> {
+fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     let mut blocks = Vec::new();
     // A leading provider-specific block of the summary is not readable text.
     let texts: Vec<&str> = message.content.iter().filter_map(Content::as_text).collect();
@@ -130,7 +133,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<Value> {
         }
     }
     blocks.extend(line);
-    blocks.into_iter().map(text_block).collect()
+    blocks.into_iter().map(wire::ContentBlock::from).collect()
 }
 
 /// Puts text into a code block; a long text is truncated.

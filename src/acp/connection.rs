@@ -9,14 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use super::envelope;
+pub use super::envelope::LINE_BYTES_MAX;
 use super::outbox::Outbox;
 use super::requests::first_id;
 use super::server::{AcpServer, ConnectionConfig, PendingCount};
 use super::writer::UpdateWriter;
 use epitome_session::port::{SessionPort, StoredSessionPort};
-
-/// Longest line accepted, in bytes: enough for a prompt with several large images.
-pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A line buffer that grew beyond this many bytes is freed after use.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;

@@ -1,15 +1,19 @@
-//! Classifies a line of JSON-RPC as request, notification, response or invalid. Parses only the envelope and
-//! leaves params and results as text.
+//! Lines of JSON-RPC. Classifies one that was read as request, notification, response or invalid: parses only the envelope
+//! and leaves params and results as text. Writes params and results directly into a buffer of lines.
 
 use std::io::{self, BufRead, Read};
 
-use serde::Deserialize;
+use agent_client_protocol::v1::schema::{CancelRequestNotification, Error, RequestId};
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
+
+/// Longest line accepted, in bytes: enough for a prompt with several large images.
+pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Longest request id, in bytes. It is kept while the request is open; real ids are much shorter.
 const ID_BYTES_MAX: usize = 1024;
@@ -181,6 +185,57 @@ impl Outline {
 fn is_id(raw: &str) -> bool {
     raw.len() <= ID_BYTES_MAX
         && (raw == "null" || matches!(raw.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9')))
+}
+
+/// Appends the response to a request. `id` is the request's id as JSON, unchanged.
+pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, Error>) {
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    buffer.extend_from_slice(id.as_bytes());
+    match result {
+        Ok(result) => {
+            buffer.extend_from_slice(br#","result":"#);
+            buffer.extend_from_slice(result.get().as_bytes());
+        }
+        Err(error) => {
+            buffer.extend_from_slice(br#","error":"#);
+            serde_json::to_writer(&mut *buffer, &error).expect("an error is made of strings and numbers");
+        }
+    }
+    buffer.extend_from_slice(b"}\n");
+}
+
+/// Appends a notification.
+pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {
+    let start = buffer.len();
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
+    finish(buffer, start, method, params);
+}
+
+/// Appends a request to the client.
+pub fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
+    let start = buffer.len();
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    buffer.extend_from_slice(id.to_string().as_bytes());
+    buffer.extend_from_slice(br#","method":""#);
+    finish(buffer, start, method, params);
+}
+
+/// Appends the notification that a request to the client is withdrawn.
+pub fn cancel_request(buffer: &mut Vec<u8>, id: u64) {
+    let id = i64::try_from(id).map_or(RequestId::Null, RequestId::Number);
+    notification(buffer, "$/cancel_request", &CancelRequestNotification::new(id));
+}
+
+fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) {
+    buffer.extend_from_slice(method.as_bytes());
+    buffer.extend_from_slice(br#"","params":"#);
+    if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
+        // A partial line would corrupt the stream; dropping one message does not.
+        tracing::error!(%error, method, "a message could not be written as JSON");
+        buffer.truncate(start);
+        return;
+    }
+    buffer.extend_from_slice(b"}\n");
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ mod config_options;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;
-mod lines;
 pub mod model;
 pub mod outbox;
 pub mod requests;

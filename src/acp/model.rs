@@ -1,16 +1,16 @@
-//! What a client is shown of a session, independent of the protocol version. The shape is that of version 2: everything
-//! with an id is created or changed through that id, and a session has a state. `v1` and `v2` turn an update into
-//! lines; each update is translated once.
+//! What a client is shown of a session, in the shape of version 2: everything with an id is created or changed through
+//! that id, and a session has a state. `v1` and `v2` turn an update into lines; each update is translated once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v1::schema as wire_v1;
+use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
 use serde_json::Value;
 
 use epitome_session::{CommandInfo, SessionOptions, SessionState, TextKind};
-use epitome_thread::{CallId, Location, Mode, PlanStep, ToolKind};
+use epitome_thread::{CallId, Location, Mode, PlanStep, SessionId, ToolKind};
 
 /// The version of the protocol that a connection negotiated in `initialize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub enum AcpVersion {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// An update whose form is the same in both versions.
-    Shared(Value),
+    Shared(wire::SessionUpdate),
     Text(TextUpdate),
     UserMessage {
         id: wire::MessageId,
-        content: Vec<Value>,
+        content: Vec<wire::ContentBlock>,
         meta: Option<wire::Meta>,
     },
     Call(Box<CallUpdate>),
@@ -97,7 +97,8 @@ pub struct CallUpdate {
     pub name: Option<String>,
     pub title: Option<String>,
     pub kind: Option<ToolKind>,
-    pub status: Option<ShownStatus>,
+    /// Version 1 shows a cancelled call as failed.
+    pub status: Option<wire::ToolCallStatus>,
     /// Replaces what was shown.
     pub content: Option<Vec<CallContent>>,
     pub locations: Option<Vec<Location>>,
@@ -106,17 +107,8 @@ pub struct CallUpdate {
     pub terminal: Option<TerminalChange>,
     /// Whether the user can cancel this call alone from now on.
     pub can_cancel: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ShownStatus {
-    Pending,
-    InProgress,
-    Completed,
-    Failed,
-    /// Cancelled before it completed. Version 1 shows it as failed.
-    Cancelled,
+    /// The finished subagent of the call, which clients of version 1 can load.
+    pub agent: Option<SessionId>,
 }
 
 /// A part of a call's content.
@@ -130,6 +122,8 @@ pub enum CallContent {
     Diff(FileDiff),
     /// The terminal of the call, which has the call's id.
     Terminal,
+    /// The running subagent of the call.
+    Agent(SessionId),
 }
 
 /// A change of a text file; `old` is `None` for a new file. What a client receives of it has at most `bytes_max` bytes.
@@ -176,6 +170,28 @@ impl TerminalExit {
         let name = names.iter().find(|(number, _)| *number == signal).map(|(_, name)| (*name).to_owned());
         Some(name.unwrap_or_else(|| format!("signal {signal}")))
     }
+}
+
+/// An update as it is written.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box would be one more allocation")]
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum UpdateLine {
+    /// Also of a connection of version 1, if that has the same form.
+    V2(wire::SessionUpdate),
+    V1(wire_v1::SessionUpdate),
+    /// A new call in version 1.
+    Announced(AnnouncedCall),
+}
+
+/// A new call in version 1. The schema's `ToolCall` omits the status `pending`, and clients that don't know that it is the
+/// default showed "undefined".
+#[derive(Serialize)]
+pub struct AnnouncedCall {
+    #[serde(rename = "sessionUpdate")]
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub call: wire_v1::ToolCallUpdate,
 }
 
 /// A permission request.

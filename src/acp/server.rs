@@ -2,6 +2,7 @@
 //! network.
 
 mod login;
+mod mcp;
 mod opening;
 mod providers;
 mod scope;
@@ -22,8 +23,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::answers::{self, LoginState};
-use super::client_mcp;
+use super::answers::{self, LoginOffer, LoginState};
 use super::envelope::{self, Incoming};
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::model::AcpVersion;
@@ -332,7 +332,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 }
             }
             "mcp/message" => {
-                if let Err(BadParams(why)) = client_mcp::notified(&self.outbox, &params) {
+                if let Err(BadParams(why)) = mcp::notified(&self.outbox, &params) {
                     tracing::info!(why, "a notification of a client's MCP server is dropped");
                 }
             }
@@ -347,14 +347,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let traits = self.outbox.traits();
         self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
-        let methods = match self.config.login.check() {
-            Ok(()) => Vec::new(),
-            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_command())),
+        let offer = match self.config.login.check() {
+            Ok(()) => LoginOffer::None,
+            Err(_) if traits.auth_terminal => LoginOffer::Terminal(self.login_command()),
+            Err(_) => LoginOffer::Key,
         };
         let takes_audio = self.config.login.takes_audio();
         match version {
-            AcpVersion::V1 => answers::initialize(&methods, takes_audio),
-            AcpVersion::V2 => v2_answers::initialize(methods, takes_audio),
+            AcpVersion::V1 => answers::initialize(offer, takes_audio),
+            AcpVersion::V2 => v2_answers::initialize(offer, takes_audio),
         }
     }
 
@@ -511,7 +512,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     fn answer(&self, id: &str, result: Result<Box<RawValue>, wire::Error>) {
-        self.outbox.put_line(|line| writer::response(line, id, result));
+        self.outbox.put_line(|line| envelope::response(line, id, result));
     }
 }
 
@@ -519,7 +520,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
 fn respond(outbox: &Outbox, ticket: Ticket, result: Result<Box<RawValue>, wire::Error>) {
     let open = outbox.requests().answer(ticket);
     if let Some(open) = open {
-        outbox.put_line(|line| writer::response(line, &open.id, result));
+        outbox.put_line(|line| envelope::response(line, &open.id, result));
     }
 }
 

@@ -3,66 +3,63 @@
 //! A child is announced on its parent before anything is sent under its own id, and its end is reported last. While it
 //! runs, the client can only cancel it. Its task, the message from its parent, is part of its own stream.
 
-use serde_json::{Value, json};
+use agent_client_protocol::v2::schema as wire;
+use wire::SessionUpdate;
 
 use super::answers;
-use super::lines::text_block;
 use super::model::Update;
 use super::requests::FinishedAgent;
-use super::updates::{agent_line, pieces, user_message};
+use super::updates::{agent_line, pieces, user_message, wire_path};
+use super::v2;
 use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Content, Message, MessageId, Origin, SessionId};
 
 /// The update for a subagent's state.
-pub(super) fn update(now: &Subagent) -> Value {
-    let mut update = json!({
-        "sessionUpdate": "subagent_update", "sessionId": now.session.0, "state": state(&now.state),
-    });
+pub(super) fn update(now: &Subagent) -> SessionUpdate {
+    let mut update = wire::SubagentUpdate::new(now.session.0.as_str()).state(state(&now.state));
     if let Some(SubagentInfo { call: _, title, description, cwd }) = now.about.as_deref() {
-        update["title"] = json!(visible_line(title));
-        update["cwd"] = json!(cwd.to_string_lossy());
+        update = update.title(visible_line(title)).cwd(wire_path(cwd));
         if !description.is_empty() {
-            update["description"] = json!(description);
+            update = update.description(description);
         }
     }
-    match (&now.state, &now.about) {
-        (SubagentState::Ended(_), _) => update["capabilities"] = Value::Null,
-        (SubagentState::Running | SubagentState::RequiresAction, Some(_)) => {
-            update["capabilities"] = json!({ "cancel": {} });
-        }
-        (SubagentState::Running | SubagentState::RequiresAction, None) => {}
-    }
-    update
+    let cancel = || wire::SubagentSessionCapabilities::new().cancel(wire::SessionCancelCapabilities::new());
+    SessionUpdate::SubagentUpdate(match (&now.state, &now.about) {
+        (SubagentState::Ended(_), _) => update.capabilities(None),
+        (SubagentState::Running | SubagentState::RequiresAction, Some(_)) => update.capabilities(cancel()),
+        (SubagentState::Running | SubagentState::RequiresAction, None) => update,
+    })
 }
 
-fn state(state: &SubagentState) -> Value {
-    let failed =
-        |why: &str| json!({ "state": "idle", "stopReason": "error", "error": answers::internal(why) });
+fn state(state: &SubagentState) -> wire::StateUpdate {
+    let idle = |reason| wire::StateUpdate::Idle(wire::IdleStateUpdate::new().stop_reason(reason));
+    let failed = |why: &str| idle(Some(v2::failed(answers::internal(why))));
     match state {
-        SubagentState::Running => json!({ "state": "running" }),
-        SubagentState::RequiresAction => json!({ "state": "requires_action" }),
+        SubagentState::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
+        SubagentState::RequiresAction => {
+            wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
+        }
         SubagentState::Ended(SubagentEnd::Stopped(reason)) => match answers::stop_reason(*reason) {
-            Some(reason) => json!({ "state": "idle", "stopReason": reason }),
+            Some(reason) => idle(Some(reason)),
             None => failed("it did not finish"),
         },
         SubagentState::Ended(SubagentEnd::Failed(why)) => failed(why),
-        SubagentState::Ended(SubagentEnd::Unknown) => json!({ "state": "idle" }),
+        SubagentState::Ended(SubagentEnd::Unknown) => idle(None),
     }
 }
 
 /// Appends the task that a parent gives to its subagent, as part of the subagent's stream.
 pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, updates: &mut Vec<Update>) {
-    let id = message.id.to_string();
-    updates.push(Update::Shared(json!({
-        "sessionUpdate": "session_message", "messageId": id, "senderSessionId": parent.0,
-        "recipientSessionId": agent.0,
-    })));
+    let id = wire::MessageId::new(message.id.to_string());
+    let header = wire::SessionMessage::new(id.clone())
+        .sender_session_id(wire::SessionId::new(parent.0.as_str()))
+        .recipient_session_id(wire::SessionId::new(agent.0.as_str()));
+    updates.push(Update::Shared(SessionUpdate::SessionMessage(header)));
     // Tasks consist only of text.
     for piece in message.content.iter().filter_map(Content::as_text).flat_map(pieces) {
-        updates.push(Update::Shared(json!({
-            "sessionUpdate": "session_message_chunk", "messageId": id, "content": text_block(piece),
-        })));
+        let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
+        updates.push(Update::Shared(SessionUpdate::SessionMessageChunk(chunk)));
     }
 }
 
@@ -84,19 +81,14 @@ pub(super) fn record(agent: &FinishedAgent) -> Option<Vec<Update>> {
     Some(updates)
 }
 
-/// `_meta` of a finished subagent's call, by which Zed finds the session to load (`SubagentSessionInfo` of its crate
-/// `acp_thread`). The indexes are those of the two messages of [`record`].
-pub(super) fn session_info(child: &SessionId) -> Value {
-    json!({ "session_id": child.0, "message_start_index": 0, "message_end_index": 1 })
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    use agent_client_protocol::v1::schema::SessionUpdate;
+    use agent_client_protocol::v1::schema as wire_v1;
     use epitome_thread::StopReason;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -110,8 +102,9 @@ mod tests {
             })
         });
         let now = Subagent { session: SessionId("s_b".into()), about, state };
-        let update = update(&now);
-        let read: SessionUpdate = serde_json::from_value(update.clone()).expect("the schema reads it");
+        let update = serde_json::to_value(update(&now)).expect("JSON");
+        let read: wire_v1::SessionUpdate =
+            serde_json::from_value(update.clone()).expect("the schema of version 1 reads it");
         assert_eq!(serde_json::to_value(read).expect("JSON"), update);
         update
     }

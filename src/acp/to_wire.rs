@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v2::schema as wire;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
@@ -460,7 +460,7 @@ impl Cursor {
             Change::Titled { title } => {
                 // The time of an old title is not that of the last activity.
                 let at = (!shown.replay).then_some(entry.at);
-                updates.push(info_update(title.clone(), at));
+                updates.push(info_update(title, at));
             }
             Change::Planned { steps } => {
                 updates.push(Update::Plan { steps: steps.clone(), by_id: shown.traits.plan_updates });

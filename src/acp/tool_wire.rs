@@ -7,12 +7,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v2::schema as wire;
 use serde_json::Value;
+use wire::ToolCallStatus;
 
-use super::model::{
-    CallContent, CallUpdate, FileDiff, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
-};
+use super::model::{CallContent, CallUpdate, FileDiff, PermissionCard, TerminalChange, TerminalExit, Update};
 use super::updates::fenced;
 use epitome_secrets::has_mask;
 use epitome_session::PermissionRequest;
@@ -80,7 +79,7 @@ pub fn announcement(call: &ToolCall, terminal: Option<TerminalChange>, detail: C
         name: Some(call.name.clone()),
         title: Some(title(&call.card, &call.name)),
         kind: Some(call.card.kind),
-        status: Some(ShownStatus::Pending),
+        status: Some(ToolCallStatus::Pending),
         content: terminal.as_ref().map(|_| vec![CallContent::Terminal]),
         locations: Some(call.card.locations.clone()),
         raw_input: Some(capped(&call.input, detail.text_bytes_max())),
@@ -112,7 +111,7 @@ pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDet
 pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
-        status: Some(ShownStatus::InProgress),
+        status: Some(ToolCallStatus::InProgress),
         content: Some(vec![CallContent::Text(fenced("", tail))]),
         ..CallUpdate::default()
     }
@@ -122,7 +121,7 @@ pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
 pub fn started(call: &CallId, terminal: bool) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
-        status: Some(ShownStatus::InProgress),
+        status: Some(ToolCallStatus::InProgress),
         content: terminal.then(|| vec![CallContent::Terminal]),
         can_cancel: Some(true),
         ..CallUpdate::default()
@@ -192,9 +191,9 @@ fn printed(outcome: &ToolOutcome) -> Option<&str> {
 
 fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail) -> CallUpdate {
     let status = match outcome.status {
-        OutcomeStatus::Completed => ShownStatus::Completed,
-        OutcomeStatus::Failed | OutcomeStatus::Denied => ShownStatus::Failed,
-        OutcomeStatus::Interrupted => ShownStatus::Cancelled,
+        OutcomeStatus::Completed => ToolCallStatus::Completed,
+        OutcomeStatus::Failed | OutcomeStatus::Denied => ToolCallStatus::Failed,
+        OutcomeStatus::Interrupted => ToolCallStatus::Cancelled,
     };
     let raw = outcome.raw.as_ref().filter(|raw| has_more_than_files(raw));
     CallUpdate {
@@ -228,7 +227,7 @@ pub fn permission(ask: &PermissionRequest) -> PermissionCard {
         title: Some(title(&ask.card, &ask.tool)),
         name: Some(ask.tool.clone()),
         kind: Some(ask.card.kind),
-        status: Some(ShownStatus::Pending),
+        status: Some(ToolCallStatus::Pending),
         raw_input: Some(capped(&ask.input, CallDetail::Live.text_bytes_max())),
         content,
         locations: (!ask.card.locations.is_empty()).then(|| ask.card.locations.clone()),

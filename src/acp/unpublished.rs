@@ -3,11 +3,15 @@
 //! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors, agent
 //! skills and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent_client_protocol::v1::schema::ContentBlock;
+use agent_client_protocol::v1::schema::{ContentBlock, Error};
+use agent_client_protocol::v2::schema as wire;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::answers;
 use super::config_options::option_value;
 use super::from_wire::{BadParams, RequestParams};
 use super::model::AcpVersion;
@@ -66,9 +70,11 @@ pub fn cursor_update(session: &SessionId, entry: Seq, kind: &str, message: &str)
     })
 }
 
-/// The content of a call that links to the subagent it started.
-pub fn session_content(child: &SessionId) -> Value {
-    json!({ "type": "session", "sessionId": child.0 })
+/// The response to `initialize` of version 2, with the capability `session.prompt.skill`.
+pub fn with_skill_capability(response: &wire::InitializeResponse) -> Result<Box<RawValue>, Error> {
+    let mut response = serde_json::to_value(response).unwrap_or_default();
+    response["capabilities"]["session"]["prompt"]["skill"] = json!({});
+    answers::raw(&response)
 }
 
 /// The params of `session/prompt`.
@@ -105,13 +111,10 @@ fn idempotency_key(params: &RequestParams<'_>) -> Result<Option<String>, BadPara
 }
 
 /// A skill in the list of commands, for clients with `session.commands.skill`. Only in version 2.
-pub fn skill(command: &CommandInfo, file: &Path) -> Value {
-    json!({
-        "type": "skill",
-        "name": command.name,
-        "description": command.description,
-        "path": wire_path(file),
-    })
+pub fn skill(command: &CommandInfo, file: &Path) -> wire::AvailableCommand {
+    let path = BTreeMap::from([("path".to_owned(), json!(wire_path(file)))]);
+    let skill = wire::OtherAvailableCommand::new("skill", &command.name, &command.description, path);
+    wire::AvailableCommand::Other(skill)
 }
 
 /// The skill that the first block of a prompt starts (`session.prompt.skill`), and the prompt as if the user had typed

@@ -3,18 +3,19 @@
 
 use std::path::PathBuf;
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v2::schema as wire;
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::json;
+use wire::SessionUpdate;
 
-use super::answers;
-use super::lines::text_block;
 use super::model::{MessagePiece, TextUpdate, Update};
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, Usage, describe, text,
+    Content, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, ReplyCut, StopReason,
+    Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -120,11 +121,7 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
         Update::Text(text) => Some(text.kind),
         // Shown outside the conversation.
         Update::Commands { .. } | Update::Options { .. } | Update::Mode(_) | Update::State(_) => before,
-        Update::Shared(update)
-            if matches!(update["sessionUpdate"].as_str(), Some("usage_update" | "session_info_update")) =>
-        {
-            before
-        }
+        Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_)) => before,
         Update::Shared(_)
         | Update::UserMessage { .. }
         | Update::Call(_)
@@ -140,32 +137,31 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     let id = wire::MessageId::new(message.id.to_string());
     let mut shown = Vec::with_capacity(message.content.len());
     let typed = if let Origin::Recipe { typed, .. } = origin { Some(typed) } else { None };
-    shown.extend(typed.map(text_block));
+    shown.extend(typed.map(wire::ContentBlock::from));
     for content in &message.content {
         match content {
             Content::Text { .. } if typed.is_some() => {}
-            Content::Text { text } => shown.extend(pieces(text).map(text_block)),
+            Content::Text { text } => shown.extend(pieces(text).map(wire::ContentBlock::from)),
             Content::Image { mime_type, data, uri } => {
-                let mut image = json!({ "type": "image", "data": data, "mimeType": mime_type });
-                if let Some(uri) = uri {
-                    image["uri"] = json!(uri);
-                }
-                shown.push(image);
+                let image = wire::ImageContent::new(data, mime_type.as_str()).uri(uri.clone());
+                shown.push(wire::ContentBlock::Image(image));
             }
             Content::Document { data, name, .. } if data.len() > DOCUMENT_BASE64_BYTES_MAX => {
                 let uri = attachment_uri(name.as_deref());
                 let name = name.as_deref().unwrap_or("document");
-                shown.push(json!({ "type": "resource_link", "name": name, "uri": uri }));
+                shown.push(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)));
             }
-            Content::Document { mime_type, data, name } => shown.push(json!({
-                "type": "resource",
-                "resource": { "blob": data, "mimeType": mime_type, "uri": attachment_uri(name.as_deref()) },
-            })),
+            Content::Document { mime_type, data, name } => {
+                let blob = wire::BlobResourceContents::new(data, attachment_uri(name.as_deref()));
+                let blob = blob.mime_type(mime_type.as_str());
+                shown.push(embedded(wire::EmbeddedResourceResource::BlobResourceContents(blob)));
+            }
             Content::Resource { uri, text } => {
-                shown.push(json!({ "type": "resource", "resource": { "text": text, "uri": uri } }));
+                let text = wire::TextResourceContents::new(text, uri);
+                shown.push(embedded(wire::EmbeddedResourceResource::TextResourceContents(text)));
             }
             Content::ResourceLink { uri, name } => {
-                shown.push(json!({ "type": "resource_link", "name": name, "uri": uri }));
+                shown.push(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)));
             }
             Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {}
         }
@@ -175,6 +171,10 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
         let meta = author.and_then(|author| json!({ "epitome": { "author": author } }).as_object().cloned());
         updates.push(Update::UserMessage { id, content: shown, meta });
     }
+}
+
+fn embedded(resource: wire::EmbeddedResourceResource) -> wire::ContentBlock {
+    wire::ContentBlock::Resource(wire::EmbeddedResource::new(resource))
 }
 
 /// Characters encoded in a URI: all except those that RFC 3986 calls unreserved.
@@ -222,47 +222,77 @@ pub(super) fn ending_line(reason: StopReason, failure: Option<&str>, replay: boo
 }
 
 /// The session's title, and the time of its last activity if that is now.
-pub(super) fn info_update(title: String, at: Option<u64>) -> Update {
-    let mut update = json!({ "sessionUpdate": "session_info_update", "title": visible_line(&title) });
+pub(super) fn info_update(title: &str, at: Option<u64>) -> Update {
+    let mut update = wire::SessionInfoUpdate::new().title(visible_line(title));
     if let Some(at) = at {
-        update["updatedAt"] = json!(answers::timestamp(at));
+        update = update.updated_at(timestamp(at));
     }
-    Update::Shared(update)
+    Update::Shared(SessionUpdate::SessionInfoUpdate(update))
+}
+
+/// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.
+pub fn timestamp(millis: u64) -> String {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.
 pub(super) fn usage_update(usage: &UsageNow) -> Update {
-    let mut update = json!({
-        "sessionUpdate": "usage_update", "used": usage.used, "size": usage.size,
-        "_meta": { "usage": tokens(&usage.last) },
-    });
+    let meta = json!({ "usage": tokens(&usage.last) });
+    let mut update = wire::UsageUpdate::new(usage.used, usage.size).meta(meta.as_object().cloned());
     if let Some(cost) = usage.cost.filter(|cost| cost.is_finite()) {
-        update["cost"] = json!({ "amount": text::rounded_dollars(cost), "currency": "USD" });
+        update = update.cost(wire::Cost::new(text::rounded_dollars(cost), "USD"));
     }
-    Update::Shared(update)
+    Update::Shared(SessionUpdate::UsageUpdate(update))
 }
 
-/// Token usage with the field names that clients read in `_meta`.
-pub(super) fn tokens(usage: &Usage) -> Value {
-    json!({
-        "inputTokens": usage.input,
-        "outputTokens": usage.output,
-        "cachedReadTokens": usage.cache_read,
-        "cachedWriteTokens": usage.cache_write,
-        "thoughtTokens": usage.thinking,
-        "totalTokens": usage.total(),
-    })
+/// Token usage. Clients also read it in `_meta`.
+pub(super) fn tokens(usage: &Usage) -> wire::Usage {
+    wire::Usage::new(usage.total(), usage.input, usage.output)
+        .cached_read_tokens(usage.cache_read)
+        .cached_write_tokens(usage.cache_write)
+        .thought_tokens(usage.thinking)
 }
 
 /// Builds a notice. The first line of the text is the title, the rest is the description.
 pub(super) fn notice(severity: NoticeSeverity, text: &str) -> Update {
+    let severity = match severity {
+        NoticeSeverity::Info => wire::NoticeSeverity::Info,
+        NoticeSeverity::Warning => wire::NoticeSeverity::Warning,
+        NoticeSeverity::Error => wire::NoticeSeverity::Error,
+    };
     let text = text.trim();
     let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let mut notice = json!({ "sessionUpdate": "notice", "severity": severity, "title": title.trim_end() });
-    if !rest.trim().is_empty() {
-        notice["description"] = json!(rest.trim());
+    let rest = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
+    Update::Shared(SessionUpdate::Notice(wire::Notice::new(severity, title.trim_end()).description(rest)))
+}
+
+/// The complete plan.
+pub(super) fn plan(id: &'static str, steps: &[PlanStep]) -> SessionUpdate {
+    let entry = |step: &PlanStep| {
+        let priority = match step.priority {
+            PlanPriority::High => wire::PlanEntryPriority::High,
+            PlanPriority::Medium => wire::PlanEntryPriority::Medium,
+            PlanPriority::Low => wire::PlanEntryPriority::Low,
+        };
+        let status = match step.status {
+            PlanStatus::Pending => wire::PlanEntryStatus::Pending,
+            PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
+            PlanStatus::Completed => wire::PlanEntryStatus::Completed,
+        };
+        wire::PlanEntry::new(&step.content, priority, status)
+    };
+    let items = wire::PlanItems::new(id, steps.iter().map(entry).collect());
+    SessionUpdate::PlanUpdate(wire::PlanUpdate::new(wire::PlanUpdateContent::Items(items)))
+}
+
+/// A piece of the agent's text.
+pub(super) fn chunk(TextUpdate { kind, id, text, piece: _, meta }: TextUpdate) -> SessionUpdate {
+    let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text), id).meta(meta);
+    match kind {
+        TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
+        TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
     }
-    Update::Shared(notice)
 }
 
 /// A path that can be serialized even if it is not UTF-8.

@@ -1,13 +1,18 @@
-//! Projects the `model` to version 1 of the protocol. Pure.
+//! Projects the `model` to version 1 of the protocol: version 2, translated where its form is another one. Pure.
 
-use serde_json::{Value, json};
+use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v2::schema as wire_v2;
+use serde_json::{Map, json};
+use wire::SessionUpdate;
 
 use super::config_options::config_options;
-use super::lines::{self, UpdateLine};
-use super::model::{AcpVersion, CallUpdate, FileDiff, PermissionCard, ShownStatus, TerminalChange, Update};
-use epitome_session::CommandInfo;
+use super::model::{
+    AnnouncedCall, CallContent, CallUpdate, FileDiff, PermissionCard, TerminalChange, Update, UpdateLine,
+};
+use super::updates::{chunk, plan, wire_path};
+use epitome_session::{CommandInfo, SessionOptions};
 use epitome_thread::diff::changed_part;
-use epitome_thread::{SessionId, ToolKind};
+use epitome_thread::{Location, Mode, PlanPriority, PlanStatus, PlanStep, SessionId, ToolKind};
 
 /// The id of the plan. A session has one.
 const PLAN: &str = "todos";
@@ -15,96 +20,139 @@ const PLAN: &str = "todos";
 /// Passes the updates of version 1 for an update to `send`. What version 1 can't express is left out.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
-        Update::Shared(update) => update,
-        Update::Text(text) => return send(lines::chunk(text)),
+        Update::Shared(update) => return send(UpdateLine::V2(update)),
+        Update::Text(text) => return send(UpdateLine::V2(chunk(text))),
         Update::UserMessage { id, content, meta } => {
             for block in content {
-                let mut chunk = json!({ "sessionUpdate": "user_message_chunk", "messageId": id });
-                chunk["content"] = block;
-                if let Some(meta) = &meta {
-                    chunk["_meta"] = json!(meta);
-                }
-                send(UpdateLine::Json(chunk));
+                let chunk = wire_v2::ContentChunk::new(block, id.clone()).meta(meta.clone());
+                send(UpdateLine::V2(wire_v2::SessionUpdate::UserMessageChunk(chunk)));
             }
             return;
         }
-        Update::Call(call) => call_update(*call),
-        Update::TerminalOutput { id, text, .. } => json!({
-            "sessionUpdate": "tool_call_update", "toolCallId": id.0, "status": "in_progress",
-            "_meta": { "terminal_output": { "terminal_id": id.0, "data": text } },
-        }),
-        Update::Plan { steps, by_id: true } => json!({
-            "sessionUpdate": "plan_update", "plan": { "type": "items", "planId": PLAN, "entries": steps },
-        }),
-        Update::Plan { steps, by_id: false } => json!({ "sessionUpdate": "plan", "entries": steps }),
-        Update::Commands { list, .. } => lines::object([
-            ("sessionUpdate", json!("available_commands_update")),
-            ("availableCommands", list.iter().map(command).collect()),
-        ]),
-        Update::Options { options, shows_booleans } => json!({
-            "sessionUpdate": "config_option_update",
-            "configOptions": config_options(&options, AcpVersion::V1, shows_booleans),
-        }),
-        Update::Mode(mode) => json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() }),
+        Update::Call(call) => {
+            let is_new = call.is_new;
+            let call = call_update(*call);
+            if is_new {
+                return send(UpdateLine::Announced(AnnouncedCall { kind: "tool_call", call }));
+            }
+            SessionUpdate::ToolCallUpdate(call)
+        }
+        Update::TerminalOutput { id, text, .. } => {
+            let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
+            let meta = json!({ "terminal_output": { "terminal_id": id.0, "data": text } });
+            SessionUpdate::ToolCallUpdate(
+                wire::ToolCallUpdate::new(id.0, fields).meta(meta.as_object().cloned()),
+            )
+        }
+        Update::Plan { steps, by_id: true } => return send(UpdateLine::V2(plan(PLAN, &steps))),
+        Update::Plan { steps, by_id: false } => {
+            SessionUpdate::Plan(wire::Plan::new(steps.iter().map(plan_entry).collect()))
+        }
+        Update::Commands { list, .. } => {
+            let list = list.iter().map(command).collect();
+            SessionUpdate::AvailableCommandsUpdate(wire::AvailableCommandsUpdate::new(list))
+        }
+        Update::Options { options, shows_booleans } => SessionUpdate::ConfigOptionUpdate(
+            wire::ConfigOptionUpdate::new(options_of(&options, shows_booleans)),
+        ),
+        Update::Mode(mode) => SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())),
         Update::TerminalReplaced { .. } | Update::Terminal { .. } | Update::State(_) => return,
     };
-    send(UpdateLine::Json(update));
+    send(UpdateLine::V1(update));
 }
 
-fn call_update(mut call: CallUpdate) -> Value {
-    let meta = call.terminal.as_ref().map(|terminal| terminal_meta(&call.id, terminal));
-    let mut update = match call.is_new {
-        true => {
-            // What is missing is empty, and the kind `other`.
-            call.locations = call.locations.filter(|locations| !locations.is_empty());
-            call.kind = call.kind.filter(|kind| *kind != ToolKind::Other);
-            json!({ "sessionUpdate": "tool_call" })
+fn call_update(call: CallUpdate) -> wire::ToolCallUpdate {
+    let mut meta =
+        call.terminal.as_ref().map(|terminal| terminal_meta(&call.id, terminal)).unwrap_or_default();
+    if let Some(agent) = &call.agent {
+        // Zed finds the session to load by it (`SubagentSessionInfo` of its crate `acp_thread`). The indexes are those of
+        // the two messages of `subagent_wire::record`.
+        let info = json!({ "session_id": agent.0, "message_start_index": 0, "message_end_index": 1 });
+        meta.insert("subagent_session_info".to_owned(), info);
+    }
+    let terminal_id = wire::TerminalId::new(call.id.as_str());
+    let part = |part| match part {
+        CallContent::Text(text) => text.into(),
+        CallContent::Image { mime_type, data } => {
+            wire::ContentBlock::Image(wire::ImageContent::new(data, mime_type)).into()
         }
-        false => json!({ "sessionUpdate": "tool_call_update" }),
+        CallContent::Diff(change) => diff(change),
+        CallContent::Terminal => wire::ToolCallContent::Terminal(wire::Terminal::new(terminal_id.clone())),
+        CallContent::Agent(child) => wire::SessionReference::new(child.0).into(),
     };
-    add_call(&mut update, call);
-    if let Some(meta) = meta {
-        update["_meta"] = meta;
-    }
-    update
+    // What is missing from a new call is empty, and its kind `other`.
+    let is_new = call.is_new;
+    let locations = call.locations.filter(|locations| !(is_new && locations.is_empty()));
+    let fields = wire::ToolCallUpdateFields::new()
+        .name(call.name)
+        .title(call.title)
+        .kind(call.kind.filter(|kind| !(is_new && *kind == ToolKind::Other)).map(kind))
+        .status(call.status.map(status))
+        .content(call.content.map(|parts| parts.into_iter().map(part).collect::<Vec<_>>()))
+        .locations(locations.map(|locations| locations.iter().map(location).collect::<Vec<_>>()))
+        .raw_input(call.raw_input)
+        .raw_output(call.raw_output);
+    wire::ToolCallUpdate::new(call.id, fields).meta((!meta.is_empty()).then_some(meta))
 }
 
-fn add_call(update: &mut Value, mut call: CallUpdate) {
-    if call.status == Some(ShownStatus::Cancelled) {
-        call.status = Some(ShownStatus::Failed);
+fn kind(kind: ToolKind) -> wire::ToolKind {
+    match kind {
+        ToolKind::Read => wire::ToolKind::Read,
+        ToolKind::Edit => wire::ToolKind::Edit,
+        ToolKind::Delete => wire::ToolKind::Delete,
+        ToolKind::Move => wire::ToolKind::Move,
+        ToolKind::Search => wire::ToolKind::Search,
+        ToolKind::Execute => wire::ToolKind::Execute,
+        ToolKind::Think => wire::ToolKind::Think,
+        ToolKind::Fetch => wire::ToolKind::Fetch,
+        ToolKind::Other => wire::ToolKind::Other,
     }
-    lines::add_call(update, call, diff);
 }
 
-fn diff(FileDiff { path, mut old, mut new, bytes_max }: FileDiff) -> Value {
+fn status(status: wire_v2::ToolCallStatus) -> wire::ToolCallStatus {
+    match status {
+        wire_v2::ToolCallStatus::Pending => wire::ToolCallStatus::Pending,
+        wire_v2::ToolCallStatus::Completed => wire::ToolCallStatus::Completed,
+        wire_v2::ToolCallStatus::Failed | wire_v2::ToolCallStatus::Cancelled => wire::ToolCallStatus::Failed,
+        _ => wire::ToolCallStatus::InProgress,
+    }
+}
+
+fn location(location: &Location) -> wire::ToolCallLocation {
+    wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line.filter(|line| *line > 0))
+}
+
+fn diff(FileDiff { path, mut old, mut new, bytes_max }: FileDiff) -> wire::ToolCallContent {
     let bytes = old.as_ref().map_or(0, String::len) + new.len();
     if bytes > bytes_max {
         // Clients show the lines that differ, so they need no others.
         let (before, after) = changed_part(old.as_deref().unwrap_or_default(), &new);
         if before.len() + after.len() > bytes_max {
-            let note = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
-            return json!({ "type": "content", "content": lines::text_block(note) });
+            return format!("{}: the change is too large to show ({bytes} bytes)", path.display()).into();
         }
         let after = after.to_owned();
         old = old.is_some().then(|| before.to_owned());
         new = after;
     }
-    let mut diff = json!({ "type": "diff", "path": path.to_string_lossy() });
-    diff["newText"] = Value::String(new);
-    if let Some(old) = old {
-        diff["oldText"] = Value::String(old);
-    }
-    diff
+    wire::Diff::new(wire_path(&path), new).old_text(old).into()
 }
 
 /// A permission request.
-pub fn permission(session: &SessionId, card: PermissionCard) -> Value {
-    let mut call = json!({});
-    add_call(&mut call, card.call);
-    lines::object([("sessionId", json!(session.0)), ("toolCall", call), ("options", json!(card.options))])
+pub fn permission(session: &SessionId, card: PermissionCard) -> wire::RequestPermissionRequest {
+    let option = |option: wire_v2::PermissionOption| {
+        let kind = match option.kind {
+            wire_v2::PermissionOptionKind::AllowOnce => wire::PermissionOptionKind::AllowOnce,
+            wire_v2::PermissionOptionKind::AllowAlways => wire::PermissionOptionKind::AllowAlways,
+            wire_v2::PermissionOptionKind::RejectAlways => wire::PermissionOptionKind::RejectAlways,
+            _ => wire::PermissionOptionKind::RejectOnce,
+        };
+        wire::PermissionOption::new(option.option_id.0, option.name, kind)
+    };
+    let options = card.options.into_iter().map(option).collect();
+    wire::RequestPermissionRequest::new(session.0.clone(), call_update(card.call), options)
 }
 
-fn terminal_meta(id: &str, change: &TerminalChange) -> Value {
+fn terminal_meta(id: &str, change: &TerminalChange) -> wire::Meta {
     let mut meta = json!({ "terminal_id": id });
     let name = match change {
         TerminalChange::Created { cwd, .. } => {
@@ -123,14 +171,75 @@ fn terminal_meta(id: &str, change: &TerminalChange) -> Value {
             "terminal_exit"
         }
     };
-    json!({ name: meta })
+    Map::from_iter([(name.to_owned(), meta)])
+}
+
+fn plan_entry(step: &PlanStep) -> wire::PlanEntry {
+    let priority = match step.priority {
+        PlanPriority::High => wire::PlanEntryPriority::High,
+        PlanPriority::Medium => wire::PlanEntryPriority::Medium,
+        PlanPriority::Low => wire::PlanEntryPriority::Low,
+    };
+    let status = match step.status {
+        PlanStatus::Pending => wire::PlanEntryStatus::Pending,
+        PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
+        PlanStatus::Completed => wire::PlanEntryStatus::Completed,
+    };
+    wire::PlanEntry::new(&step.content, priority, status)
 }
 
 /// A slash command.
-fn command(command: &CommandInfo) -> Value {
-    let mut shown = json!({ "name": command.name, "description": command.description });
-    if let Some(hint) = &command.hint {
-        shown["input"] = json!({ "hint": hint });
-    }
-    shown
+fn command(command: &CommandInfo) -> wire::AvailableCommand {
+    let input = command.hint.as_ref().map(|hint| wire::UnstructuredCommandInput::new(hint));
+    wire::AvailableCommand::new(&command.name, &command.description)
+        .input(input.map(wire::AvailableCommandInput::Unstructured))
+}
+
+/// The options of a session. `booleans`: whether the client supports boolean options.
+pub fn options_of(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
+    config_options(options, booleans).into_iter().filter_map(config_option).collect()
+}
+
+fn config_option(option: wire_v2::SessionConfigOption) -> Option<wire::SessionConfigOption> {
+    let choice = |choice: wire_v2::SessionConfigSelectOption| {
+        wire::SessionConfigSelectOption::new(choice.value.0, choice.name).description(choice.description)
+    };
+    let group = |group: wire_v2::SessionConfigSelectGroup| {
+        let choices = group.options.into_iter().map(choice).collect();
+        wire::SessionConfigSelectGroup::new(group.group_id.0, group.name, choices)
+    };
+    let kind = match option.kind {
+        wire_v2::SessionConfigKind::Select(select) => {
+            let choices = match select.options {
+                wire_v2::SessionConfigSelectOptions::Ungrouped(choices) => {
+                    wire::SessionConfigSelectOptions::Ungrouped(choices.into_iter().map(choice).collect())
+                }
+                wire_v2::SessionConfigSelectOptions::Grouped(groups) => {
+                    wire::SessionConfigSelectOptions::Grouped(groups.into_iter().map(group).collect())
+                }
+                _ => return None,
+            };
+            wire::SessionConfigKind::Select(wire::SessionConfigSelect::new(select.current_value.0, choices))
+        }
+        wire_v2::SessionConfigKind::Boolean(boolean) => {
+            wire::SessionConfigKind::Boolean(wire::SessionConfigBoolean::new(boolean.current_value))
+        }
+        _ => return None,
+    };
+    let category = option.category.and_then(|category| match category {
+        wire_v2::SessionConfigOptionCategory::Mode => Some(wire::SessionConfigOptionCategory::Mode),
+        wire_v2::SessionConfigOptionCategory::Model => Some(wire::SessionConfigOptionCategory::Model),
+        wire_v2::SessionConfigOptionCategory::ThoughtLevel => {
+            Some(wire::SessionConfigOptionCategory::ThoughtLevel)
+        }
+        _ => None,
+    });
+    let translated = wire::SessionConfigOption::new(option.config_id.0, option.name, kind);
+    Some(translated.category(category).description(option.description))
+}
+
+/// The modes in the older form, for clients that don't support the `mode` option.
+pub fn modes(options: &SessionOptions) -> wire::SessionModeState {
+    let mode = |mode: Mode| wire::SessionMode::new(mode.id(), mode.name()).description(mode.description());
+    wire::SessionModeState::new(options.mode.id(), Mode::ALL.map(mode).to_vec())
 }

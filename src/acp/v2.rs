@@ -1,20 +1,22 @@
 //! Projects the `model` to version 2 of the protocol (a preview, `unstable_protocol_v2` in the schema crate). Pure.
 
+use agent_client_protocol::schema::MaybeUndefined;
+use agent_client_protocol::v2::schema as wire;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use wire::SessionUpdate;
 
 use super::answers;
-use super::config_options::{self, ConfigOption};
-use super::lines::{self, UpdateLine};
+use super::config_options::config_options;
 use super::model::{
-    AcpVersion, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TextUpdate, Update,
+    CallContent, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TextUpdate, Update,
+    UpdateLine,
 };
 use super::unpublished;
-use super::updates::tokens;
-use epitome_session::{CommandInfo, Foreground, SessionOptions, SessionState, TextKind, WorkEnd};
+use super::updates::{chunk, plan, tokens, wire_path};
+use epitome_session::{CommandInfo, Foreground, SessionState, TextKind, WorkEnd};
 use epitome_thread::diff::git_patch;
-use epitome_thread::{SessionId, Usage};
+use epitome_thread::{Location, SessionId, ToolKind, Usage};
 
 /// The id of the plan. A session has one.
 const PLAN: &str = "plan";
@@ -23,162 +25,176 @@ const PLAN: &str = "plan";
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
         Update::Shared(update) => update,
-        Update::Text(text) if text.piece == MessagePiece::More => return send(lines::chunk(text)),
+        Update::Text(text) if text.piece == MessagePiece::More => chunk(text),
         Update::Text(TextUpdate { kind, id, text, piece: _, meta }) => {
-            let kind = match kind {
-                TextKind::Reply => "agent_message",
-                TextKind::Thinking => "agent_thought",
-            };
-            message(kind, &id.0, vec![lines::text_block(text)], meta)
+            let (content, meta) = (vec![wire::ContentBlock::from(text)], given(meta));
+            match kind {
+                TextKind::Reply => {
+                    SessionUpdate::AgentMessage(wire::AgentMessage::new(id).content(content).meta(meta))
+                }
+                TextKind::Thinking => {
+                    SessionUpdate::AgentThought(wire::AgentThought::new(id).content(content).meta(meta))
+                }
+            }
         }
-        Update::UserMessage { id, content, meta } => message("user_message", &id.0, content, meta),
+        Update::UserMessage { id, content, meta } => {
+            SessionUpdate::UserMessage(wire::UserMessage::new(id).content(content).meta(given(meta)))
+        }
         Update::Call(mut call) => {
             if let Some(change) = call.terminal.take() {
-                send(UpdateLine::Json(terminal(&call.id, change)));
+                send(UpdateLine::V2(terminal(&call.id, change)));
             }
-            let mut update = json!({ "sessionUpdate": "tool_call_update" });
-            add_call(&mut update, *call);
-            update
+            SessionUpdate::ToolCallUpdate(call_update(*call))
         }
         Update::TerminalOutput { id, text, bytes } => {
             let data = STANDARD.encode(bytes.unwrap_or_else(|| text.into_bytes()));
-            json!({ "sessionUpdate": "terminal_output_chunk", "terminalId": id.0, "data": data })
+            SessionUpdate::TerminalOutputChunk(wire::TerminalOutputChunk::new(id.0, data))
         }
         Update::TerminalReplaced { id, text } => {
-            let output = json!({ "data": STANDARD.encode(text) });
-            json!({ "sessionUpdate": "terminal_update", "terminalId": id.0, "output": output })
+            let output = wire::TerminalOutput::new(STANDARD.encode(text));
+            SessionUpdate::TerminalUpdate(wire::TerminalUpdate::new(id.0).output(output))
         }
         Update::Terminal { id, change } => terminal(&id.0, change),
-        Update::Plan { steps, .. } => json!({
-            "sessionUpdate": "plan_update", "plan": { "type": "items", "planId": PLAN, "entries": steps },
-        }),
-        Update::Commands { list, shows_skills } => json!({
-            "sessionUpdate": "available_commands_update", "availableCommands": commands(&list, shows_skills),
-        }),
-        Update::Options { options, .. } => json!({
-            "sessionUpdate": "config_option_update", "configOptions": config_options(&options),
-        }),
+        Update::Plan { steps, .. } => plan(PLAN, &steps),
+        Update::Commands { list, shows_skills } => SessionUpdate::AvailableCommandsUpdate(
+            wire::AvailableCommandsUpdate::new(commands(&list, shows_skills)),
+        ),
+        Update::Options { options, .. } => {
+            SessionUpdate::ConfigOptionUpdate(wire::ConfigOptionUpdate::new(config_options(&options, true)))
+        }
         // Sent as an option.
         Update::Mode(_) => return,
-        Update::State(now) => state(&now),
+        Update::State(now) => SessionUpdate::StateUpdate(state(&now)),
     };
-    send(UpdateLine::Json(update));
+    send(UpdateLine::V2(update));
 }
 
-/// A complete message.
-fn message(kind: &str, id: &str, content: Vec<Value>, meta: Option<Map<String, Value>>) -> Value {
-    let mut message = json!({ "sessionUpdate": kind, "messageId": id });
-    message["content"] = Value::Array(content);
-    if let Some(meta) = meta {
-        message["_meta"] = Value::Object(meta);
-    }
-    message
+/// A field that is left out if there is no value.
+pub fn given<T>(value: Option<T>) -> MaybeUndefined<T> {
+    value.map(Some).into()
 }
 
-fn add_call(update: &mut Value, call: CallUpdate) {
-    let can_cancel = call.can_cancel;
-    lines::add_call(update, call, diff);
-    if let Some(can_cancel) = can_cancel {
-        update["capabilities"] = if can_cancel { json!({ "cancel": {} }) } else { Value::Null };
+fn call_update(call: CallUpdate) -> wire::ToolCallUpdate {
+    let terminal_id = wire::TerminalId::new(call.id.as_str());
+    let part = |part| match part {
+        CallContent::Text(text) => wire::ContentBlock::from(text).into(),
+        CallContent::Image { mime_type, data } => {
+            wire::ContentBlock::Image(wire::ImageContent::new(data, mime_type)).into()
+        }
+        CallContent::Diff(change) => diff(change).into(),
+        CallContent::Terminal => wire::Terminal::new(terminal_id.clone()).into(),
+        CallContent::Agent(child) => wire::SessionReference::new(child.0).into(),
+    };
+    let can_cancel = || wire::ToolCallCapabilities::new().cancel(wire::ToolCallCancelCapabilities::new());
+    wire::ToolCallUpdate::new(call.id)
+        .name(given(call.name))
+        .title(given(call.title))
+        .kind(given(call.kind.map(kind)))
+        .status(given(call.status))
+        .content(given(call.content.map(|parts| parts.into_iter().map(part).collect())))
+        .locations(given(call.locations.map(|locations| locations.iter().map(location).collect())))
+        .raw_input(given(call.raw_input))
+        .raw_output(given(call.raw_output))
+        .capabilities(given(call.can_cancel).map(|can| can.filter(|can| *can).map(|_| can_cancel())))
+}
+
+fn kind(kind: ToolKind) -> wire::ToolKind {
+    match kind {
+        ToolKind::Read => wire::ToolKind::Read,
+        ToolKind::Edit => wire::ToolKind::Edit,
+        ToolKind::Delete => wire::ToolKind::Delete,
+        ToolKind::Move => wire::ToolKind::Move,
+        ToolKind::Search => wire::ToolKind::Search,
+        ToolKind::Execute => wire::ToolKind::Execute,
+        ToolKind::Think => wire::ToolKind::Think,
+        ToolKind::Fetch => wire::ToolKind::Fetch,
+        ToolKind::Other => wire::ToolKind::Other,
     }
+}
+
+fn location(location: &Location) -> wire::ToolCallLocation {
+    wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line)
 }
 
 /// Without a patch if it is too long: a client can't show all of the change then.
-fn diff(FileDiff { path, old, new, bytes_max }: FileDiff) -> Value {
-    let operation = if old.is_some() { "modify" } else { "add" };
-    let change = json!({ "fileType": "text", "operation": operation, "path": path.to_string_lossy() });
-    let mut diff = json!({ "type": "diff", "changes": [change] });
-    if let Some(patch) = git_patch(&path, old.as_deref(), &new).filter(|patch| patch.len() <= bytes_max) {
-        diff["patch"] = lines::object([("format", json!("git_patch")), ("text", patch.into())]);
-    }
-    diff
+fn diff(FileDiff { path, old, new, bytes_max }: FileDiff) -> wire::Diff {
+    let shown = wire_path(&path);
+    let change = match old {
+        Some(_) => wire::DiffChange::modify(shown),
+        None => wire::DiffChange::add(shown),
+    };
+    let patch = git_patch(&path, old.as_deref(), &new).filter(|patch| patch.len() <= bytes_max);
+    wire::Diff::new(vec![change.file_type(wire::DiffFileType::Text)])
+        .with_patch(patch.map(wire::DiffPatch::new))
 }
 
-fn terminal(id: &str, change: TerminalChange) -> Value {
-    let mut update = json!({ "sessionUpdate": "terminal_update", "terminalId": id });
-    match change {
-        TerminalChange::Created { command, cwd } => {
-            update["command"] = json!(command);
-            update["capabilities"] = json!({ "cancel": {} });
-            if let Some(cwd) = cwd {
-                update["cwd"] = json!(cwd.to_string_lossy());
-            }
-        }
+fn terminal(id: &str, change: TerminalChange) -> SessionUpdate {
+    let update = wire::TerminalUpdate::new(id);
+    SessionUpdate::TerminalUpdate(match change {
+        TerminalChange::Created { command, cwd } => update
+            .command(command)
+            .cwd(given(cwd.map(|cwd| wire_path(&cwd).into())))
+            .capabilities(wire::TerminalCapabilities::new().cancel(wire::TerminalCancelCapabilities::new())),
         TerminalChange::Ended(exit) => {
-            update["capabilities"] = Value::Null;
-            update["exitStatus"] = json!({});
-            if let Some(code) = exit.code {
-                update["exitStatus"]["exitCode"] = json!(code);
-            }
-            if let Some(signal) = exit.signal_name() {
-                update["exitStatus"]["signal"] = json!(signal);
-            }
+            let status = wire::TerminalExitStatus::new().exit_code(exit.code).signal(exit.signal_name());
+            update.exit_status(status).capabilities(None)
         }
-    }
-    update
+    })
 }
 
 /// The slash commands, with skills as a separate kind for clients that support it.
-pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<Value> {
+pub fn commands(list: &[CommandInfo], shows_skills: bool) -> Vec<wire::AvailableCommand> {
     let command = |command: &CommandInfo| {
         if let Some(file) = command.skill.as_ref().filter(|_| shows_skills) {
             return unpublished::skill(command, file);
         }
-        let mut shown =
-            json!({ "type": "command", "name": command.name, "description": command.description });
-        if let Some(hint) = &command.hint {
-            shown["input"] = json!({ "type": "text", "hint": hint });
-        }
-        shown
+        let input = command.hint.as_ref().map(wire::TextCommandInput::new);
+        let shown = wire::Command::new(&command.name, &command.description)
+            .input(input.map(wire::AvailableCommandInput::Text));
+        wire::AvailableCommand::Command(shown)
     };
     list.iter().map(command).collect()
 }
 
-/// The options of a session.
-pub fn config_options(options: &SessionOptions) -> Vec<ConfigOption<'_>> {
-    config_options::config_options(options, AcpVersion::V2, true)
-}
-
 /// The state of a session.
-pub fn state(now: &SessionState) -> Value {
-    let background: Vec<Value> = now
-        .background
-        .iter()
-        .map(|terminal| json!({ "type": "terminal", "terminalId": terminal.call.0 }))
-        .collect();
-    let mut update = match &now.foreground {
-        Foreground::Running => json!({ "state": "running" }),
-        Foreground::RequiresAction => json!({ "state": "requires_action" }),
-        Foreground::Idle(None) => json!({ "state": "idle" }),
-        Foreground::Idle(Some(end)) => idle(end),
-    };
-    update["sessionUpdate"] = json!("state_update");
-    update["background"] = json!(background);
-    update
+pub fn state(now: &SessionState) -> wire::StateUpdate {
+    let terminal = |call: &str| wire::BackgroundWork::Terminal(wire::BackgroundTerminal::new(call));
+    let background: Vec<_> = now.background.iter().map(|shown| terminal(&shown.call.0)).collect();
+    match &now.foreground {
+        Foreground::Running => {
+            wire::StateUpdate::Running(wire::RunningStateUpdate::new().background(background))
+        }
+        Foreground::RequiresAction => {
+            let state = wire::RequiresActionStateUpdate::new();
+            wire::StateUpdate::RequiresAction(state.background(background))
+        }
+        Foreground::Idle(end) => {
+            let idle = end.as_ref().map_or_else(wire::IdleStateUpdate::new, idle);
+            wire::StateUpdate::Idle(idle.background(background))
+        }
+    }
 }
 
-fn idle(WorkEnd { reason, usage, error }: &WorkEnd) -> Value {
-    let unfinished = || answers::internal("The turn did not finish");
-    let mut update = match (error, answers::stop_reason(*reason)) {
-        (None, Some(reason)) => json!({ "stopReason": reason }),
-        (Some(error), _) => json!({ "stopReason": "error", "error": answers::session_error(error) }),
-        (None, None) => json!({ "stopReason": "error", "error": unfinished() }),
+fn idle(WorkEnd { reason, usage, error }: &WorkEnd) -> wire::IdleStateUpdate {
+    let reason = match (error, answers::stop_reason(*reason)) {
+        (None, Some(reason)) => reason,
+        (Some(error), _) => failed(answers::session_error(error)),
+        (None, None) => failed(answers::internal("The turn did not finish")),
     };
-    update["state"] = json!("idle");
-    if *usage != Usage::default() {
-        update["usage"] = tokens(usage);
-    }
-    update
+    let usage = (*usage != Usage::default()).then(|| tokens(usage));
+    wire::IdleStateUpdate::new().stop_reason(reason).usage(usage)
+}
+
+/// The reason why work that failed has stopped.
+pub fn failed(error: answers::Error) -> wire::StopReason {
+    let error = wire::Error::new(i32::from(error.code), error.message).data(error.data);
+    wire::StopReason::Error(wire::ErrorStopReason::new().error(error))
 }
 
 /// A permission request.
-pub fn permission(session: &SessionId, card: PermissionCard) -> Value {
-    let (title, mut call) = (card.call.title.clone().unwrap_or_default(), json!({}));
-    add_call(&mut call, card.call);
-    json!({
-        "sessionId": session.0,
-        "title": title,
-        "subject": { "type": "tool_call", "toolCall": call },
-        "options": card.options,
-    })
+pub fn permission(session: &SessionId, card: PermissionCard) -> wire::RequestPermissionRequest {
+    let title = card.call.title.clone().unwrap_or_default();
+    let subject = wire::ToolCallPermissionSubject::new(call_update(card.call));
+    wire::RequestPermissionRequest::new(session.0.as_str(), title, card.options)
+        .subject(wire::RequestPermissionSubject::ToolCall(Box::new(subject)))
 }

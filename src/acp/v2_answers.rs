@@ -1,13 +1,16 @@
 //! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
 
+use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::Error;
+use agent_client_protocol::v2::schema as wire;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answers;
+use super::answers::{self, LoginOffer};
+use super::config_options::config_options;
 use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
-use super::v2;
+use super::{unpublished, v2};
 use epitome_session::port::ForegroundNow;
 use epitome_session::{CommandInfo, SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
@@ -18,37 +21,54 @@ const CANCELLED: i32 = -32800;
 /// Epitome's error code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
 const REFUSED: i32 = -31003;
 
-/// The agent's capabilities and authentication methods. `methods` are in the form of version 1.
-pub fn initialize(mut methods: Vec<Value>, takes_audio: bool) -> Result<Box<RawValue>, Error> {
-    for fields in methods.iter_mut().filter_map(Value::as_object_mut) {
-        let id = fields.remove("id").unwrap_or_default();
-        fields.insert("methodId".to_owned(), id);
-        fields.entry("type").or_insert_with(|| json!("agent"));
-        // Variables have the same form as those of MCP servers.
-        fields.remove("_meta");
-    }
-    let mut prompt = json!({ "image": {}, "embeddedContext": {}, "skill": {} });
-    if takes_audio {
-        prompt["audio"] = json!({});
-    }
-    answers::raw(&json!({
-        "protocolVersion": 2,
-        "info": answers::info(),
-        "capabilities": { "session": {
-            "prompt": prompt,
-            "mcp": { "stdio": {}, "http": {}, "acp": {} },
-            "delete": {},
-            "additionalDirectories": {},
-            "systemPrompt": { "mode": { "override": {} } },
-            "fork": {},
-            "archive": {},
-            "status": {},
-            "title": {},
-            "options": {},
-        }, "auth": { "status": {} }, "providers": {} },
-        "authMethods": methods,
-        "_meta": { "steering": { "supported": true } },
-    }))
+/// The agent's capabilities and authentication methods.
+pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>, Error> {
+    let terminal = || {
+        let method = wire::AuthMethodTerminal::new(answers::TERMINAL_METHOD, answers::TERMINAL_NAME)
+            .description(answers::TERMINAL_ADVICE)
+            .args(vec!["login".to_owned()]);
+        wire::AuthMethod::Terminal(method)
+    };
+    let key = || {
+        let method = wire::AuthMethodAgent::new(answers::AUTH_METHOD, answers::AUTH_NAME);
+        wire::AuthMethod::Agent(method.description(answers::AUTH_ADVICE))
+    };
+    let methods = match offer {
+        LoginOffer::None => Vec::new(),
+        LoginOffer::Key => vec![key()],
+        LoginOffer::Terminal(_) => vec![terminal(), key()],
+    };
+    let prompt = wire::PromptCapabilities::new()
+        .image(wire::PromptImageCapabilities::new())
+        .audio(takes_audio.then(wire::PromptAudioCapabilities::new))
+        .embedded_context(wire::PromptEmbeddedContextCapabilities::new());
+    let mcp = wire::McpCapabilities::new()
+        .stdio(wire::McpStdioCapabilities::new())
+        .http(wire::McpHttpCapabilities::new())
+        .acp(wire::McpAcpCapabilities::new());
+    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
+        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
+    let session = wire::SessionCapabilities::new()
+        .prompt(prompt)
+        .mcp(mcp)
+        .delete(wire::SessionDeleteCapabilities::new())
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
+        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
+        .fork(wire::SessionForkCapabilities::new())
+        .archive(wire::SessionArchiveCapabilities::new())
+        .status(wire::SessionStatusCapabilities::new())
+        .title(wire::SessionTitleCapabilities::new())
+        .options(wire::SessionOptionsCapabilities::new());
+    let capabilities = wire::AgentCapabilities::new()
+        .session(session)
+        .auth(wire::AgentAuthCapabilities::new().status(wire::AuthStatusCapabilities::new()))
+        .providers(wire::ProvidersCapabilities::new());
+    let info = wire::Implementation::new(answers::AGENT_NAME, answers::AGENT_VERSION);
+    let response = wire::InitializeResponse::new(ProtocolVersion::V2, info.title(answers::AGENT_TITLE))
+        .capabilities(capabilities)
+        .auth_methods(methods)
+        .meta(answers::agent_meta());
+    unpublished::with_skill_capability(&response)
 }
 
 pub fn unsupported_version(requested: &Value) -> Error {
@@ -58,7 +78,7 @@ pub fn unsupported_version(requested: &Value) -> Error {
 
 /// The response to a prompt that was inserted as this message.
 pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
-    answers::raw(&json!({ "messageId": message.to_string() }))
+    answers::raw(&wire::PromptResponse::new(message.to_string()))
 }
 
 /// The result of a request, from the session's answer. `refused`: why a hook kept the prompt out of the conversation.
@@ -70,17 +90,17 @@ pub fn result(
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
         (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
-            let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
-            add_commands(&mut result, now.as_deref(), traits);
-            answers::raw(&result)
+            let response = wire::NewSessionResponse::new(session.0);
+            let shown = config_options(&options, true);
+            answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
         (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
-            let mut result = json!({ "configOptions": v2::config_options(&options) });
-            add_commands(&mut result, now.as_deref(), traits);
-            answers::raw(&result)
+            let response = wire::ResumeSessionResponse::new();
+            let shown = config_options(&options, true);
+            answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
         (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            answers::raw(&json!({ "configOptions": v2::config_options(&options) }))
+            answers::raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options, true)))
         }
         (RequestKind::CancelOne, SessionAnswer::Accepted) => Ok(answers::empty()),
         // A prompt that ends without becoming a message.
@@ -103,24 +123,22 @@ pub fn options(
     commands: &[CommandInfo],
     shows_skills: bool,
 ) -> Result<Box<RawValue>, Error> {
-    answers::raw(&json!({
-        "configOptions": v2::config_options(options),
-        "availableCommands": v2::commands(commands, shows_skills),
-    }))
+    let response = wire::SessionOptionsResponse::new().config_options(config_options(options, true));
+    answers::raw(&response.available_commands(v2::commands(commands, shows_skills)))
 }
 
 /// The status of a session that is open.
 pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
     let state = match now {
-        ForegroundNow::Running => "running",
-        ForegroundNow::RequiresAction => "requires_action",
-        ForegroundNow::Idle => "idle",
+        ForegroundNow::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
+        ForegroundNow::RequiresAction => {
+            wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
+        }
+        ForegroundNow::Idle => wire::StateUpdate::Idle(wire::IdleStateUpdate::new()),
     };
-    answers::raw(&json!({ "status": "open", "state": { "state": state } }))
+    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open).state(state))
 }
 
-fn add_commands(result: &mut Value, now: Option<&SessionNow>, traits: &ClientTraits) {
-    if let Some(now) = now {
-        result["availableCommands"] = json!(v2::commands(&now.commands, traits.skills));
-    }
+fn commands(now: Option<&SessionNow>, traits: &ClientTraits) -> Vec<wire::AvailableCommand> {
+    now.map(|now| v2::commands(&now.commands, traits.skills)).unwrap_or_default()
 }

@@ -4,16 +4,17 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v1::schema as wire_v1;
+use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use wire::ToolCallStatus;
 
 use super::answers;
-use super::envelope::{self, Incoming};
+pub use super::envelope::response;
+use super::envelope::{self, Incoming, notification, request};
 use super::from_wire::ClientTraits;
-use super::lines::{self, UpdateLine};
-use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
+use super::model::{AcpVersion, CallContent, CallUpdate, TextUpdate, Update, UpdateLine};
 use super::outbox::{Outbox, OutboxItem};
 use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
@@ -92,8 +93,11 @@ struct WriteTarget<'a> {
 impl WriteTarget<'_> {
     /// Writes the lines of an update.
     fn update(&mut self, session: &SessionId, update: Update) {
-        let version = self.traits.version;
-        lines::project(version, update, &mut |line| session_update(self.buffer, session, &line));
+        let mut send = |line: UpdateLine| session_update(self.buffer, session, &line);
+        match self.traits.version {
+            AcpVersion::V1 => v1::project(update, &mut send),
+            AcpVersion::V2 => v2::project(update, &mut send),
+        }
     }
 
     /// Sends a request to the client for a session. The answer goes to that session.
@@ -130,14 +134,15 @@ impl UpdateWriter {
                 SessionEvent::QuestionDone { id } => {
                     // Sent once, and only to a client that received the elicitation.
                     if self.addresses.remove(&id) {
-                        notification(target.buffer, "elicitation/complete", &json!({ "elicitationId": id }));
+                        let done = wire::CompleteElicitationNotification::new(id);
+                        notification(target.buffer, "elicitation/complete", &done);
                     }
                 }
                 SessionEvent::Wish { ask, wish } => editor_request(session, ask, &wish, target),
                 SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
-                        notification(target.buffer, "$/cancel_request", &json!({ "requestId": id }));
+                        envelope::cancel_request(target.buffer, id);
                     }
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
@@ -196,37 +201,33 @@ impl UpdateWriter {
 
     /// Writes the lines of an update. A call that has started a subagent links to it in addition to its own content; each
     /// content replaces the previous one.
-    fn update(&mut self, session: &SessionId, update: Update, target: &mut WriteTarget<'_>) {
-        let linked = match &update {
-            Update::Call(call) if !call.is_new && !self.links.is_empty() => {
-                let key = (session.clone(), CallId(call.id.clone()));
-                let is_over = matches!(
-                    call.status,
-                    Some(ShownStatus::Completed | ShownStatus::Failed | ShownStatus::Cancelled)
-                );
-                match (is_over, call.content.is_some()) {
-                    (true, _) => self.links.remove(&key),
-                    (false, true) => self.links.get(&key).cloned(),
-                    (false, false) => None,
+    fn update(&mut self, session: &SessionId, mut update: Update, target: &mut WriteTarget<'_>) {
+        if let Update::Call(call) = &mut update
+            && !call.is_new
+            && !self.links.is_empty()
+        {
+            let key = (session.clone(), CallId(call.id.clone()));
+            let is_over = matches!(
+                call.status,
+                Some(ToolCallStatus::Completed | ToolCallStatus::Failed | ToolCallStatus::Cancelled)
+            );
+            let linked = match is_over {
+                true => self.links.remove(&key),
+                false => self.links.get(&key).cloned(),
+            };
+            match linked {
+                Some(LinkedAgent::Running(child)) => {
+                    call.content
+                        .iter_mut()
+                        .for_each(|content| content.push(CallContent::Agent(child.clone())));
                 }
+                Some(LinkedAgent::Finished(child)) if is_over || call.content.is_some() => {
+                    call.agent = Some(child);
+                }
+                Some(LinkedAgent::Finished(_)) | None => {}
             }
-            _ => None,
-        };
-        let Some(child) = linked else { return target.update(session, update) };
-        lines::project(target.traits.version, update, &mut |line| {
-            let UpdateLine::Json(mut update) = line else { return };
-            match &child {
-                LinkedAgent::Running(child) => {
-                    if let Some(Value::Array(content)) = update.get_mut("content") {
-                        content.push(unpublished::session_content(child));
-                    }
-                }
-                LinkedAgent::Finished(child) => {
-                    update["_meta"]["subagent_session_info"] = subagent_wire::session_info(child);
-                }
-            }
-            session_update(target.buffer, session, &update);
-        });
+        }
+        target.update(session, update);
     }
 
     /// Links the replayed calls of finished subagents to the sessions that the client can load. Only in version 1:
@@ -322,11 +323,9 @@ impl UpdateWriter {
         let child = now.session.clone();
         self.translate(parent, SessionEvent::Subagent(now), target);
         if let Some(call) = call {
-            let content = [unpublished::session_content(&child)];
-            let update = json!({
-                "sessionUpdate": "tool_call_update", "toolCallId": call.0, "content": content,
-            });
-            session_update(target.buffer, parent, &update);
+            let content = Some(vec![CallContent::Agent(child.clone())]);
+            let update = CallUpdate { id: call.0.clone(), content, ..CallUpdate::default() };
+            target.update(parent, Update::Call(Box::new(update)));
             self.links.insert((parent.clone(), call), LinkedAgent::Running(child));
         }
     }
@@ -363,11 +362,11 @@ impl UpdateWriter {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        let params = match target.traits.version {
-            AcpVersion::V1 => v1::permission(&shown_in, card),
-            AcpVersion::V2 => v2::permission(&shown_in, card),
-        };
-        target.request(session, ask, what, "session/request_permission", &params);
+        let method = "session/request_permission";
+        match target.traits.version {
+            AcpVersion::V1 => target.request(session, ask, what, method, &v1::permission(&shown_in, card)),
+            AcpVersion::V2 => target.request(session, ask, what, method, &v2::permission(&shown_in, card)),
+        }
     }
 
     /// Sends a question, unless the client can't show that kind.
@@ -503,30 +502,28 @@ fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
 
 /// Asks an editor to read or write a file. Sent only to clients that support it.
 fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: &mut WriteTarget<'_>) {
-    let (method, what, params) = match wish {
-        EditorRequest::Text { path } => (
-            "fs/read_text_file",
-            OutgoingKind::Text,
-            json!({ "sessionId": session.0, "path": wire_path(path) }),
-        ),
-        EditorRequest::Put { path, text } => (
-            "fs/write_text_file",
-            OutgoingKind::Put,
-            json!({ "sessionId": session.0, "path": wire_path(path), "content": text }),
-        ),
-    };
-    target.request(session, ask, what, method, &params);
+    let id = wire_v1::SessionId::new(session.0.as_str());
+    match wish {
+        EditorRequest::Text { path } => {
+            let params = wire_v1::ReadTextFileRequest::new(id, wire_path(path));
+            target.request(session, ask, OutgoingKind::Text, "fs/read_text_file", &params);
+        }
+        EditorRequest::Put { path, text } => {
+            let params = wire_v1::WriteTextFileRequest::new(id, wire_path(path), text);
+            target.request(session, ask, OutgoingKind::Put, "fs/write_text_file", &params);
+        }
+    }
 }
 
-/// What becomes of a line that was too long to read.
+/// How a line that was too long to read is handled.
 pub enum TooLongLine {
-    /// This line answers it.
+    /// It is a request or nothing known. This line is sent back as its answer.
     Refused(Vec<u8>),
-    /// It is a response, and this line takes its place: what asked must not wait for ever.
+    /// It is a response. This error is read in its place, so that the request that it belongs to does not wait for ever.
     Replaced(Vec<u8>),
 }
 
-/// Decides that by the line's outline.
+/// Decides by its outline how a line that was too long is handled.
 pub fn too_long(outline: &[u8]) -> TooLongLine {
     let error = |id| {
         let mut line = Vec::new();
@@ -538,23 +535,6 @@ pub fn too_long(outline: &[u8]) -> TooLongLine {
         Incoming::Response { id, .. } => TooLongLine::Replaced(error(id)),
         Incoming::Notification { .. } | Incoming::Blank => TooLongLine::Refused(error("null")),
     }
-}
-
-/// Appends the response to a request. `id` is the request's id as JSON, unchanged.
-pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wire::Error>) {
-    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    buffer.extend_from_slice(id.as_bytes());
-    match result {
-        Ok(result) => {
-            buffer.extend_from_slice(br#","result":"#);
-            buffer.extend_from_slice(result.get().as_bytes());
-        }
-        Err(error) => {
-            buffer.extend_from_slice(br#","error":"#);
-            serde_json::to_writer(&mut *buffer, &error).expect("an error is made of strings and numbers");
-        }
-    }
-    buffer.extend_from_slice(b"}\n");
 }
 
 /// Appends a session update.
@@ -575,34 +555,6 @@ pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<
         v1::project(update, &mut |line| session_update(&mut lines, session, &line));
     }
     Some(lines)
-}
-
-/// Appends a notification.
-pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {
-    let start = buffer.len();
-    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
-    finish(buffer, start, method, params);
-}
-
-/// Appends a request to the client.
-pub fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
-    let start = buffer.len();
-    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    buffer.extend_from_slice(id.to_string().as_bytes());
-    buffer.extend_from_slice(br#","method":""#);
-    finish(buffer, start, method, params);
-}
-
-fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) {
-    buffer.extend_from_slice(method.as_bytes());
-    buffer.extend_from_slice(br#"","params":"#);
-    if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
-        // A partial line would corrupt the stream; dropping one message does not.
-        tracing::error!(%error, method, "a message could not be written as JSON");
-        buffer.truncate(start);
-        return;
-    }
-    buffer.extend_from_slice(b"}\n");
 }
 
 #[cfg(test)]

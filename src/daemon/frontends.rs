@@ -143,11 +143,13 @@ impl UserLogin for ClientLogin {
         self.overrides.lock().clone()
     }
 
-    fn log_out(&self) -> Result<bool, String> {
+    fn log_out(&self) -> io::Result<bool> {
         let logins = Logins::below(&self.paths.data);
         let mut is_any = false;
         for provider in logins.providers() {
-            let removed = logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+            let removed = logins
+                .remove(&provider)
+                .map_err(|error| io::Error::new(error.kind(), format!("{provider}: {error}")))?;
             is_any |= removed.is_some();
             if let Some(login) = removed.and_then(|removed| removed.login) {
                 self.revoke(&provider, &login);

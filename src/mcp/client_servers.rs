@@ -2,6 +2,7 @@
 //! with its answer; there is no connection besides the client's. So a client that opens the session again can replace
 //! one that has gone.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -23,7 +24,6 @@ const INTERNAL_ERROR: i32 = -32603;
 /// A client's connection, as the way to the servers that it provides.
 pub trait ClientMcp: Send + Sync {
     /// Sends a request to a server; the answer, and notifications that belong to it, arrive in `events`. Must not block.
-    /// The error completes a sentence.
     fn request(
         &self,
         server: &str,
@@ -31,7 +31,7 @@ pub trait ClientMcp: Send + Sync {
         method: &str,
         params: Option<Value>,
         events: mpsc::Sender<FromClient>,
-    ) -> Result<(), String>;
+    ) -> Result<(), ClientMcpFault>;
 
     /// Cancels a request. Its answer, if one arrives, is ignored.
     fn cancel(&self, server: &str, request: &str);
@@ -43,17 +43,49 @@ pub trait ClientMcp: Send + Sync {
 /// What a client sends for one of its servers.
 #[derive(Debug)]
 pub enum FromClient {
-    /// The answer to a request: the server's result or error in an object, or why there is none, which completes a
-    /// sentence.
+    /// The answer to a request: the server's result or error in an object.
     Answer {
         request: String,
-        outcome: Result<Value, String>,
+        outcome: Result<Value, ClientMcpFault>,
     },
     Notification {
         method: String,
         params: Option<Value>,
     },
 }
+
+/// Why a request to a client's server was not answered. Its text completes a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientMcpFault {
+    /// The client that provided the server is gone.
+    Disconnected,
+    /// No client that is connected provides the server.
+    NotProvided,
+    /// Too many requests wait for this server.
+    ServerBusy,
+    /// Too many requests wait for the client.
+    ClientBusy,
+    /// The client's own error.
+    NotPassedOn(String),
+    Unreadable,
+    Empty,
+}
+
+impl fmt::Display for ClientMcpFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientMcpFault::Disconnected => out.write_str("the editor that provides it has disconnected"),
+            ClientMcpFault::NotProvided => out.write_str("the editor does not provide it any more"),
+            ClientMcpFault::ServerBusy => write!(out, "{REQUESTS_MAX} requests to it wait already"),
+            ClientMcpFault::ClientBusy => out.write_str("too many requests wait for the editor already"),
+            ClientMcpFault::NotPassedOn(why) => write!(out, "the editor could not pass it on: {why}"),
+            ClientMcpFault::Unreadable => out.write_str("its answer can't be read"),
+            ClientMcpFault::Empty => out.write_str("its answer is empty"),
+        }
+    }
+}
+
+impl std::error::Error for ClientMcpFault {}
 
 impl FromClient {
     /// Passes a message on. Answers always find room; notifications are dropped while there are too many messages.
@@ -113,8 +145,8 @@ impl ClientTransport {
     fn ask(&mut self, id: &Value, method: &str, params: Option<Value>) {
         let request = format!("{}.{id}", self.prefix);
         let sent = match self.client.get() {
-            _ if self.open >= REQUESTS_MAX => Err(format!("{REQUESTS_MAX} requests to it wait already")),
-            None => Err("the editor does not provide it any more".to_owned()),
+            _ if self.open >= REQUESTS_MAX => Err(ClientMcpFault::ServerBusy),
+            None => Err(ClientMcpFault::NotProvided),
             Some(client) => client.request(&self.server, &request, method, params, self.events.clone()),
         };
         self.open += 1;
@@ -143,7 +175,7 @@ impl ClientTransport {
                         }
                     }
                     Ok(_) => failed("the answer is no object"),
-                    Err(why) => failed(&why),
+                    Err(why) => failed(&why.to_string()),
                 };
                 json!({ "jsonrpc": "2.0", "id": id, kind: content })
             }
@@ -214,7 +246,7 @@ mod tests {
             method: &str,
             params: Option<Value>,
             events: mpsc::Sender<FromClient>,
-        ) -> Result<(), String> {
+        ) -> Result<(), ClientMcpFault> {
             let params = params.unwrap_or_default();
             self.0.lock().push(format!("{server} {method} {params}"));
             let outcome = Ok(json!({ "result": { "tools": [] } }));
@@ -269,7 +301,7 @@ mod tests {
                 _: &str,
                 _: Option<Value>,
                 _: mpsc::Sender<FromClient>,
-            ) -> Result<(), String> {
+            ) -> Result<(), ClientMcpFault> {
                 Ok(())
             }
             fn cancel(&self, _: &str, _: &str) {}

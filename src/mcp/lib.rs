@@ -68,7 +68,7 @@ use tool::{AbsentTool, McpTool};
 pub use attachments::AttachedResources;
 pub use budget::{ListBudget, tokens};
 pub use cache::ListingCache;
-pub use client_servers::{ClientMcp, FromClient, SharedClient};
+pub use client_servers::{ClientMcp, ClientMcpFault, FromClient, SharedClient};
 pub use first_start::{FIRST_START_ARGUMENT, FirstStart};
 pub use gateway::REACH;
 pub use login::{is_logged_in, log_out};

@@ -113,7 +113,7 @@ pub use commands::{name_in as command_name_in, why};
 pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };
-pub use epitome_mcp::{ClientMcp, FromClient};
+pub use epitome_mcp::{ClientMcp, ClientMcpFault, FromClient};
 use epitome_provider::collect::PieceKind;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;

@@ -1,17 +1,17 @@
 //! Login and logout. The login itself happens elsewhere: in a terminal, or in the editor's environment.
 
 use std::ffi::OsString;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::{Value, json};
 
 use super::{AcpServer, ProviderRoute, Routed};
-use crate::answers::{self, LoginState};
+use crate::answers::{self, LoginCommand, LoginState};
+use crate::envelope;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
-use crate::writer;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::registry::Overrides;
 use epitome_session::{ProviderSettings, SessionError};
@@ -39,25 +39,23 @@ pub trait UserLogin: Send + Sync {
     /// Settings with precedence over the configuration, for the sessions that this client opens.
     fn overrides(&self) -> Arc<Overrides>;
 
-    /// Removes all stored logins. Returns whether there were any; an error is a clause.
-    fn log_out(&self) -> Result<bool, String>;
+    /// Removes all stored logins. Returns whether there were any.
+    fn log_out(&self) -> io::Result<bool>;
 }
 
 impl<P: StoredSessionPort> AcpServer<P> {
     /// The command that the client runs in a terminal for a login. It stores keys where the sessions of this client look for
     /// them.
-    pub(super) fn login_command(&self) -> Value {
+    pub(super) fn login_command(&self) -> LoginCommand {
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let program =
             program.map_or_else(|| "epitome".to_owned(), |path| path.to_string_lossy().into_owned());
         // Variables that locate the user's files.
-        let is_place = |name: &OsString| name == "EPITOME_HOME" || name == "XDG_DATA_HOME";
-        let places = self.config.environment.iter().filter(|(name, _)| is_place(name));
+        let is_location = |name: &OsString| name == "EPITOME_HOME" || name == "XDG_DATA_HOME";
+        let locations = self.config.environment.iter().filter(|(name, _)| is_location(name));
         let text = |text: &OsString| text.to_string_lossy().into_owned();
-        let environment: Value = places.map(|(name, path)| (text(name), text(path))).collect();
-        json!({
-            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
-        })
+        let environment = locations.map(|(name, path)| (text(name), text(path))).collect();
+        LoginCommand { program, environment }
     }
 
     pub(super) fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {
@@ -116,7 +114,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let state = login.state();
             if *before != state {
                 let status = answers::auth_status(&state);
-                outbox.put_line(|line| writer::notification(line, "auth/status_update", &status));
+                outbox.put_line(|line| envelope::notification(line, "auth/status_update", &status));
                 *before = state;
             }
         }

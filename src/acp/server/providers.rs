@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::{Value, json};
 
 use super::{AcpServer, Routed};
 use crate::answers;
@@ -29,10 +28,10 @@ pub struct ProviderRoute {
 }
 
 /// The protocol's name for a format; `None` if there is no name for it.
-pub fn api_type(wire: WireFormat) -> Option<&'static str> {
-    match wire {
-        WireFormat::AnthropicMessages => Some("anthropic"),
-        WireFormat::OpenAiResponses | WireFormat::OpenAiChat => Some("openai"),
+pub fn api_type(format: WireFormat) -> Option<wire::LlmProtocol> {
+    match format {
+        WireFormat::AnthropicMessages => Some(wire::LlmProtocol::Anthropic),
+        WireFormat::OpenAiResponses | WireFormat::OpenAiChat => Some(wire::LlmProtocol::OpenAi),
         WireFormat::Gemini => None,
     }
 }
@@ -48,15 +47,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.in_background(id, RequestKind::Read, move |_| {
             let shown = |route: &ProviderRoute| {
                 let kind = api_type(route.wire)?;
-                Some(json!({
-                    "providerId": route.id,
-                    "supported": [kind],
-                    "required": true,
-                    "current": { "apiType": kind, "baseUrl": route.base_url },
-                }))
+                let current = wire::ProviderCurrentConfig::new(kind.clone(), route.base_url.as_str());
+                Some(wire::ProviderInfo::new(route.id.clone(), vec![kind], true, current))
             };
-            let providers: Vec<Value> = login.routes().iter().filter_map(shown).collect();
-            answers::raw(&json!({ "providers": providers }))
+            let providers = login.routes().iter().filter_map(shown).collect();
+            answers::raw(&wire::ListProvidersResponse::new(providers))
         })
     }
 
@@ -64,7 +59,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// including those that a front end repeats for a new daemon.
     pub(super) fn route_provider(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let provider: String = params.required("providerId")?;
-        let (asked, base_url): (String, String) = (params.required("apiType")?, params.required("baseUrl")?);
+        let asked: wire::LlmProtocol = params.required("apiType")?;
+        let base_url: String = params.required("baseUrl")?;
         let headers: BTreeMap<String, String> = params.optional("headers")?.unwrap_or_default();
         let wrong = |why: &str| Err(BadParams(why.to_owned()).into());
         if !["http://", "https://"].iter().any(|scheme| base_url.starts_with(scheme)) {
@@ -82,7 +78,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let login = &self.config.login;
         let known = login.routes().into_iter().find(|route| route.id == provider);
         let Some(known) = known else { return wrong("`providerId` names no provider of this agent") };
-        if api_type(known.wire) != Some(asked.as_str()) {
+        if api_type(known.wire) != Some(asked) {
             return wrong("`apiType` is none that this provider supports");
         }
         let to = ProviderSettings { wire: known.wire, base_url, key_variable: None, headers };

@@ -49,7 +49,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// Refuses a message that the client has no right to send.
     pub(super) fn check_scope(&self, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
         let Some(grant) = self.config.grant.as_deref() else { return Ok(()) };
-        check(grant, method, params).map_err(answers::invalid_request)?;
+        check(grant, method, params)?;
         // Those of prompts are refused unless the client has the session open.
         if grant.directories.is_empty()
             || matches!(method, "session/prompt" | "session/close" | "_session/steering")
@@ -88,9 +88,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 }
 
-fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result<(), String> {
+fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
     let name: String = method.chars().take(METHOD_CHARS_MAX).collect();
-    grant.check(&format!("`{name}`"), needed(method))?;
+    grant.check(&format!("`{name}`"), needed(method)).map_err(answers::invalid_request)?;
     if !matches!(method, "session/new" | "session/fork" | "session/load" | "session/resume") {
         return Ok(());
     }
@@ -101,7 +101,7 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
         let is_empty = serde_json::from_str::<Value>(given.get())
             .is_ok_and(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty));
         if !is_empty {
-            grant.check(&format!("`{name}` of `{method}`"), scope)?;
+            grant.check(&format!("`{name}` of `{method}`"), scope).map_err(answers::invalid_request)?;
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! Requests about stored sessions that don't open them: listing, deleting, archiving, titles, status and options.
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::json;
 
 use super::{AcpServer, Routed, session_of};
 use crate::answers;
@@ -68,8 +67,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
             let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
             match (status, version) {
                 (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(now),
-                (SessionStatus::Open(_), AcpVersion::V1) => answers::raw(&json!({ "status": "open" })),
-                (SessionStatus::Saved, _) => answers::raw(&json!({ "status": "saved" })),
+                (SessionStatus::Open(_), AcpVersion::V1) => {
+                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open))
+                }
+                (SessionStatus::Saved, _) => {
+                    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Saved))
+                }
             }
         })
     }
@@ -80,7 +83,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.respond_later(id, RequestKind::Write, async move {
             let stored = sessions.set_title(&session, &title).await;
             let stored = stored.map_err(|error| answers::session_error(&error))?;
-            answers::raw(&json!({ "title": stored }))
+            answers::raw(&wire::SetSessionTitleResponse::new(stored))
         })
     }
 

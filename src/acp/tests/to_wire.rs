@@ -8,6 +8,7 @@ mod calls;
 
 use std::path::PathBuf;
 
+use agent_client_protocol::v1::schema::SessionUpdate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use epitome_thread::{
     SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolKind, ToolOutcome, Trigger, Usage, ViewEdit,
     Withheld,
 };
-use wire::SessionUpdate;
 
 const PLAIN: ClientTraits = ClientTraits {
     version: AcpVersion::V1,

@@ -107,7 +107,7 @@ fn attached(content: Vec<Content>) -> Result<Vec<Content>, Fault> {
     if let Some(why) = prompt_too_large(&content) {
         return wrong(&format!("the prompt has {why}"));
     }
-    let checked = |(at, part)| checked(&format!("content[{at}]"), part).or_else(|why| wrong(&why));
+    let checked = |(at, part)| checked(&format!("content[{at}]"), part).or_else(|bad| wrong(&bad.0));
     content.into_iter().enumerate().map(checked).collect()
 }
 

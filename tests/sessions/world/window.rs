@@ -41,7 +41,7 @@ impl UserLogin for LoggedIn {
         Arc::default()
     }
 
-    fn log_out(&self) -> Result<bool, String> {
+    fn log_out(&self) -> std::io::Result<bool> {
         Ok(false)
     }
 }
