@@ -115,12 +115,6 @@ pub(super) struct ConfigReader<'a> {
     collector: Option<KeyCollector>,
 }
 
-/// Tables of earlier versions, and what replaces them.
-const REMOVED: [(&str, &str); 1] = [(
-    "gateway",
-    "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/remote.md",
-)];
-
 /// Names of keys that a message lists if none of them resembles the one that was written.
 const KEYS_LISTED_MAX: usize = 8;
 
@@ -128,8 +122,13 @@ const KEYS_LISTED_MAX: usize = 8;
 pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
 
 /// Keys of earlier versions that do nothing now, and what to do instead.
-const REMOVED: [(&str, &str); 1] =
-    [("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line")];
+const REMOVED: [(&str, &str); 2] = [
+    (
+        "gateway",
+        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/remote.md",
+    ),
+    ("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line"),
+];
 
 /// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
 /// is the current one; the others are aliases.
@@ -305,11 +304,6 @@ impl<'a> ConfigReader<'a> {
             return;
         }
         let (name, before) = (key.get_ref(), self.problem_count());
-        let is_removed = |(removed, _): &&(&str, &str)| self.within.len() == 1 && removed == name;
-        if let Some((_, instead)) = REMOVED.iter().find(is_removed) {
-            let message = format!("{name:?} is no longer used");
-            return self.problem(key.span(), message, Some((*instead).to_owned()));
-        }
         let near = nearest(name, known.iter().copied());
         let meant = near.map(|key| format!("did you mean {key:?}?"));
         let all = || (known.len() <= KEYS_LISTED_MAX).then(|| format!("the keys are {}", known.join(", ")));

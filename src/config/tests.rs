@@ -876,7 +876,7 @@ fn a_removed_table_is_named_with_its_replacement() {
     let owner = FileOwner::User { home: None };
     let (_, problems) = file::apply(&mut settings, Path::new("config.toml"), text, owner);
     let [problem] = &problems[..] else { panic!("one notice: {problems:?}") };
-    assert!(problem.to_string().contains("\"gateway\" is no longer used"), "{problem}");
+    assert!(problem.to_string().contains("\"gateway\" has no effect any more"), "{problem}");
     assert!(problem.hint.as_deref().is_some_and(|hint| hint.contains("base_url")), "{problem:?}");
     assert_eq!(settings, Settings { max_rounds: 3, ..Settings::default() });
 }
