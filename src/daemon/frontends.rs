@@ -261,7 +261,6 @@ impl Frontends {
             pid: std::process::id(),
             refused,
             restricts: true,
-            confines: true,
         };
         let read = match refused {
             Some(why) => Err(why),

@@ -93,9 +93,6 @@ pub struct HelloAnswer {
     /// Whether it restricts clients to their grants. Daemons of earlier versions would give them all rights.
     #[serde(default)]
     pub restricts: bool,
-    /// Whether it confines clients to the directories of their grants.
-    #[serde(default)]
-    pub confines: bool,
 }
 
 /// The part of a hello that every version has.
