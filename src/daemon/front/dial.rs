@@ -378,11 +378,9 @@ impl FindDaemon for RemoteConnector {
         self.link.lock().report = None;
         let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
         if let Some((address, next)) = self.next.take() {
-            let dialing = timeout(MOVE_TIME_MAX, dial_until_answered(&next, headers.clone()));
-            let why = match self.runtime.block_on(async { dialing.await }) {
-                Ok(Ok(dialed)) => return self.linked_to(Arc::new(next), dialed),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => NO_ANSWER.to_owned(),
+            let why = match self.runtime.block_on(dial_referred(&next, headers.clone())) {
+                Ok(dialed) => return self.linked_to(Arc::new(next), dialed),
+                Err(why) => why,
             };
             tracing::info!(address, why, "the server that has the session can't be used");
             self.unusable = Some((address, why));
@@ -622,6 +620,17 @@ async fn dial_again(
             link.lock().history.waited_in_vain();
             Err(None)
         }
+    }
+}
+
+/// Connects to a server that has a session of the window. The error says why that is not possible.
+async fn dial_referred(
+    server: &RemoteServerAddress,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Result<DialedSocket, String> {
+    match timeout(MOVE_TIME_MAX, dial_until_answered(server, headers)).await {
+        Ok(dialed) => dialed.map_err(|error| error.to_string()),
+        Err(_) => Err(NO_ANSWER.to_owned()),
     }
 }
 
