@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
 pub const PROTOCOL: u32 = 4;
+
+/// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
+pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -41,10 +41,10 @@ use super::attach::{DaemonLink, FindDaemon, Redirect, WaitReport};
 use super::kept_frames::KeptFrames;
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
-    CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX, WRITE_TIME_MAX,
-    front_protocol,
+    CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol,
 };
 use super::tls;
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::MESSAGE_BYTES_MAX;
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::{answers, writer};

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::remote::RETURN_TIME_MAX;
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::answers::{self, OPEN_AT};
 use epitome_acp::envelope::{self, Incoming};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::reconnect::{
     DaemonMessage, Elsewhere, LineAction, ReconnectState, request, stays_because, unserved,
 };
-use super::remote::RETURN_TIME_MAX;
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind, PositionStep};
 use epitome_acp::{answers, writer};
 

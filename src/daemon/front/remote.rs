@@ -44,7 +44,6 @@ use super::attach::{Connector, FindDaemon};
 use super::through_socket;
 use crate::remote_tokens::StoredToken;
 use crate::token::secret;
-pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
 pub use drain::Drain;
 use epitome_platform::local::AsyncStream;

@@ -23,12 +23,12 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
+use super::connection::{Carrier, ClientStream, NoStream, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
 use crate::front::access::{AdmittedToken, frame_limits, subprotocols};
 use crate::front::progress::{CountedSocket, SocketProgress};
-use crate::handshake::PROTOCOL;
+use crate::handshake::{PROTOCOL, RETURN_TIME_MAX};
 
 /// The subprotocol that a client may offer and that is then selected.
 const SUBPROTOCOL: &str = "acp";
