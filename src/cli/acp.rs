@@ -24,7 +24,6 @@ use crate::daemon::front::attach::{Connector, DaemonLink, FindDaemon};
 use crate::daemon::front::dial::{RemoteConnector, RemoteServerAddress};
 use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::signals::BlockedSignals;
-use crate::daemon::front::worker::WorkerName;
 use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
@@ -71,9 +70,8 @@ struct RemoteArgs {
     /// The token is that of EPITOME_REMOTE_TOKEN.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen"])]
     remote: Option<String>,
-    /// Name of a worker of that server, whose files and commands are used (see `epitome worker`)
-    #[arg(long, value_name = "NAME", requires = "remote")]
-    worker: Option<WorkerName>,
+    #[arg(long, hide = true)]
+    worker: Option<String>,
     #[command(flatten)]
     credentials: RemoteCredentials,
 }
@@ -177,8 +175,13 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 
 /// Serves the editor by the daemon of another machine.
 fn remote(address: &str, args: &RemoteArgs, ends: (File, File), tap: Option<Tap>) -> Result<i32, CliError> {
+    if args.worker.is_some() {
+        note!(
+            "--worker is no longer used: --remote names the machine with the files, which runs `epitome serve`"
+        );
+    }
     let server = args.credentials.server(address)?;
-    let connector = RemoteConnector::new(server, args.worker.clone());
+    let connector = RemoteConnector::new(server);
     let mut connector = connector.context("no thread can be started")?;
     let link = connector.find(0, false).context("the server can't be used")?;
     let signals = BlockedSignals::new().context("signals can't be blocked")?;
@@ -257,8 +260,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     };
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
-        let server =
-            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None);
+        let server = RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector));
         let server = server.await?;
         let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on ws://{address}{PATH}");

@@ -50,7 +50,6 @@ mod streamed;
 mod terminal;
 mod text_editor;
 mod token;
-mod worker;
 mod worktree;
 
 use std::ffi::OsString;
@@ -116,7 +115,6 @@ enum CliCommand {
     Ahp(ahp::AhpArgs),
     Serve(server::ServeArgs),
     Token(token::TokenArgs),
-    Worker(worker::WorkerArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
     #[command(flatten)]
@@ -316,7 +314,6 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Ahp(args) => ahp::main(args),
         CliCommand::Serve(args) => server::main(args),
         CliCommand::Token(args) => token::main(args),
-        CliCommand::Worker(args) => worker::main(args),
         CliCommand::Run(args) => run::main(args),
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),

@@ -233,15 +233,15 @@ fn policies_of_a_database_and_of_the_machine_add_up() {
 }
 
 /// Regression: a policy that was written to the database without `epitome policy set` stopped all runs, as it should. But what
-/// it must not set was in effect, so that prompts were sent to another server.
+/// it must not set was in effect, so that spans were sent to another server.
 #[test]
 fn nothing_of_a_policy_with_mistakes_in_a_database_applies() {
-    let text = "providers.openai.base_url = \"https://other.example\"\nmax_rounds = 3";
+    let text = "telemetry.endpoint = \"https://other.example\"\nmax_rounds = 3";
     let files = vec![PolicyFile::of_store("the database work at db", text)];
     let mut settings = Settings { policy: Policy { files, ..Policy::default() }, ..Settings::default() };
     let (values, problems) = settings.enforce_policy();
     assert_eq!((values, problems.len()), (Vec::new(), 1));
-    assert_eq!((settings.built_in.len(), settings.max_rounds), (0, Settings::default().max_rounds));
+    assert_eq!((&settings.telemetry, settings.max_rounds), (&None, Settings::default().max_rounds));
     assert!(settings.policy.refuses_model(None).is_some());
 }
 

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use super::start;
+use epitome_platform::process::this_program;
 
 /// This program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -25,7 +25,7 @@ pub struct Build {
 }
 
 static OWN: LazyLock<Build> = LazyLock::new(|| {
-    let written = start::this_program().and_then(std::fs::metadata).and_then(|file| file.modified());
+    let written = this_program().and_then(std::fs::metadata).and_then(|file| file.modified());
     let since = written.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     Build {
         version: VERSION.to_owned(),

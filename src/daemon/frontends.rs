@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use super::Daemon;
 use super::attachments::{Attached, AttachmentKind, fresh_client};
 use super::build::Build;
-use super::front::remote::RETURN_TIME_MAX;
-use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer};
+use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer, RETURN_TIME_MAX};
 use super::listener::PendingPermit;
 use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
@@ -263,7 +262,6 @@ impl Frontends {
             pid: std::process::id(),
             refused,
             restricts: true,
-            confines: true,
         };
         let read = match refused {
             Some(why) => Err(why),

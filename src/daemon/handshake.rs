@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
 pub const PROTOCOL: u32 = 4;
+
+/// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
+pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -93,9 +97,6 @@ pub struct HelloAnswer {
     /// Whether it restricts clients to their grants. Daemons of earlier versions would give them all rights.
     #[serde(default)]
     pub restricts: bool,
-    /// Whether it confines clients to the directories of their grants.
-    #[serde(default)]
-    pub confines: bool,
 }
 
 /// The part of a hello that every version has.

@@ -95,21 +95,6 @@ pub struct FrontendMessage<'a> {
     pub steps: &'a [PositionStep],
 }
 
-impl<'a> FrontendMessage<'a> {
-    /// A message as the daemon wrote it: one line, or a step with its updates.
-    pub fn raw(lines: &'a [u8]) -> FrontendMessage<'a> {
-        let (kind, id) = classify(lines);
-        // An id that is not UTF-8 is that of no request.
-        FrontendMessage { kind, id: str::from_utf8(id).unwrap_or_default(), lines, steps: &[] }
-    }
-}
-
-/// The number of updates that follow a line and belong to it; none unless it is a step.
-pub fn updates_after(line: &[u8]) -> io::Result<usize> {
-    let Some(rest) = line.strip_prefix(POSITION) else { return Ok(0) };
-    read_step(rest).map(|step| step.lines)
-}
-
 /// The step of a line, without what such lines begin with.
 fn read_step(rest: &[u8]) -> io::Result<PositionStep> {
     let step = rest.trim_ascii_end().strip_suffix(b"}").and_then(|json| serde_json::from_slice(json).ok());

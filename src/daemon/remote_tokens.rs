@@ -38,9 +38,6 @@ pub struct StoredToken {
     pub created_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
-    /// The only name that a worker with it may have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker: Option<String>,
 }
 
 impl StoredToken {
@@ -49,7 +46,7 @@ impl StoredToken {
     }
 
     pub fn grant(&self) -> AccessGrant {
-        AccessGrant { name: self.name.clone(), scope: self.scope, directories: Vec::new() }
+        AccessGrant { name: self.name.clone(), scope: self.scope }
     }
 }
 
@@ -83,21 +80,14 @@ impl RemoteTokens {
         Ok(content.tokens)
     }
 
-    /// Creates a token and returns its secret, which is not stored. `worker`: the only name that a worker with it may have.
+    /// Creates a token and returns its secret, which is not stored.
     pub fn create(
         &self,
         name: &str,
         scope: AccessScope,
         lifetime: Option<Duration>,
-        worker: Option<String>,
     ) -> Result<(StoredToken, String), String> {
-        check_name("a token", name)?;
-        if let Some(worker) = &worker {
-            check_name("a worker", worker)?;
-            if scope != AccessScope::Work {
-                return Err("only a token with the scope `work` can be that of a worker".to_owned());
-            }
-        }
+        check_name(name)?;
         let secret = secret().map_err(|error| format!("no token can be made: {error}"))?;
         let secret = format!("{PREFIX}{secret}");
         let token = StoredToken {
@@ -106,7 +96,6 @@ impl RemoteTokens {
             sha256: digest(secret.as_bytes()),
             created_at: now(),
             expires_at: lifetime.map(|lifetime| now().saturating_add(lifetime.as_secs())),
-            worker,
         };
         self.change(|tokens| {
             if tokens.iter().any(|token| token.name == name) {
@@ -169,16 +158,16 @@ impl RemoteTokens {
     }
 }
 
-/// Checks the name of a token or a worker (`whose`), which is shown next to prompts and in logs.
-pub fn check_name(whose: &str, name: &str) -> Result<(), String> {
+/// Checks the name of a token, which is shown next to prompts and in logs.
+fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     match name {
-        "" => Err(format!("{whose} needs a name")),
+        "" => Err("a token needs a name".to_owned()),
         _ if name.chars().count() > NAME_CHARS_MAX => {
-            Err(format!("{whose}'s name has at most {NAME_CHARS_MAX} characters"))
+            Err(format!("a token's name has at most {NAME_CHARS_MAX} characters"))
         }
         _ if !name.chars().all(is_plain) => Err(format!(
-            "{whose}'s name has letters, digits and the characters - _ . @, and {name:?} has others"
+            "a token's name has letters, digits and the characters - _ . @, and {name:?} has others"
         )),
         _ => Ok(()),
     }
@@ -198,7 +187,7 @@ mod tests {
     fn only_the_digest_of_a_token_is_stored_and_only_the_user_can_read_it() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (_, secret) = tokens.create("laptop", AccessScope::Read, None, None).expect("a token");
+        let (_, secret) = tokens.create("laptop", AccessScope::Read, None).expect("a token");
         let text = std::fs::read_to_string(&tokens.path).expect("a file");
         let random = secret.strip_prefix(PREFIX).expect("a prefix");
         assert!(random.len() == 64 && !text.contains(random), "{text}");
@@ -210,26 +199,35 @@ mod tests {
     fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None, None).expect("a token");
-        let (old, expired) =
-            tokens.create("old", AccessScope::Read, Some(Duration::ZERO), None).expect("a token");
-        assert!(tokens.create("laptop", AccessScope::Read, None, None).is_err(), "the name is taken");
+        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None).expect("a token");
+        let (old, expired) = tokens.create("old", AccessScope::Read, Some(Duration::ZERO)).expect("a token");
+        assert!(tokens.create("laptop", AccessScope::Read, None).is_err(), "the name is taken");
         assert_eq!(tokens.find(&secret), Ok(Some(laptop.clone())));
         assert_eq!((tokens.find(&expired), tokens.is_valid(&old)), (Ok(None), Ok(false)));
         assert_eq!(tokens.find("epitome-"), Ok(None));
         assert_eq!(tokens.revoke("laptop"), Ok(true));
         assert_eq!((tokens.find(&secret), tokens.is_valid(&laptop)), (Ok(None), Ok(false)));
         assert_eq!(tokens.revoke("laptop"), Ok(false));
-        let of_worker = |scope| tokens.create("box", scope, None, Some("build-box".to_owned()));
-        assert!(of_worker(AccessScope::Approve).is_err(), "it is for a client");
-        assert_eq!(of_worker(AccessScope::Work).expect("a token").0.worker.as_deref(), Some("build-box"));
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let tokens = RemoteTokens::below(scratch.path());
+        let (_, secret) = tokens.create("laptop", AccessScope::Read, None).expect("a token");
+        let text = std::fs::read_to_string(&tokens.path).expect("a file");
+        let text = text.replace("\"read\"", "\"work\", \"worker\": \"build-box\"");
+        std::fs::write(&tokens.path, text).expect("a file");
+        let found = tokens.find(&secret).expect("it is read").expect("it is there");
+        assert!(found.grant().check("listing", AccessScope::Read).is_err());
+        assert_eq!(tokens.revoke("laptop"), Ok(true));
     }
 
     #[test]
     fn names_are_short_and_plain() {
-        assert!(check_name("a token", "anna@build-1.example").is_ok());
+        assert!(check_name("anna@build-1.example").is_ok());
         for bad in ["", "a b", "a\nb", "\u{202e}a", &"a".repeat(41)] {
-            assert!(check_name("a token", bad).is_err(), "{bad:?}");
+            assert!(check_name(bad).is_err(), "{bad:?}");
         }
     }
 }

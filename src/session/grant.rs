@@ -1,14 +1,12 @@
 //! What a client from another machine may do, by the token with which it connected.
 
-use std::path::{Path, PathBuf};
-
 use serde::{Deserialize, Serialize};
 
 /// What a token allows. Each scope for clients includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessScope {
-    /// Serve clients of the server as its worker, and call its models, and nothing that a client may do.
+    /// Nothing. Tokens of earlier versions have it, for programs that are gone.
     Work,
     /// List, load and watch sessions.
     Read,
@@ -19,8 +17,8 @@ pub enum AccessScope {
 }
 
 impl AccessScope {
-    pub const ALL: [AccessScope; 4] =
-        [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve, AccessScope::Work];
+    /// Those that a token can be made with.
+    pub const ALL: [AccessScope; 3] = [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -38,9 +36,6 @@ pub struct AccessGrant {
     /// The name of its token.
     pub name: String,
     pub scope: AccessScope,
-    /// The real paths of the directories below which its sessions may work; everywhere if there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub directories: Vec<PathBuf>,
 }
 
 impl AccessGrant {
@@ -55,24 +50,6 @@ impl AccessGrant {
             needed.name(),
             self.name,
             self.scope.name()
-        ))
-    }
-
-    /// Checks that sessions may work in a directory. The error is a sentence.
-    pub fn check_directory(&self, directory: &Path) -> Result<(), String> {
-        if self.directories.is_empty() {
-            return Ok(());
-        }
-        let real = directory.canonicalize();
-        let real = real.map_err(|error| format!("{} can't be used: {error}", directory.display()))?;
-        if self.directories.iter().any(|allowed| real.starts_with(allowed)) {
-            return Ok(());
-        }
-        let allowed: Vec<String> = self.directories.iter().map(|path| path.display().to_string()).collect();
-        Err(format!(
-            "{} is not below {}, where this worker allows sessions",
-            real.display(),
-            allowed.join(" or ")
         ))
     }
 }

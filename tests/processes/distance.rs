@@ -10,7 +10,6 @@ use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
 use crate::daemon::remote::{certificate, editor, remote_agent, serve, token};
-use crate::daemon::workers::RunningWorker;
 
 /// How long the network takes in each direction.
 const ONE_WAY: Duration = Duration::from_millis(50);
@@ -159,22 +158,12 @@ fn from_a_prompt_to_the_model() {
         obey(request)
     });
     let laptop = User::new();
-    let (anna, work) = (token(&build, "anna", "approve"), token(&build, "box", "work"));
+    let anna = token(&build, "anna", "approve");
     let server = serve(&build, &["--listen", "127.0.0.1:0"]);
     let address = format!("ws://{}", server.address);
-    // Its own model calls go to the model directly.
-    let mut worker = User::new();
-    worker.set("EPITOME_MODEL", "local/scripted");
-    worker.set("EPITOME_LOCAL_URL", build.model().openai_base_url());
-    let _worker = RunningWorker::start(&worker, &address, &work, &[]);
     let mut ways = [
         Way::new("pipes", &build, build.start()),
         Way::new("epitome acp --remote", &build, editor(&laptop, &address, &anna, &[])),
-        Way::new(
-            "the same to a worker",
-            &worker,
-            editor(&laptop, &address, &anna, &["--worker", "build-box"]),
-        ),
     ];
     // The first prompts of each open connections.
     for _ in 0..5 {

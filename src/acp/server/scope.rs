@@ -6,10 +6,8 @@ use serde_json::value::RawValue;
 
 use super::AcpServer;
 use crate::answers;
-use crate::from_wire::{self, RequestParams};
-use epitome_platform::blocking;
+use crate::from_wire::RequestParams;
 use epitome_session::port::StoredSessionPort;
-use epitome_session::registry::SessionQuery;
 use epitome_session::{AccessGrant, AccessScope, SessionEvent};
 
 /// Params of requests that open a session, with the scope that each needs. MCP servers are programs that the server
@@ -49,42 +47,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     /// Refuses a message that the client has no right to send.
     pub(super) fn check_scope(&self, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
         let Some(grant) = self.config.grant.as_deref() else { return Ok(()) };
-        check(grant, method, params)?;
-        // Those of prompts are refused unless the client has the session open.
-        if grant.directories.is_empty()
-            || matches!(method, "session/prompt" | "session/close" | "_session/steering")
-        {
-            return Ok(());
-        }
-        let params = RequestParams::read(params)?;
-        // Both the database that may have the sessions and the file system may be slow.
-        blocking::in_place(|| self.check_directories(grant, method, &params))
-    }
-
-    /// Refuses a message about a session that works where this client's sessions may not.
-    fn check_directories(
-        &self,
-        grant: &AccessGrant,
-        method: &str,
-        params: &RequestParams<'_>,
-    ) -> Result<(), wire::Error> {
-        let mut directories = Vec::new();
-        if matches!(method, "session/new" | "session/options") {
-            directories.push(params.cwd()?);
-        }
-        if let Ok(named) = params.session_id()
-            && let Some(session) = from_wire::session_id(&named)
-            && !self.outbox.requests().has_opened(&session)
-            && self.outbox.requests().root_of(&session).is_none()
-            && self.finished_agent(&session).is_none()
-        {
-            let query = SessionQuery { prefix: named.clone(), ..SessionQuery::default() };
-            let found = self.config.sessions.list(&query).map_err(|error| answers::session_error(&error))?;
-            let found = found.into_iter().find(|header| header.session == session);
-            directories.push(found.ok_or_else(|| answers::not_found(&named))?.cwd);
-        }
-        directories.extend(params.directories()?);
-        directories.iter().try_for_each(|it| grant.check_directory(it)).map_err(answers::invalid_request)
+        check(grant, method, params)
     }
 }
 
@@ -126,7 +89,7 @@ mod tests {
     use super::*;
 
     fn refused(scope: AccessScope, method: &str, params: &str) -> bool {
-        let grant = AccessGrant { name: "laptop".to_owned(), scope, directories: Vec::new() };
+        let grant = AccessGrant { name: "laptop".to_owned(), scope };
         let params = RawValue::from_string(params.to_owned()).expect("the test's JSON is valid");
         check(&grant, method, Some(&params)).is_err()
     }

@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use crate::remote_tokens::{RemoteTokens, StoredToken};
 use crate::token::is_same;
 use epitome_acp::connection::LINE_BYTES_MAX;
+use epitome_session::AccessScope;
 
 /// Delay after a failed accept, which usually means too many open files.
 pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -62,6 +63,10 @@ impl RemoteAccess {
             AcceptedTokens::One(accepted) if is_same(token, accepted) => Ok(None),
             AcceptedTokens::One(_) => Err(refused),
             AcceptedTokens::Stored(tokens) => match tokens.find(token) {
+                Ok(Some(found)) if found.scope == AccessScope::Work => Err((
+                    StatusCode::FORBIDDEN,
+                    "Tokens with the scope `work` were for workers and gateways, which are gone: see docs/remote.md",
+                )),
                 Ok(Some(found)) => Ok(Some(found)),
                 Ok(None) => Err(refused),
                 Err(why) => {
@@ -88,7 +93,7 @@ impl RemoteAccess {
 }
 
 /// The token in the header `Authorization`, or else one that is offered as a subprotocol.
-pub fn presented_token(headers: &HeaderMap) -> Option<&str> {
+fn presented_token(headers: &HeaderMap) -> Option<&str> {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
     let offered = || subprotocols(headers).find_map(|name| name.strip_prefix(TOKEN_SUBPROTOCOL));

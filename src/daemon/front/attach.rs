@@ -56,20 +56,24 @@ pub trait FindDaemon: Send {
 
     /// Has this called when finding a daemon, or returning to one, takes long.
     fn report_to(&mut self, _report: WaitReport) {}
+
+    /// Lets the next link be to the server at this address, which has a session of the client open.
+    fn go_to(&mut self, _address: &str) -> Redirect {
+        Redirect::NotFollowed
+    }
+}
+
+/// What happens if a session is open at another server.
+pub enum Redirect {
+    Followed,
+    /// The client learns the address, and goes there itself.
+    NotFollowed,
+    /// That server can't be used, for this reason.
+    Impossible(String),
 }
 
 /// Shows the user what is waited for, a sentence; `None` once a link continues.
 pub type WaitReport = Arc<dyn Fn(Option<&str>) + Send + Sync>;
-
-impl FindDaemon for Box<dyn FindDaemon> {
-    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
-        (**self).find(ids_above, to_newer)
-    }
-
-    fn report_to(&mut self, report: WaitReport) {
-        (**self).report_to(report);
-    }
-}
 
 impl FindDaemon for Connector {
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
@@ -264,8 +268,7 @@ impl Connector {
         if let Some(why) = answer.refused {
             return Ok(Greeting::Refused(why));
         }
-        let is_confined = self.hello.grant.as_ref().is_some_and(|grant| !grant.directories.is_empty());
-        if (self.hello.grant.is_some() && !answer.restricts) || (is_confined && !answer.confines) {
+        if self.hello.grant.is_some() && !answer.restricts {
             let why =
                 "the running daemon is of an earlier version, which can't restrict clients of other machines";
             return Ok(Greeting::Refused(why.to_owned()));

@@ -10,17 +10,18 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, StatusCode};
+use hyper::{HeaderMap, StatusCode};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -33,17 +34,17 @@ use tokio_tungstenite::tungstenite::http::Uri;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tower_service::Service;
 
 use super::LAST_WORDS_TIME_MAX;
-use super::attach::{DaemonLink, FindDaemon, WaitReport};
+use super::attach::{DaemonLink, FindDaemon, Redirect, WaitReport};
 use super::kept_frames::KeptFrames;
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
-    CONNECTION_HEADER, FORWARDED_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, RETURN_TIME_MAX, SILENCE_MAX,
-    WORKER_HEADER, WRITE_TIME_MAX, front_protocol,
+    CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol,
 };
 use super::tls;
-use super::worker::WorkerName;
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::MESSAGE_BYTES_MAX;
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::{answers, writer};
@@ -64,17 +65,11 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of frames kept to send them again after a socket has failed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A server that forwards notices within this time that the machine of another one has gone.
-const PEER_SILENCE_MAX: Duration = Duration::from_secs(4);
-
-/// Interval of the probes of a silent connection between servers, and their number.
-const PEER_PROBES: (Duration, u32) = (Duration::from_secs(1), 3);
+/// How long a server is waited for that has a session of the window.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(6);
 
 /// Why a server that is slow is given up.
 const NO_ANSWER: &str = "no answer in time";
-
-/// Longest text that a server is asked for, in bytes.
-const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Longest text of a refusal that is shown, in characters.
 const REFUSAL_CHARS_MAX: usize = 300;
@@ -86,15 +81,15 @@ pub struct RemoteServerAddress {
     port: u16,
     tls: Option<TlsConnector>,
     token: HeaderValue,
-    /// Whether a server dials for one of its own clients. It does not return after a failure: its client is served by
-    /// the daemon that has the session then.
-    is_peer: bool,
 }
 
-/// The link between the front end and a server, or one of its workers.
+/// The link between the front end and a server.
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
-    worker: Option<WorkerName>,
+    /// Where the next link goes instead: this server has a session of the window.
+    next: Option<(String, RemoteServerAddress)>,
+    /// The last address that could not be used in this way, and why.
+    unusable: Option<(String, String)>,
     /// The newest link. Each has its own: one that was given up may still wait in vain for its own server.
     link: Arc<Mutex<LinkState>>,
     report: Option<WaitReport>,
@@ -109,7 +104,7 @@ struct LinkState {
     report: Option<WaitReport>,
 }
 
-/// What is known of a server or worker from earlier links to it.
+/// What is known of a server from earlier links to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LinkHistory {
     /// It may not exist.
@@ -128,10 +123,10 @@ impl LinkHistory {
     }
 }
 
-pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-pub type ServerSocket = WebSocketStream<CountedSocket<Box<dyn Transport>>>;
+type ServerSocket = WebSocketStream<CountedSocket<Box<dyn Transport>>>;
 
 /// A socket that has just been connected.
 struct DialedSocket {
@@ -144,7 +139,7 @@ struct DialedSocket {
 }
 
 /// Why no socket was connected.
-pub enum DialError {
+enum DialError {
     Unreachable(String),
     Refused(StatusCode, String),
     /// What answers is another program, or an `epitome serve` with another version of the protocol.
@@ -156,11 +151,9 @@ impl DialError {
         DialError::Refused(status, text.chars().take(REFUSAL_CHARS_MAX).collect())
     }
 
-    /// Whether another server or worker may soon take the place of one that can't be used.
+    /// Whether another server may soon take the place of one that can't be used.
     fn may_pass(&self, history: LinkHistory) -> bool {
         match self {
-            // The server is there, and its worker may return at any time.
-            DialError::Refused(StatusCode::NOT_FOUND, _) => history != LinkHistory::NeverLinked,
             DialError::Unreachable(_) => history == LinkHistory::Linked,
             // A proxy answers like this while there is no server.
             DialError::Refused(status, _) => {
@@ -192,11 +185,9 @@ impl RemoteServerAddress {
         let uri =
             address.parse::<Uri>().map_err(|error| format!("{address:?} is not an address: {error}"))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let is_loopback = host == "localhost"
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         let (default_port, tls) = match uri.scheme_str() {
             Some("wss") => (443, Some(TlsConnector::from(tls::client(ca)?))),
-            Some("ws") if is_loopback => (80, None),
+            Some("ws") if is_loopback(&host) => (80, None),
             Some("ws") => {
                 return Err(format!(
                     "{host} is another machine, and ws:// is not encrypted: use wss://, or a tunnel to this machine"
@@ -226,22 +217,16 @@ impl RemoteServerAddress {
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token has characters that no token has".to_owned())?;
         token.set_sensitive(true);
-        Ok(RemoteServerAddress { uri, host, port, tls, token, is_peer: false })
+        Ok(RemoteServerAddress { uri, host, port, tls, token })
     }
 
-    /// For a server that forwards one of its own clients.
-    pub fn for_peer(self) -> RemoteServerAddress {
-        RemoteServerAddress { is_peer: true, ..self }
-    }
-
-    /// Connects. Returns the end for the front end, and what carries its lines as long as it is polled. The daemon numbers
-    /// its requests above `ids_above`.
-    pub async fn link(
-        self: Arc<Self>,
-        ids_above: u64,
-    ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
-        let dialed = self.dial(vec![(IDS_HEADER, HeaderValue::from(ids_above))]).await;
-        self.linked(dialed.map_err(|error| error.to_string())?, Arc::default())
+    /// Another server with the same tokens, to which this one refers.
+    fn other(&self, address: &str) -> Result<RemoteServerAddress, String> {
+        let other = RemoteServerAddress::parse(address, "", None)?;
+        if other.tls.is_some() != self.tls.is_some() {
+            return Err(format!("{} and {address} differ in their encryption", self.uri));
+        }
+        Ok(RemoteServerAddress { tls: self.tls.clone(), token: self.token.clone(), ..other })
     }
 
     fn linked(
@@ -268,7 +253,7 @@ impl RemoteServerAddress {
     }
 
     /// Opens a WebSocket of this subprotocol. Returns it with the headers of the answer.
-    pub async fn connect(
+    async fn connect(
         &self,
         protocol: &str,
         headers: Vec<(HeaderName, HeaderValue)>,
@@ -277,9 +262,6 @@ impl RemoteServerAddress {
         let mut request = self.uri.clone().into_client_request().map_err(|error| self.unreachable(error))?;
         let protocol = HeaderValue::from_str(protocol).expect("letters and digits");
         request.headers_mut().extend(headers);
-        if self.is_peer {
-            request.headers_mut().insert(FORWARDED_HEADER, HeaderValue::from_static("1"));
-        }
         request.headers_mut().insert(header::AUTHORIZATION, self.token.clone());
         request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         let limits = WebSocketConfig::default()
@@ -308,31 +290,6 @@ impl RemoteServerAddress {
         Ok((socket, progress, response.into_parts().0.headers))
     }
 
-    /// Asks for a text next to the path of clients.
-    pub async fn get(&self, name: &str) -> Result<String, DialError> {
-        let io = TokioIo::new(self.stream().await?);
-        let (mut sender, connection) =
-            self.step(STEP_TIME_MAX, http1::handshake::<_, Empty<Bytes>>(io)).await?;
-        tokio::spawn(connection);
-        let directory = self.uri.path().rsplit_once('/').map_or("", |(directory, _)| directory);
-        let request = Request::get(format!("{directory}/{name}"))
-            .header(header::HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
-            .header(header::AUTHORIZATION, self.token.clone())
-            .body(Empty::new())
-            .map_err(|error| self.unreachable(error))?;
-        let answered = async {
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), REPORT_BYTES_MAX).collect().await?.to_bytes();
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
-        };
-        let (status, body) = self.step(STEP_TIME_MAX, answered).await?;
-        match (status, String::from_utf8_lossy(&body)) {
-            (StatusCode::OK, text) => Ok(text.into_owned()),
-            (status, text) => Err(DialError::refused(status, &text)),
-        }
-    }
-
     fn unreachable(&self, why: impl fmt::Display) -> DialError {
         DialError::Unreachable(format!("{}: {why}", self.uri))
     }
@@ -349,16 +306,27 @@ impl RemoteServerAddress {
         }
     }
 
+    /// Connects to the server, or to the proxy that the environment names for it.
+    async fn tcp(&self) -> Result<TcpStream, DialError> {
+        let server = format!("https://{}:{}", self.uri.host().unwrap_or_default(), self.port).parse::<Uri>();
+        let proxy = server.as_ref().ok().and_then(|server| Matcher::from_env().intercept(server));
+        let is_usable = |proxy: &Intercept| proxy.uri().scheme_str() == Some("http");
+        let proxy = proxy.filter(|it| self.tls.is_some() && !is_loopback(&self.host) && is_usable(it));
+        let (Ok(server), Some(proxy)) = (server, proxy) else {
+            return self.step(STEP_TIME_MAX, TcpStream::connect((self.host.as_str(), self.port))).await;
+        };
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpConnector::new());
+        if let Some(credentials) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(credentials.clone());
+        }
+        self.step(STEP_TIME_MAX, tunnel.call(server)).await.map(TokioIo::into_inner)
+    }
+
     /// Connects, with encryption if the address asks for it.
     async fn stream(&self) -> Result<Box<dyn Transport>, DialError> {
-        // A lost machine is noticed as soon as one that falls silent later.
-        let limit = if self.is_peer { PEER_SILENCE_MAX } else { STEP_TIME_MAX };
-        let stream = self.step(limit, TcpStream::connect((self.host.as_str(), self.port))).await?;
+        let stream = self.tcp().await?;
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
-        if self.is_peer {
-            notice_silence(&stream).map_err(|error| self.unreachable(error))?;
-        }
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| self.unreachable(error))?;
         let encrypting = tls.connect(name, stream);
@@ -368,25 +336,57 @@ impl RemoteServerAddress {
     }
 }
 
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 impl RemoteConnector {
-    /// `worker`: the server's worker whose daemon is used instead of the server's own.
-    pub fn new(server: RemoteServerAddress, worker: Option<WorkerName>) -> io::Result<RemoteConnector> {
+    pub fn new(server: RemoteServerAddress) -> io::Result<RemoteConnector> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("front-remote")
             .enable_all()
             .build()?;
-        Ok(RemoteConnector { server: Arc::new(server), worker, link: Arc::default(), report: None, runtime })
+        Ok(RemoteConnector {
+            server: Arc::new(server),
+            next: None,
+            unusable: None,
+            link: Arc::default(),
+            report: None,
+            runtime,
+        })
+    }
+
+    /// Makes a link of a socket to a server.
+    fn linked_to(
+        &mut self,
+        server: Arc<RemoteServerAddress>,
+        dialed: DialedSocket,
+    ) -> Result<DaemonLink, String> {
+        let link = LinkState { history: LinkHistory::Linked, report: self.report.clone() };
+        self.link = Arc::new(Mutex::new(link));
+        let _entered = self.runtime.enter();
+        let name = server.host.clone();
+        let (front, carrying) = server.linked(dialed, self.link.clone())?;
+        self.runtime.spawn(carrying);
+        DaemonLink::new(front, name).map_err(|error| format!("a socket can't be used: {error}"))
     }
 }
 
 impl FindDaemon for RemoteConnector {
     fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
         self.link.lock().report = None;
-        let mut headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
-        headers.extend(self.worker.clone().map(|name| (WORKER_HEADER, name.0)));
+        let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
+        if let Some((address, next)) = self.next.take() {
+            let why = match self.runtime.block_on(dial_referred(&next, headers.clone())) {
+                Ok(dialed) => return self.linked_to(Arc::new(next), dialed),
+                Err(why) => why,
+            };
+            tracing::info!(address, why, "the server that has the session can't be used");
+            self.unusable = Some((address, why));
+        }
         let dialed = match self.runtime.block_on(self.server.dial(headers.clone())) {
-            // The server is being shut down or has been, and another one takes its place; or the worker has vanished.
+            // The server is being shut down or has been, and another one takes its place.
             Err(error) if error.may_pass(self.link.lock().history) => {
                 let why = match &error {
                     DialError::Refused(_, text)
@@ -403,14 +403,20 @@ impl FindDaemon for RemoteConnector {
             }
             dialed => dialed,
         };
-        let dialed = dialed.map_err(|error| error.to_string())?;
-        let link = LinkState { history: LinkHistory::Linked, report: self.report.clone() };
-        self.link = Arc::new(Mutex::new(link));
-        let _entered = self.runtime.enter();
-        let (front, carrying) = self.server.clone().linked(dialed, self.link.clone())?;
-        self.runtime.spawn(carrying);
-        DaemonLink::new(front, self.server.host.clone())
-            .map_err(|error| format!("a socket can't be used: {error}"))
+        self.linked_to(self.server.clone(), dialed.map_err(|error| error.to_string())?)
+    }
+
+    fn go_to(&mut self, address: &str) -> Redirect {
+        if let Some((_, why)) = self.unusable.take_if(|(unusable, _)| unusable == address) {
+            return Redirect::Impossible(why);
+        }
+        match self.server.other(address) {
+            Ok(next) => {
+                self.next = Some((address.to_owned(), next));
+                Redirect::Followed
+            }
+            Err(why) => Redirect::Impossible(why),
+        }
     }
 
     fn report_to(&mut self, report: WaitReport) {
@@ -419,19 +425,9 @@ impl FindDaemon for RemoteConnector {
     }
 }
 
-/// The sentence for a user whose window waits for a server or its worker.
+/// The sentence for a user whose window waits for a server.
 fn waits_because(why: &str) -> String {
     format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs())
-}
-
-/// Lets the system end a connection whose other machine is silent.
-fn notice_silence(stream: &TcpStream) -> io::Result<()> {
-    let (every, probes) = PEER_PROBES;
-    let keepalive = TcpKeepalive::new().with_time(PEER_SILENCE_MAX - every * probes).with_interval(every);
-    let socket = SockRef::from(stream);
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX))?;
-    socket.set_tcp_keepalive(&keepalive.with_retries(probes))
 }
 
 /// The lines of the front end that the server may lack.
@@ -575,9 +571,6 @@ async fn carry(
             SocketEnd::Cut => {}
         }
         tracing::info!(server = %server.uri, "the connection failed");
-        if server.is_peer {
-            break;
-        }
         let headers =
             vec![(CONNECTION_HEADER, id.clone()), (RECEIVED_HEADER, HeaderValue::from(received.received))];
         let dialing = dial_again(&server, headers, &link);
@@ -587,10 +580,7 @@ async fn carry(
         }
         (socket, progress) = (next.socket, next.progress);
     }
-    // The client of a server that forwards may not be a front end.
-    if !server.is_peer {
-        sent.give_back(received).await;
-    }
+    sent.give_back(received).await;
 }
 
 /// Waits for a socket in place of one that failed, and shows the user if that takes long.
@@ -633,11 +623,21 @@ async fn dial_again(
     }
 }
 
+/// Connects to a server that has a session of the window. The error says why that is not possible.
+async fn dial_referred(
+    server: &RemoteServerAddress,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Result<DialedSocket, String> {
+    match timeout(MOVE_TIME_MAX, dial_until_answered(server, headers)).await {
+        Ok(dialed) => dialed.map_err(|error| error.to_string()),
+        Err(_) => Err(NO_ANSWER.to_owned()),
+    }
+}
+
 async fn dial_until_answered(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Result<DialedSocket, DialError> {
-    let is_new = headers.iter().all(|(name, _)| name != CONNECTION_HEADER);
     let mut pause = TRY_AGAIN;
     loop {
         match server.dial(headers.clone()).await {
@@ -646,10 +646,6 @@ async fn dial_until_answered(
             // The server is full or is being ended, or a proxy is waiting for the next one.
             Err(DialError::Refused(status, text)) if is_passing(status) => {
                 tracing::info!(%status, text, "the server can't be used yet");
-            }
-            // A worker connects again, or another one takes its place.
-            Err(DialError::Refused(StatusCode::NOT_FOUND, text)) if is_new => {
-                tracing::info!(text, "the worker can't be used yet");
             }
             Err(error @ (DialError::Refused(..) | DialError::Incompatible(_))) => {
                 tracing::info!(%error, "the connection can't be continued");
@@ -662,7 +658,7 @@ async fn dial_until_answered(
 }
 
 /// Whether a server that answers like this may accept the same request later.
-pub fn is_passing(status: StatusCode) -> bool {
+fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::REQUEST_TIMEOUT
@@ -679,28 +675,9 @@ mod tests {
     use std::sync::mpsc::Receiver;
 
     use socket2::{Domain, Socket, Type};
-    use tokio::time::Instant;
     use tokio_tungstenite::tungstenite;
 
     use super::*;
-
-    /// Regression: the machine of a session's server was lost. Each attempt to reach it took 15 seconds, and until then the
-    /// session was not opened elsewhere, although its lease had run out.
-    #[tokio::test(start_paused = true)]
-    async fn a_server_gives_a_lost_machine_up_soon() {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("loopback");
-        socket.listen(0).expect("it listens");
-        let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address");
-        // While this one is not accepted, the system answers no other.
-        let _first = std::net::TcpStream::connect(address).expect("there is room for one");
-        let server =
-            RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None).expect("an address");
-        let began = Instant::now();
-        let link = Arc::new(server.for_peer()).link(0).await;
-        assert!(link.err().expect("nobody answers").contains("no answer in time"));
-        assert!(began.elapsed() <= PEER_SILENCE_MAX + Duration::from_secs(1), "{:?}", began.elapsed());
-    }
 
     /// Links one front end.
     fn serve(listener: &std::net::TcpListener) -> tungstenite::WebSocket<std::net::TcpStream> {
@@ -757,7 +734,7 @@ mod tests {
     /// Returns what it reports, too.
     fn connector_to(address: SocketAddr) -> (RemoteConnector, Receiver<Option<String>>) {
         let server = RemoteServerAddress::parse(&format!("ws://{address}"), "made-up", None);
-        let mut connector = RemoteConnector::new(server.expect("an address"), None).expect("a runtime");
+        let mut connector = RemoteConnector::new(server.expect("an address")).expect("a runtime");
         let (waits, waiting) = std::sync::mpsc::channel();
         connector.report_to(Arc::new(move |text| drop(waits.send(text.map(str::to_owned)))));
         (connector, waiting)
@@ -805,9 +782,6 @@ mod tests {
             (StatusCode::BAD_GATEWAY, WaitedInVain, false),
             (StatusCode::GATEWAY_TIMEOUT, Linked, true),
             (StatusCode::SERVICE_UNAVAILABLE, NeverLinked, true),
-            // A worker that takes longer to return is waited for again.
-            (StatusCode::NOT_FOUND, WaitedInVain, true),
-            (StatusCode::NOT_FOUND, NeverLinked, false),
             (StatusCode::UNAUTHORIZED, Linked, false),
         ] {
             assert_eq!(DialError::refused(status, "").may_pass(history), may_pass, "{status}");

@@ -15,14 +15,11 @@
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
 //! - `dial`: connects to a daemon on another machine instead; `kept_frames` are what a lost socket may lack.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
-//! - `forward`: passes sessions on that are open at another server.
-//! - `worker`: offers the daemon of this machine to clients of a server; `tunnel` carries them.
 //! - `tls`: encryption for all of them.
 
 pub mod access;
 pub mod attach;
 pub mod dial;
-pub mod forward;
 mod kept_frames;
 mod progress;
 pub mod reconnect;
@@ -30,8 +27,6 @@ pub mod reconnect;
 mod reconnect_tests;
 pub mod remote;
 pub mod tls;
-mod tunnel;
-pub mod worker;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -43,14 +38,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::build::Build;
 use super::messages::{Farewell, MessageKind};
 use crate::start::is_timeout;
-use attach::{DaemonLink, FindDaemon};
+use attach::{DaemonLink, FindDaemon, Redirect};
 use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::writer::{self, TooLongLine};
 pub use epitome_platform::signals;
 use epitome_platform::signals::BlockedSignals;
 use epitome_platform::{local, memory_trim};
-use reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
+use reconnect::{DaemonMessage, Elsewhere, LineAction, ReconnectState, stays_because, unserved};
 
 /// Size of a read from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -382,6 +377,8 @@ enum DaemonConnectionEnd {
     Died,
     /// It speaks another version of the protocol than the editor.
     Unusable,
+    /// The window goes to the server that has its session.
+    Elsewhere,
     /// The editor has stopped reading.
     EditorGone,
 }
@@ -413,7 +410,7 @@ impl<F: FindDaemon> Downstream<'_, F> {
 
     /// Copies messages until there are no more. Until `settle_until`, responses that are owed wait for their
     /// sessions to be resumed.
-    fn copy(&self, link: &mut DaemonLink, settle_until: Instant) -> DaemonConnectionEnd {
+    fn copy(&mut self, link: &mut DaemonLink, settle_until: Instant) -> DaemonConnectionEnd {
         let mut settles = self.shared.state.lock().reconnect.owes();
         loop {
             if settles {
@@ -443,15 +440,29 @@ impl<F: FindDaemon> Downstream<'_, F> {
                 return Farewell::read(message.lines)
                     .map_or(DaemonConnectionEnd::Died, DaemonConnectionEnd::Farewell);
             }
+            let elsewhere = match message.kind {
+                MessageKind::Response => self.shared.state.lock().reconnect.elsewhere(&message),
+                _ => None,
+            };
+            let stays = match elsewhere {
+                None => None,
+                Some(Elsewhere::Stay(why)) => Some(why.to_owned()),
+                Some(Elsewhere::Go(address)) => match self.connector.go_to(&address) {
+                    Redirect::Followed => return DaemonConnectionEnd::Elsewhere,
+                    Redirect::NotFollowed => None,
+                    Redirect::Impossible(why) => Some(why),
+                },
+            };
             // The most common kind does not change the recorded state.
-            let heard = match message.kind == MessageKind::Notifications && message.steps.is_empty() {
+            let action = match message.kind == MessageKind::Notifications && message.steps.is_empty() {
                 true => DaemonMessage::Show,
                 false => self.shared.state.lock().reconnect.from_daemon(&message),
             };
-            let shown = match &heard {
-                DaemonMessage::Show => self.shared.show(message.lines),
-                DaemonMessage::Instead(lines) => self.shared.show(lines),
-                DaemonMessage::Unusable => return DaemonConnectionEnd::Unusable,
+            let shown = match (&action, stays) {
+                (DaemonMessage::Show, Some(why)) => self.shared.show(&stays_because(message.lines, &why)),
+                (DaemonMessage::Show, None) => self.shared.show(message.lines),
+                (DaemonMessage::Instead(lines), _) => self.shared.show(lines),
+                (DaemonMessage::Unusable, _) => return DaemonConnectionEnd::Unusable,
             };
             if let Err(error) = shown {
                 tracing::info!(%error, "the editor does not read any more");
@@ -469,14 +480,18 @@ impl<F: FindDaemon> Downstream<'_, F> {
         let lines = {
             let mut state = self.shared.state.lock();
             state.daemon = DaemonState::Wanted;
-            match state.reconnect.is_settled() {
-                true => self.early_deaths = 0,
-                false => self.early_deaths += 1,
+            match (over, state.reconnect.is_settled()) {
+                (DaemonConnectionEnd::Elsewhere, _) => {}
+                (_, true) => self.early_deaths = 0,
+                (_, false) => self.early_deaths += 1,
             }
             state.reconnect.lost()
         };
         drop(last.writer.shutdown(Shutdown::Both));
-        tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
+        match over {
+            DaemonConnectionEnd::Elsewhere => tracing::info!("another server has the session"),
+            _ => tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone"),
+        }
         self.shared.show(&lines).ok()?;
         let to_newer = matches!(
             over,
@@ -573,7 +588,7 @@ mod tests {
             let is_over = || "the test is over".to_owned();
             self.begins.send(()).map_err(|_| is_over())?;
             if let Some(report) = &self.report {
-                report(Some("No worker"));
+                report(Some("No server"));
             }
             self.links.recv().map_err(|_| is_over())
         }
@@ -603,7 +618,7 @@ mod tests {
         (DaemonLink::new(front, String::new()).expect("a link"), TestPeer(BufReader::new(daemon)))
     }
 
-    /// Regression: a user sent a prompt while the window waited for its worker, and no turn ran. For up to a minute, nothing
+    /// Regression: a user sent a prompt while the window waited for its server, and no turn ran. For up to a minute, nothing
     /// was shown.
     #[test]
     fn a_prompt_that_has_to_wait_for_a_daemon_shows_it() {
@@ -635,7 +650,7 @@ mod tests {
         );
         let shown = client.next();
         assert_eq!(shown["params"]["sessionId"], "s_1", "{shown}");
-        assert!(shown.to_string().contains("No worker"), "{shown}");
+        assert!(shown.to_string().contains("No server"), "{shown}");
 
         let (link, mut second) = daemon();
         finds.send(link).expect("it waits");

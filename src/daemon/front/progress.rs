@@ -45,11 +45,6 @@ impl SocketProgress {
         done
     }
 
-    /// Waits for a message of a peer that sends something at least this often. `None` if nothing of it arrives.
-    pub async fn while_reading<T>(&self, limit: Duration, read: impl Future<Output = T>) -> Option<T> {
-        while_growing(limit, || self.read.load(Ordering::Relaxed), read).await
-    }
-
     /// Waits for a message. `None` if nothing moves for this long. A peer whose bytes are slow to arrive sends no more
     /// than these, and one that is sent a long message can't answer a ping behind it.
     pub async fn while_moving<T>(&self, limit: Duration, read: impl Future<Output = T>) -> Option<T> {

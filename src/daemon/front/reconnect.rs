@@ -25,11 +25,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::remote::RETURN_TIME_MAX;
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind};
+use epitome_acp::answers::{self, OPEN_AT};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
-use epitome_acp::{answers, writer};
+use epitome_acp::writer;
 
 /// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
 /// response dropped.
@@ -41,6 +42,9 @@ const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How often a request is sent again. A request that kills every daemon must not be sent forever.
 const REPEATS_MAX: u32 = 2;
+
+/// How often in a row a window goes to another server, to which a server refers it.
+const MOVES_MAX: u32 = 4;
 
 /// The position before a replay.
 const FROM_THE_BEGINNING: &str = r#"{"replay":true}"#;
@@ -68,6 +72,15 @@ pub enum DaemonMessage {
     Instead(Vec<u8>),
     /// The daemon can't continue the connection: it answers the replayed `initialize` with another version.
     Unusable,
+}
+
+/// What a window does if another server has a session of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// It continues at the server with this address.
+    Go(String),
+    /// It stays where it is, for this reason.
+    Stay(&'static str),
 }
 
 /// The recorded state; see the module documentation.
@@ -98,6 +111,8 @@ pub struct ReconnectState {
     given_up: BTreeSet<Box<str>>,
     /// The last wait for a daemon that the user was shown.
     wait: Option<ShownWait>,
+    /// Number of moves to other servers since a session was last opened.
+    moves: u32,
 }
 
 #[derive(Debug)]
@@ -112,10 +127,10 @@ struct ShownWait {
 
 /// How the connection was initialized.
 #[derive(Debug)]
-pub(super) struct AgreedInitialize {
-    pub(super) params: String,
+struct AgreedInitialize {
+    params: String,
     /// The version in the answer, which all lines since have.
-    pub(super) version: u64,
+    version: u64,
 }
 
 #[derive(Debug)]
@@ -196,8 +211,8 @@ enum OwedAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NamesSession {
-    pub(super) session_id: String,
+struct NamesSession {
+    session_id: String,
 }
 
 #[derive(Deserialize)]
@@ -433,6 +448,44 @@ impl ReconnectState {
         DaemonMessage::Show
     }
 
+    /// Decides about a message that says where a session is open, and records that the request is still to be answered if
+    /// the window goes there. All of its sessions go with it, so it stays while it has others open here.
+    pub fn elsewhere(&mut self, message: &FrontendMessage<'_>) -> Option<Elsewhere> {
+        if message.kind != MessageKind::Response || succeeded(message) {
+            return None;
+        }
+        let address = open_at(message.lines)?;
+        let session = self.session_of(message.id)?;
+        let is_here = |name: &String| {
+            let resumes = |own: &OwnRequest| matches!(own, OwnRequest::Resume(of) if of == name);
+            *name != session && !self.own.values().any(resumes)
+        };
+        if self.open.keys().any(is_here) {
+            return Some(Elsewhere::Stay("this window has other sessions, which are open here"));
+        }
+        let waiting = self.waiting.iter_mut().find(|waiting| *waiting.id == *message.id);
+        let can_repeat = waiting.as_ref().is_none_or(|it| it.prompt().is_some() || it.may_repeat());
+        if self.moves >= MOVES_MAX || !can_repeat {
+            return Some(Elsewhere::Stay("the servers refer this window to each other"));
+        }
+        self.moves += 1;
+        // Unless its fate is unknown, no daemon has it.
+        if let Some(prompt) = waiting.and_then(WaitingRequest::prompt_mut) {
+            prompt.is_returned = !prompt.is_resuming;
+        }
+        Some(Elsewhere::Go(address))
+    }
+
+    /// The session that an unanswered request is about, if the request can be sent again.
+    fn session_of(&self, id: &str) -> Option<String> {
+        if let Some(OwnRequest::Resume(session)) = self.own.get(id) {
+            return Some(session.clone());
+        }
+        let waiting = self.waiting.iter().find(|waiting| *waiting.id == *id)?;
+        let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else { return None };
+        serde_json::from_str::<NamesSession>(params?.get()).ok().map(|named| named.session_id)
+    }
+
     fn prompt_answered(&mut self, session: &str, prompt: WaitingRequest, succeeded: bool) {
         let is_of_session =
             |request: &WaitingRequest| request.prompt().is_some_and(|prompt| prompt.session == session);
@@ -517,6 +570,7 @@ impl ReconnectState {
         if !succeeded {
             return self.owe_resuming(|of| of == session);
         }
+        self.moves = 0;
         let prompts = self.waiting.iter_mut().filter_map(WaitingRequest::prompt_mut);
         prompts.filter(|prompt| prompt.session == session).for_each(|prompt| prompt.is_resuming = false);
     }
@@ -884,7 +938,7 @@ impl WaitingRequest {
 
 impl AgreedInitialize {
     /// The params with which another daemon chooses the same version, whatever the user has set since.
-    pub(super) fn pinned(&self) -> String {
+    fn pinned(&self) -> String {
         let mut params: BTreeMap<String, Value> = serde_json::from_str(&self.params).unwrap_or_default();
         params.insert("protocolVersion".to_owned(), self.version.into());
         if self.version >= 2 {
@@ -920,7 +974,7 @@ fn cancellation(id: &str) -> Vec<u8> {
     line.into_bytes()
 }
 
-pub(super) fn error(id: &str, error: answers::Error) -> Vec<u8> {
+fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
     writer::response(&mut line, id, Err(error));
     line
@@ -934,13 +988,38 @@ fn updated(session: &str, update: &Value) -> Vec<u8> {
 }
 
 /// The provider that a `providers/set` names.
-pub(super) fn routed(params: &RawValue) -> Option<String> {
+fn routed(params: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Named {
         provider_id: String,
     }
     serde_json::from_str::<Named>(params.get()).ok().map(|named| named.provider_id)
+}
+
+/// The address of the server that has a session open, if an error says that.
+fn open_at(response: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Failed {
+        error: ErrorWithData,
+    }
+    #[derive(Deserialize)]
+    struct ErrorWithData {
+        data: BTreeMap<String, Value>,
+    }
+    let Failed { error } = serde_json::from_slice(response).ok()?;
+    Some(error.data.get(OPEN_AT)?.as_str()?.to_owned())
+}
+
+/// The refusal of a session that is open elsewhere, with the reason why the window does not go there.
+pub fn stays_because(response: &[u8], why: &str) -> Vec<u8> {
+    let Ok(mut response) = serde_json::from_slice::<Value>(response) else { return response.to_vec() };
+    let error = &mut response["error"];
+    let message = error["message"].as_str().unwrap_or_default();
+    let address = error["data"][OPEN_AT].as_str().unwrap_or_default();
+    error["message"] =
+        format!("{message}; it can be used at {address}. The window did not go there: {why}").into();
+    format!("{response}\n").into_bytes()
 }
 
 /// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
@@ -956,7 +1035,7 @@ fn is_replay(method: &str, params: &RawValue) -> bool {
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
-pub(super) fn succeeded(message: &FrontendMessage<'_>) -> bool {
+fn succeeded(message: &FrontendMessage<'_>) -> bool {
     let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
     message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
@@ -974,7 +1053,7 @@ fn session_made(response: &[u8]) -> Option<String> {
 }
 
 /// The version in the response to an `initialize`; `None` if it is an error.
-pub(super) fn version_in(response: &[u8]) -> Option<u64> {
+fn version_in(response: &[u8]) -> Option<u64> {
     let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response);
     response.ok().map(|response| response.result.protocol_version)
 }

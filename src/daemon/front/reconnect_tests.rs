@@ -5,8 +5,10 @@ use std::time::Instant;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::reconnect::{DaemonMessage, LineAction, ReconnectState, request, unserved};
-use super::remote::RETURN_TIME_MAX;
+use super::reconnect::{
+    DaemonMessage, Elsewhere, LineAction, ReconnectState, request, stays_because, unserved,
+};
+use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::{FrontendMessage, MessageKind, PositionStep};
 use epitome_acp::{answers, writer};
 
@@ -351,7 +353,7 @@ fn shown_waiting(lines: &[u8]) -> Vec<String> {
     let updates = messages(lines);
     let shown = updates.iter().map(|shown| {
         assert_eq!(shown["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
-        assert_eq!(shown["params"]["update"]["content"]["text"], "No worker\n\n");
+        assert_eq!(shown["params"]["update"]["content"]["text"], "No server\n\n");
         shown["params"]["sessionId"].as_str().expect("an id").to_owned()
     });
     shown.collect()
@@ -363,25 +365,25 @@ const PROMPT: &str = r#"{"sessionId":"s_1","prompt":[]}"#;
 fn sessions_with_a_running_turn_show_what_is_waited_for() {
     let mut fixture = ReconnectFixture::with_session();
     let now = Instant::now();
-    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    assert!(fixture.reconnect.wait_begins("No server", now).is_empty(), "no turn runs");
     fixture.request(2, "session/prompt", PROMPT);
     fixture.reconnect.lost();
-    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", now)), ["s_1"]);
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No server", now)), ["s_1"]);
 }
 
-/// Regression: a worker that was connected again, and vanished once more before its session could be used, had a window
-/// show twice in a row that it waits for the worker.
+/// Regression: a server that was reached again, and vanished once more before its session could be used, had a window
+/// show twice in a row that it waits for the server.
 #[test]
 fn what_is_waited_for_is_said_once() {
     let mut fixture = ReconnectFixture::with_session();
     let now = Instant::now();
     fixture.request(2, "session/prompt", PROMPT);
     fixture.reconnect.lost();
-    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", now)), ["s_1"]);
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No server", now)), ["s_1"]);
     fixture.reconnect.wait_ends();
-    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty());
+    assert!(fixture.reconnect.wait_begins("No server", now).is_empty());
     let later = now + 2 * RETURN_TIME_MAX;
-    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No worker", later)), ["s_1"]);
+    assert_eq!(shown_waiting(&fixture.reconnect.wait_begins("No server", later)), ["s_1"]);
 }
 
 /// Regression: a user sent a prompt while the window waited for its server. For up to a minute, nothing was shown.
@@ -392,7 +394,7 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
     let prompt = request("2", "session/prompt", PROMPT);
     assert!(fixture.reconnect.shown_waiting_for(prompt.as_bytes()).is_empty(), "there is a daemon");
     fixture.reconnect.lost();
-    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    assert!(fixture.reconnect.wait_begins("No server", now).is_empty(), "no turn runs");
     for other in [
         request("3", "session/list", "{}"),
         request("4", "session/load", r#"{"sessionId":"s_2"}"#),
@@ -405,7 +407,7 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
     fixture.reconnect.wait_ends();
 
     // Its answer came before the next wait.
-    assert!(fixture.reconnect.wait_begins("No worker", now).is_empty(), "no turn runs");
+    assert!(fixture.reconnect.wait_begins("No server", now).is_empty(), "no turn runs");
     let next = request("5", "session/prompt", PROMPT);
     assert_eq!(shown_waiting(&fixture.reconnect.shown_waiting_for(next.as_bytes())), ["s_1"]);
     fixture.reconnect.wait_ends();
@@ -805,4 +807,62 @@ proptest! {
         answers.dedup();
         prop_assert_eq!(answers.len(), asked, "none has two");
     }
+}
+
+/// The daemon refuses a request because the server at this address has the session.
+fn refused_for(reconnect: &mut ReconnectState, id: &str, address: &str) -> Option<Elsewhere> {
+    let error = format!(r#"{{"code":-32603,"message":"it is open","data":{{"openAt":"{address}"}}}}"#);
+    let lines = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n");
+    let kind = MessageKind::Response;
+    reconnect.elsewhere(&FrontendMessage { kind, id, lines: lines.as_bytes(), steps: &[] })
+}
+
+fn go(address: &str) -> Option<Elsewhere> {
+    Some(Elsewhere::Go(address.to_owned()))
+}
+
+#[test]
+fn a_window_goes_to_the_server_that_has_its_session() {
+    let mut fixture = ReconnectFixture::default();
+    fixture.editor(INITIALIZE);
+    fixture.answered("0", V1);
+    fixture.request(1, "session/load", r#"{"sessionId":"s_1"}"#);
+    assert_eq!(refused_for(&mut fixture.reconnect, "1", "wss://b"), go("wss://b"));
+    fixture.reconnect.lost();
+    let replay = messages(&fixture.reconnect.replay());
+    assert_eq!(replay[1]["method"], "session/load", "the next server gets the request: {replay:?}");
+    fixture.answered("1", "{}");
+
+    // Its next prompt is no prompt of that server any more: the session was opened elsewhere meanwhile.
+    fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    assert_eq!(refused_for(&mut fixture.reconnect, "2", "wss://c"), go("wss://c"));
+    fixture.reconnect.lost();
+    let replay = messages(&fixture.reconnect.replay());
+    let methods: Vec<&Value> = replay.iter().map(|message| &message["method"]).collect();
+    assert_eq!(methods, ["initialize", "session/resume", "session/prompt"], "no server has had it");
+}
+
+#[test]
+fn a_window_with_other_sessions_stays() {
+    let mut fixture = ReconnectFixture::with_session();
+    fixture.request(2, "session/load", r#"{"sessionId":"s_2"}"#);
+    let stays = refused_for(&mut fixture.reconnect, "2", "wss://b");
+    assert!(matches!(stays, Some(Elsewhere::Stay(_))), "{stays:?}");
+    let line = r#"{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no","data":{"openAt":"wss://b"}}}"#;
+    let shown = messages(&stays_because(line.as_bytes(), "it is busy"));
+    assert_eq!(shown[0]["error"]["data"]["openAt"], "wss://b");
+    assert!(shown[0]["error"]["message"].as_str().is_some_and(|why| why.contains("it is busy")), "{shown:?}");
+}
+
+#[test]
+fn servers_that_refer_a_window_to_each_other_are_given_up() {
+    let mut fixture = ReconnectFixture::with_session();
+    let mut moves = 0;
+    fixture.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    while refused_for(&mut fixture.reconnect, "2", "wss://b") == go("wss://b") {
+        moves += 1;
+        fixture.reconnect.lost();
+        fixture.reconnect.replay();
+    }
+    assert_eq!(moves, 4);
 }

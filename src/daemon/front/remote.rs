@@ -7,14 +7,12 @@
 //! - `http`: a connection of many requests.
 //! - `metrics`: figures for Prometheus.
 //! - `drain`: the end of a server.
-//! - `workers`: other machines that serve clients of this server.
 
 mod connection;
 mod drain;
 mod http;
 mod metrics;
 mod websocket;
-mod workers;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -40,21 +38,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use super::access::{
-    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback, presented_token,
+    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback,
 };
 use super::attach::{Connector, FindDaemon};
-use super::forward::{Forwarding, ForwardingConnector, Peers};
 use super::through_socket;
 use crate::remote_tokens::StoredToken;
 use crate::token::secret;
-pub use connection::RETURN_TIME_MAX;
 use connection::{Carrier, RemoteConnection};
-pub use drain::{Drain, end_clients};
+pub use drain::Drain;
 use epitome_platform::local::AsyncStream;
 use websocket::PING_EVERY;
 pub use websocket::{IDS_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol};
-use workers::WorkerConnector;
-pub use workers::{INSTANCE_HEADER, WORKER_HEADER, Workers, address_of};
 
 /// The path that is served.
 pub const PATH: &str = "/acp";
@@ -71,9 +65,6 @@ const DRAINING: &str = "This server is being shut down; connect again";
 /// The path of figures for Prometheus, for clients.
 const METRICS_PATH: &str = "/metrics";
 
-/// The path of the list of workers, for clients.
-const WORKERS_PATH: &str = "/workers";
-
 /// Names the connection, in the response that begins it and in later requests.
 pub const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
 
@@ -82,9 +73,6 @@ const SESSION_HEADER: HeaderName = HeaderName::from_static("acp-session-id");
 
 /// The number of frames that the sender has received over WebSocket.
 pub const RECEIVED_HEADER: HeaderName = HeaderName::from_static("acp-received");
-
-/// Marks a connection of a server that forwards one of its own clients. It is not forwarded again.
-pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("epitome-forwarded");
 
 /// Maximum number of connections. Each has four threads.
 const CONNECTIONS_MAX: usize = 64;
@@ -143,9 +131,6 @@ pub struct RemoteServer {
 struct RemoteClients {
     access: RemoteAccess,
     connector: NewConnector,
-    /// How sessions are reached that are open at other servers, if they are.
-    forwarding: Option<Arc<Forwarding>>,
-    workers: Arc<Workers>,
     connections: Mutex<HashMap<String, Arc<RemoteConnection>>>,
     slots: Arc<Semaphore>,
     /// The sockets without a valid token, oldest first: dropping one's sender closes it.
@@ -171,7 +156,6 @@ impl RemoteServer {
         security: SocketSecurity,
         access: RemoteAccess,
         connector: NewConnector,
-        forwarding: Option<Arc<Forwarding>>,
     ) -> Result<RemoteServer, String> {
         let listener = match security {
             SocketSecurity::Loopback => listen_on_loopback(address).await?,
@@ -184,8 +168,6 @@ impl RemoteServer {
         let clients = Arc::new(RemoteClients {
             access,
             connector,
-            forwarding,
-            workers: Arc::default(),
             connections: Mutex::default(),
             slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             newcomers: Mutex::default(),
@@ -204,15 +186,6 @@ impl RemoteServer {
     /// Serves until it is dropped.
     pub async fn serve(self) {
         tokio::spawn(end_invalid(Arc::downgrade(&self.clients)));
-        if self.clients.forwarding.is_some() {
-            // A daemon that runs already learns at which address its sessions can be reached.
-            let connector = self.clients.connector.clone();
-            tokio::task::spawn_blocking(move || {
-                if let Err(why) = connector().and_then(|mut connector| connector.attach(0)) {
-                    tracing::warn!(why, "the daemon does not know the address of this server yet");
-                }
-            });
-        }
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
@@ -331,23 +304,8 @@ impl RemoteClients {
         let headers = request.headers();
         let is_websocket =
             value(headers, &header::UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
-        let token = match token {
-            Some(token) if workers::is_offer(&request) => {
-                return workers::accept(&self, request, token).await;
-            }
-            token => token,
-        };
-        // Browsers ask with OPTIONS, without a token.
-        if let Some(name) = value(headers, &WORKER_HEADER)
-            && *request.method() != Method::OPTIONS
-            && !headers.contains_key(&CONNECTION_HEADER)
-            && let Err(why) = self.workers.check(name)
-        {
-            return text(StatusCode::NOT_FOUND, &why);
-        }
         let mut response = match *request.method() {
             Method::GET if request.uri().path() == METRICS_PATH => metrics::answer(&self).await,
-            Method::GET if request.uri().path() == WORKERS_PATH => workers::listed(&self),
             Method::GET if is_websocket => websocket::accept(&self, request, token).await,
             Method::GET => http::events(&self, &request, &token),
             Method::POST => http::post(&self, request, token).await,
@@ -371,7 +329,7 @@ impl RemoteClients {
         place: &SocketPlace,
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
         let is_read = request.method() == Method::GET;
-        let is_report = is_read && [METRICS_PATH, WORKERS_PATH].contains(&request.uri().path());
+        let is_report = is_read && request.uri().path() == METRICS_PATH;
         if request.uri().path() != PATH && !is_report {
             return Err(Box::new(text(StatusCode::NOT_FOUND, "ACP is served at /acp")));
         }
@@ -387,7 +345,6 @@ impl RemoteClients {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         let token = token.map_err(refused)?;
-        workers::check_scope(request, &token).map_err(refused)?;
         let mut place = place.lock();
         if place.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
@@ -423,7 +380,6 @@ impl RemoteClients {
         carrier: Carrier,
         token: AdmittedToken,
         front: Option<u64>,
-        headers: &HeaderMap,
     ) -> Result<Arc<RemoteConnection>, String> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(DRAINING.to_owned());
@@ -431,9 +387,12 @@ impl RemoteClients {
         let id = secret().map_err(|error| error.to_string())?;
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
-        let connector = self.connector_for(&token, headers);
+        let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
         let attached = tokio::task::spawn_blocking(move || {
             let mut connector = connector()?;
+            if let Some(grant) = grant {
+                connector.restrict(grant);
+            }
             let link = connector.find(front.unwrap_or(0), false)?;
             Ok::<_, String>((connector, link))
         });
@@ -445,9 +404,9 @@ impl RemoteClients {
         };
         let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
         let (from_front, to_front) = relayed.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
-        let sends_again = front.is_some() && !headers.contains_key(FORWARDED_HEADER);
         let draining = self.draining.clone();
-        let connection = RemoteConnection::new(id.clone(), carrier, token, to_front, draining, sends_again);
+        let connection =
+            RemoteConnection::new(id.clone(), carrier, token, to_front, draining, front.is_some());
         let connection = Arc::new(connection);
         self.enter(&connection)?;
         let (clients, ended) = (self.clone(), connection.clone());
@@ -463,33 +422,6 @@ impl RemoteClients {
             collecting.collect(from_front).await;
         });
         Ok(connection)
-    }
-
-    /// Makes what finds a daemon for a client: that of this machine, or of the worker that the client names.
-    fn connector_for(
-        &self,
-        token: &AdmittedToken,
-        headers: &HeaderMap,
-    ) -> impl FnOnce() -> Result<Box<dyn FindDaemon>, String> + Send + use<> {
-        let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
-        let forwarding = self.forwarding.clone().filter(|_| !headers.contains_key(FORWARDED_HEADER));
-        let peers = forwarding
-            .zip(presented_token(headers))
-            .map(|(forwarding, token)| Peers::Servers(forwarding, token.to_owned()));
-        let (worker, workers) = (value(headers, &WORKER_HEADER).map(str::to_owned), self.workers.clone());
-        let runtime = tokio::runtime::Handle::current();
-        move || {
-            if let Some((name, grant)) = worker.zip(grant.clone()) {
-                let peers = Some(Peers::Workers(workers.clone(), grant.clone()));
-                let home = WorkerConnector { workers, name, grant, runtime: runtime.clone() };
-                return Ok(Box::new(ForwardingConnector::new(home, peers, runtime)));
-            }
-            let mut connector = connector()?;
-            if let Some(grant) = grant {
-                connector.restrict(grant);
-            }
-            Ok(Box::new(ForwardingConnector::new(connector, peers, runtime)))
-        }
     }
 
     fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), String> {
@@ -510,7 +442,6 @@ async fn end_invalid(clients: Weak<RemoteClients>) {
     loop {
         tokio::time::sleep(CHECK_TOKENS_EVERY).await;
         let Some(clients) = clients.upgrade() else { return };
-        clients.workers.end_invalid(&clients.access);
         let connections: Vec<_> = clients.connections.lock().values().cloned().collect();
         for connection in connections.iter().filter(|connection| !clients.access.is_valid(&connection.token))
         {

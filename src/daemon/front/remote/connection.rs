@@ -18,11 +18,9 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use super::http::HttpRoutes;
 use crate::front::access::AdmittedToken;
 use crate::front::kept_frames::KeptFrames;
+use crate::handshake::RETURN_TIME_MAX;
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::{answers, writer};
-
-/// How long a connection waits for its client to return after its sockets have failed. Turns continue in the meantime.
-pub const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of messages kept for a client that returns. While this many are unsent, the daemon's outbox merges further
 /// events.

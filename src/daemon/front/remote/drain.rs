@@ -36,15 +36,10 @@ impl Drain {
     /// Returns how many turns were cancelled. An error is a sentence.
     pub async fn run(self, limit: Duration) -> Result<usize, String> {
         self.clients.draining.store(true, Ordering::Relaxed);
-        if let Some(forwarding) = &self.clients.forwarding {
-            forwarding.end();
-        }
         let over = Instant::now() + limit;
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
         let connections = || self.clients.connections.lock().values().cloned().collect::<Vec<_>>();
         let closing = async |closed: Instant| {
-            // Turns at workers go on for clients that return to the next server.
-            self.clients.workers.cut();
             for connection in connections() {
                 // What the daemon still sends is passed on. One that takes nothing is ended below.
                 drop(timeout_at(closed, connection.close_front()).await);
@@ -59,13 +54,12 @@ impl Drain {
 /// Waits until `over` at most for the running turns of the clients that this process has at a daemon, and has `close` close
 /// their connections until the time that it is given. A daemon that nobody else uses ends as well. Returns how many turns
 /// were cancelled. An error is a sentence.
-pub async fn end_clients(
+async fn end_clients(
     runtime_dir: &RuntimeDir,
     over: Instant,
     close: impl AsyncFnOnce(Instant),
 ) -> Result<usize, String> {
     let Some(control) = ControlClient::connect(runtime_dir).await.map_err(|fault| fault.message)? else {
-        // The clients may be those of workers.
         close(Instant::now() + CLOSE_TIME_MAX).await;
         return Ok(0);
     };

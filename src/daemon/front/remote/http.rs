@@ -164,7 +164,7 @@ pub async fn post(
         Err(refused) => return *refused,
     };
     if !head.headers.contains_key(&CONNECTION_HEADER) {
-        return initialize(clients, message, token, &head.headers).await;
+        return initialize(clients, message, token).await;
     }
     let connection = match clients.find(&head.headers, &token) {
         Ok(connection) => connection,
@@ -233,7 +233,7 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<ClientMessage, Box<
 }
 
 /// Reads the body of a request within this time.
-pub async fn collect(body: Incoming, time: Duration) -> Result<Bytes, Box<RemoteResponse>> {
+async fn collect(body: Incoming, time: Duration) -> Result<Bytes, Box<RemoteResponse>> {
     let refused = |status, why: &str| Err(Box::new(text(status, why)));
     match tokio::time::timeout(time, Limited::new(body, LINE_BYTES_MAX - 1).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -250,7 +250,6 @@ async fn initialize(
     clients: &Arc<RemoteClients>,
     message: ClientMessage,
     token: AdmittedToken,
-    headers: &HeaderMap,
 ) -> RemoteResponse {
     let (Some(id), Some("initialize")) = (message.id, message.method.as_deref()) else {
         let why = "Only `initialize` opens a connection; all other messages name theirs in Acp-Connection-Id";
@@ -259,7 +258,7 @@ async fn initialize(
     let (sender, answered) = oneshot::channel();
     let answers = HashMap::from([(id, AnswerRoute::Initialize)]);
     let routes = HttpRoutes { answers, initialize: Some(sender), ..HttpRoutes::default() };
-    let connection = match clients.open(Carrier::Http(routes), token, None, headers).await {
+    let connection = match clients.open(Carrier::Http(routes), token, None).await {
         Ok(connection) => connection,
         Err(why) => {
             tracing::warn!(why, "a connection is not served");

@@ -22,18 +22,12 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
     };
     let connections = clients.connections.lock().len();
     let refused = clients.refused.load(Ordering::Relaxed);
-    let forwarded = clients.forwarding.as_ref().map_or(0, |forwarding| forwarding.sessions());
-    let workers = clients.workers.list().len();
     let figures = format!(
         "# HELP epitome_daemon_up Whether a daemon runs.\n# TYPE epitome_daemon_up gauge\nepitome_daemon_up {}\n\
          # HELP epitome_remote_connections Connections of clients of this server.\n\
          # TYPE epitome_remote_connections gauge\nepitome_remote_connections {connections}\n\
          # HELP epitome_remote_refused_total Requests without a valid token.\n\
-         # TYPE epitome_remote_refused_total counter\nepitome_remote_refused_total {refused}\n\
-         # HELP epitome_remote_forwarded_sessions Sessions of its clients that are open at other servers.\n\
-         # TYPE epitome_remote_forwarded_sessions gauge\nepitome_remote_forwarded_sessions {forwarded}\n\
-         # HELP epitome_remote_workers Connected workers.\n\
-         # TYPE epitome_remote_workers gauge\nepitome_remote_workers {workers}\n{}",
+         # TYPE epitome_remote_refused_total counter\nepitome_remote_refused_total {refused}\n{}",
         u8::from(daemon.is_some()),
         daemon.unwrap_or_default(),
     );

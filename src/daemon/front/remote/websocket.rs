@@ -15,7 +15,7 @@ use futures_util::{SinkExt, StreamExt};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::upgrade::Upgraded;
-use hyper::{HeaderMap, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -23,12 +23,12 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::connection::{Carrier, ClientStream, NoStream, RETURN_TIME_MAX, RemoteConnection, StreamReader};
+use super::connection::{Carrier, ClientStream, NoStream, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
 use crate::front::access::{AdmittedToken, frame_limits, subprotocols};
 use crate::front::progress::{CountedSocket, SocketProgress};
-use crate::handshake::PROTOCOL;
+use crate::handshake::{PROTOCOL, RETURN_TIME_MAX};
 
 /// The subprotocol that a client may offer and that is then selected.
 const SUBPROTOCOL: &str = "acp";
@@ -69,7 +69,7 @@ pub async fn accept(
     let seen = value(headers, &IDS_HEADER).and_then(|ids| ids.parse().ok()).unwrap_or(0);
     let opened = match headers.contains_key(&CONNECTION_HEADER) {
         true => resumed(clients, &request, &token),
-        false => new(clients, token, is_front.then_some(seen), headers).await,
+        false => new(clients, token, is_front.then_some(seen)).await,
     };
     let (connection, reader) = match opened {
         Ok(opened) => opened,
@@ -111,7 +111,7 @@ pub async fn accept(
 }
 
 /// The response that begins a WebSocket, with the subprotocol that was selected.
-pub fn switching(key: &str, selected: Option<&str>) -> RemoteResponse {
+fn switching(key: &str, selected: Option<&str>) -> RemoteResponse {
     let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -133,9 +133,8 @@ async fn new(
     clients: &Arc<RemoteClients>,
     token: AdmittedToken,
     front: Option<u64>,
-    headers: &HeaderMap,
 ) -> Result<OpenedSocket, Box<RemoteResponse>> {
-    let opened = clients.open(Carrier::WebSocket, token, front, headers).await.and_then(|connection| {
+    let opened = clients.open(Carrier::WebSocket, token, front).await.and_then(|connection| {
         let reader = connection.read(ClientStream::Connection, None);
         Ok((connection, reader.map_err(|_| "the daemon has closed the connection".to_owned())?))
     });
