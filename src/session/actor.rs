@@ -2,62 +2,102 @@
 //!
 //! Anything slow runs elsewhere and returns as an `ActorEvent`. Only the model's stream is polled here, so that a delta
 //! reaches the client directly.
+//!
+//! Everything that changes a session stands below this module: `clients` takes commands, `driving` carries out what a
+//! turn asks for, and `finished` goes on where work that ran elsewhere has ended.
+
+mod agents;
+mod background_callback;
+mod callbacks;
+mod calls;
+mod checkpoints;
+mod child;
+mod child_requests;
+#[cfg(test)]
+mod child_requests_tests;
+mod clients;
+mod commands;
+mod compacting;
+mod consent;
+mod cross_session_edit;
+mod driving;
+mod ending;
+mod finished;
+mod hook_dispatch;
+mod hook_services;
+mod hooks;
+mod hooks_aside;
+mod instructions;
+mod mcp_prompts;
+mod models;
+mod recipes;
+mod replies;
+mod rounds;
+mod session_state;
+pub mod suspended;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::child::ChildNews;
-use super::child_requests::note_running_cost;
+use super::background::BackgroundResult;
+use super::child::news::ChildNews;
 use super::client_list::Activity;
 use super::compacting::Compactor;
-use super::core::{Core, HostProcess};
+use super::core::Core;
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelCallEvent};
-use super::ending::settle_log;
 use super::hook_host::{HookHost, HookNews};
+use super::host::HostProcess;
 use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
-use super::mcp::{McpHost, prompts};
+use super::mcp::McpHost;
 use super::questions::Questions;
 use super::recipes::SessionRecipes;
-use super::registry::SessionServices;
-use super::session_state;
+use super::responder::Attaching;
+use super::services::SessionServices;
 use super::subagents::Subagents;
 use super::tool_host::{ToolHost, ToolNews};
-use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
+use super::work::{JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use super::{budget, diagnostics, optional_tools};
 use epitome_hooks::hook_context::EventData;
 use epitome_mcp::McpEvent;
 use epitome_platform::blocking;
 use epitome_store::Journal;
-use epitome_thread::{CallId, CallOutput, Thread};
+use epitome_thread::{CallId, CallOutput, SessionId, Thread};
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
-use epitome_tools::question::{QuestionMessage, QuestionReply};
+use epitome_tools::question::QuestionMessage;
 
 /// A live session: the core and the components.
 pub struct Session {
-    pub(super) core: Core,
-    pub(super) inbox: Inbox,
-    pub(super) work: Option<RunningTurn>,
-    pub(super) recipes: SessionRecipes,
-    pub(super) tools: ToolHost,
-    pub(super) hooks: HookHost,
-    pub(super) compactor: Compactor,
-    pub(super) editors: EditorBuffers,
+    core: Core,
+    inbox: Inbox,
+    work: Option<RunningTurn>,
+    recipes: SessionRecipes,
+    tools: ToolHost,
+    hooks: HookHost,
+    compactor: Compactor,
+    editors: EditorBuffers,
     /// The state of the instruction files at the last scan.
-    pub(super) instructions: InstructionWatch,
-    pub(super) subagents: Subagents,
-    pub(super) mcp: McpHost,
-    pub(super) questions: Questions,
+    instructions: InstructionWatch,
+    subagents: Subagents,
+    mcp: McpHost,
+    questions: Questions,
 }
 
-/// Why a session stops working.
-enum Pause {
-    /// It can be suspended.
+/// Why a session's task stops.
+pub(super) enum SessionPause {
+    /// The session can be suspended. If it is not, it runs again.
+    Idle(Box<Session>),
+    /// It has ended. These clients tried to attach too late; the log can be opened again for them.
+    Closed(Vec<Attaching>),
+}
+
+/// Why events are no longer handled.
+enum EventsEnd {
     Idle,
     Closing,
 }
@@ -127,34 +167,61 @@ impl Session {
     pub(super) fn join_process(&mut self, process: HostProcess, activity: Arc<Activity>) {
         self.core.process = process;
         self.core.clients.share_activity(activity);
+        self.take_up_checkpoints();
     }
 
-    /// Runs until the session is closed, its last client has left, or it is suspended. Returns the clients that tried
-    /// to attach too late; the caller can open the log again for them.
+    pub(super) fn id(&self) -> &SessionId {
+        self.core.id()
+    }
+
+    /// Whether any commands have not been received yet.
+    pub(super) fn has_commands(&self) -> bool {
+        self.inbox.has_commands()
+    }
+
+    /// How the session begins, for hooks.
+    pub(super) fn set_source(&mut self, source: &'static str) {
+        self.hooks.set_source(source);
+    }
+
+    /// Leaves a mode that the policy does not allow any longer.
+    pub(super) fn adopt_policy(&mut self) {
+        self.core.adopt_policy();
+    }
+
+    /// Writes configured options to the log of a new session. Returns whether they are in the journal already.
+    pub(super) fn adopt_settings(&mut self) -> bool {
+        self.core.adopt_settings();
+        !self.core.log.is_behind()
+    }
+
+    /// Waits until all commits are in the journal.
+    pub(super) async fn settle(&mut self) {
+        // A failed write is logged there.
+        drop(self.core.settle().await);
+    }
+
+    /// Runs until the session is closed, its last client has left, or it can be suspended.
     ///
     /// Boxed, because a session is large and a future stores values moved into it several times.
-    pub(super) async fn run(mut self: Box<Self>) -> Vec<Attaching> {
+    pub(super) async fn run(mut self: Box<Self>) -> SessionPause {
         self.watch_idle();
-        self.take_up_checkpoints();
         loop {
-            match AssertUnwindSafe(handle_events(&mut self)).catch_unwind().await {
-                Ok(Pause::Closing) => break,
-                Ok(Pause::Idle) => {}
+            match AssertUnwindSafe(self.handle_events()).catch_unwind().await {
+                Ok(EventsEnd::Closing) => break,
+                // A child, and a session of a process that ends, are not suspended.
+                Ok(EventsEnd::Idle) if self.core.process.sessions().is_some() => {
+                    return SessionPause::Idle(self);
+                }
+                Ok(EventsEnd::Idle) => self.watch_idle(),
                 Err(_) => {
                     tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
-                    return self.take_no_more();
+                    return SessionPause::Closed(self.take_no_more());
                 }
             }
-            if let Some(sessions) = self.core.process.sessions() {
-                match sessions.park(self) {
-                    None => return Vec::new(),
-                    Some(awake) => self = awake,
-                }
-            }
-            self.handle(ActorEvent::Background(Ok(BackgroundResult::Idle)));
         }
         self.run_last_hooks(EventData::SessionEnd { reason: "other" }).await;
-        self.end_for_good().await
+        SessionPause::Closed(self.end_for_good().await)
     }
 
     async fn event(&mut self) -> ActorEvent {
@@ -194,10 +261,9 @@ impl Session {
             ActorEvent::Command(None) => self.core.clients.close(),
             ActorEvent::Model(step) => {
                 self.model_step(step);
-                note_running_cost(self);
+                self.note_running_cost();
             }
-            ActorEvent::Job(Ok(JobResult::Tool(call, outcome, plan))) => self.tool_done(&call, outcome, plan),
-            ActorEvent::Job(Ok(JobResult::Then(next))) => next(self),
+            ActorEvent::Job(Ok(result)) => self.job_ended(result),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {
                 // Jobs catch their own panics, so it is unknown which job this was.
@@ -211,24 +277,20 @@ impl Session {
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
             ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late().take_in(&self.core, news),
-            ActorEvent::Server(news) => prompts::server_event(self, news),
+            ActorEvent::Server(news) => self.handle_server_event(news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
-                    self.core.start(closed, |session, ask| {
-                        session.questions.close(ask, QuestionReply::Cancelled, &session.core.clients);
-                    });
+                    self.core.start(closed, BackgroundResult::QuestionExpired);
                 }
             }
             ActorEvent::Wished(wished) => {
                 if let Some(waited) =
                     self.editors.request(wished, self.prompting_client(), &self.core.clients)
                 {
-                    self.core.start(waited, |session, waited| {
-                        session.editors.waited(waited, &session.core.clients);
-                    });
+                    self.core.start(waited, BackgroundResult::EditorWaited);
                 }
             }
-            ActorEvent::Background(Ok(done)) => self.background_done(done),
+            ActorEvent::Background(Ok(result)) => self.background_ended(result),
             ActorEvent::Background(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Background(Err(error)) => {
                 tracing::error!(session = %self.core.id(), %error, "background work panicked");
@@ -258,33 +320,33 @@ impl Session {
             self.progressed(call, output);
         }
     }
-}
 
-/// Handles events until the session is closed or can be suspended.
-async fn handle_events(session: &mut Session) -> Pause {
-    loop {
-        session.settle_absent();
-        session.drive().await;
-        if settle_log(session).await.is_err() {
-            continue;
+    /// Handles events until the session is closed or can be suspended.
+    async fn handle_events(&mut self) -> EventsEnd {
+        loop {
+            self.settle_absent();
+            self.drive().await;
+            if self.settle_log().await.is_err() {
+                continue;
+            }
+            if self.work.is_none() {
+                self.core.clients.release();
+            }
+            self.publish_activity();
+            self.refresh_state();
+            if self.core.clients.are_closing() {
+                return EventsEnd::Closing;
+            }
+            self.questions.follow(&self.core.clients);
+            let event = self.event().await;
+            let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
+            if is_idle && self.may_suspend() {
+                self.core.release_checkpoints().await;
+            }
+            if is_idle && self.may_suspend() {
+                return EventsEnd::Idle;
+            }
+            self.handle(event);
         }
-        if session.work.is_none() {
-            session.core.clients.release();
-        }
-        session.publish_activity();
-        session_state::refresh(session);
-        if session.core.clients.are_closing() {
-            return Pause::Closing;
-        }
-        session.questions.follow(&session.core.clients);
-        let event = session.event().await;
-        let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-        if is_idle && session.may_suspend() {
-            session.core.release_checkpoints().await;
-        }
-        if is_idle && session.may_suspend() {
-            return Pause::Idle;
-        }
-        session.handle(event);
     }
 }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use tokio::task::JoinHandle;
 
 use super::NoticeSeverity;
-use super::actor::Session;
-use super::commands::rewind::model_line;
+use super::background::BackgroundResult;
 use super::core::Core;
 use epitome_checkpoint::{AffectedFiles, Checkpoints, RewindReport};
 use epitome_platform::blocking;
@@ -19,6 +18,9 @@ pub(super) const BY: &str = "/rewind";
 
 /// Maximum number of files named in one entry of the log.
 const FILES_NAMED_MAX: usize = 1_000;
+
+/// Files named in the message for the model.
+const FILES_TOLD_MAX: usize = 50;
 
 /// What is recorded around one call.
 pub(super) struct CallCheckpoint {
@@ -66,7 +68,7 @@ impl Core {
     }
 
     /// Reports a rewind that an earlier process completed or only began, without an entry in the log.
-    fn report_late_rewind(&mut self, report: &RewindReport) {
+    pub(super) fn report_late_rewind(&mut self, report: &RewindReport) {
         let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
         if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
             // The process ended before it could mark the rewind as reported.
@@ -126,7 +128,7 @@ impl Core {
             }
             synced
         };
-        self.start(marking, Session::synced);
+        self.start(marking, BackgroundResult::Synced);
     }
 
     /// The paths of a report as displayed to the user.
@@ -159,27 +161,19 @@ impl Core {
     }
 }
 
-impl Session {
-    /// Completes what an earlier process left unfinished. Prompts wait until it is done.
-    pub(super) fn take_up_checkpoints(&mut self) {
-        let Some(checkpoints) = self.core.services.checkpoints.clone() else { return };
-        if self.core.lineage.is_child() || !checkpoints.exist() {
-            return;
-        }
-        let roots = self.core.roots();
-        let resuming = async move { blocking::start(move || checkpoints.resume(&roots)).await };
-        let resuming = self.core.start(resuming, |Session { core, inbox, .. }, reports| {
-            inbox.resume();
-            match reports {
-                Ok(Ok(reports)) => reports.iter().for_each(|report| core.report_late_rewind(report)),
-                Ok(Err(error)) => {
-                    core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
-                }
-                Err(_) => tracing::error!(session = %core.id(), "checkpoints panicked"),
-            }
-        });
-        self.inbox.pause_for(resuming.id());
-    }
+/// The line that informs the model about restored files.
+fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
+    let named: Vec<String> =
+        changed.iter().take(FILES_TOLD_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
+    let more = match changed.len().saturating_sub(FILES_TOLD_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let did = match undo {
+        false => "The user reverted changes to files",
+        true => "The user undid an earlier rewind of files",
+    };
+    format!("{did} ({BY}): {}{more}. Read them again before you rely on their contents.", named.join(", "))
 }
 
 /// Records the files that a call changes while it runs. If that fails, it is reported, and the call runs anyway.
@@ -264,5 +258,17 @@ mod tests {
         go.send(()).expect("it waits");
         ended.await.expect("it is recorded");
         assert_eq!(*events.lock(), ["before", "behind"]);
+    }
+
+    #[test]
+    fn the_model_is_informed_in_one_line() {
+        let line = model_line(&[("a.rs".to_owned(), "put back"), ("b".to_owned(), "deleted")], false);
+        assert_eq!(
+            line,
+            "The user reverted changes to files (/rewind): a.rs (put back), b (deleted). Read them again \
+             before you rely on their contents."
+        );
+        let many: Vec<(String, &str)> = (0..60).map(|nth| (nth.to_string(), "deleted")).collect();
+        assert!(model_line(&many, true).contains("49 (deleted) and 10 more."));
     }
 }

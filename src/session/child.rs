@@ -8,12 +8,10 @@
 
 mod ending;
 mod history;
-mod news;
+pub(crate) mod news;
 mod outlet;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -21,15 +19,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
-use super::cross_session_edit::{HandedHistory, Handover};
-use super::draft::ReplyDraft;
 use super::effects::half_of;
-use super::ending::end_interrupted_turn;
-use super::hook_host::HookHost;
-use super::registry::{Overrides, SessionServices, new_id};
-use super::replies::sentence;
+use super::lineage::{HandedHistory, Lineage, RunningCost};
+use super::overrides::Overrides;
+use super::provider_errors::sentence;
+use super::responder::{QueuedPrompt, Responder};
+use super::services::SessionServices;
 use super::session_permissions::SessionPermissions;
-use super::work::{QueuedPrompt, Responder};
 use super::{
     Attachment, ClientId, Opening, SessionAnswer, SessionCommand, SessionError, SubagentEnd, SubagentInfo,
     Ticket,
@@ -37,17 +33,15 @@ use super::{
 pub use ending::AgentLimit;
 use epitome_compaction as compaction;
 use epitome_hooks::discover::FoundHooks;
-use epitome_hooks::handlers::HandlerTable;
 use epitome_provider::endpoint::Endpoint;
-use epitome_store::Journal;
+use epitome_store::{Journal, new_id};
 use epitome_thread::{
-    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
+    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
 use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
-use news::{ChildGoneGuard, RunningCost};
-pub use news::{ChildNews, NewsReceiver, NewsSender, news};
+use news::{ChildGoneGuard, ChildNews, NewsSender};
 pub use outlet::ChildLog;
 use outlet::ChildOutlet;
 
@@ -174,56 +168,6 @@ pub struct ChildOutcome {
     pub notices: Vec<String>,
     /// Replacement histories for its parent, from the child's hooks, in order.
     pub handed: Vec<HandedHistory>,
-}
-
-/// A session's place among its parents and children. The default is a session with clients.
-#[derive(Clone, Debug, Default)]
-pub struct Lineage {
-    /// 0 for a session with clients, 1 for its children.
-    pub depth: u32,
-    /// The recipe or agent that a child runs, named in permission requests, errors and payloads of hooks. Empty for a
-    /// session with clients.
-    pub recipe: String,
-    pub callback_args: BTreeMap<String, String>,
-    pub parent: Option<SessionId>,
-    /// The only command lines that it may run, as patterns with `*`; `None` for no restriction. The user is asked
-    /// nevertheless.
-    pub allowed_commands: Option<Vec<String>>,
-    /// Handlers that its recipe declares for events of its run.
-    pub handlers: HandlerTable,
-    /// The description of an agent's role, which follows the common system prompt; `None` if it is not an agent.
-    pub role: Option<String>,
-    /// It was stopped and is wrapping up: no further tool calls are run.
-    pub wraps_up: Arc<AtomicBool>,
-    /// The first of its own entries; those before it were given to it.
-    pub own_from: Seq,
-    /// Where its hooks leave histories for its parent.
-    pub handed: Handover,
-    /// For its parent, if it is stopped during a model call.
-    pub running: RunningCost,
-}
-
-impl Lineage {
-    pub fn is_child(&self) -> bool {
-        self.parent.is_some()
-    }
-
-    /// Whether it is a child with its own conversation, instead of a continuation of its parent's.
-    pub fn is_agent(&self) -> bool {
-        self.role.is_some()
-    }
-
-    pub(super) fn wraps_up(&self) -> bool {
-        self.wraps_up.load(Ordering::Relaxed)
-    }
-
-    /// The origin of its prompts.
-    pub fn origin(&self) -> Origin {
-        match self.is_child() && !self.is_agent() {
-            true => Origin::Recipe { recipe: self.recipe.clone(), typed: String::new() },
-            false => Origin::Person,
-        }
-    }
 }
 
 /// Runs a child to its end. An error is a sentence that names the recipe or agent.
@@ -376,38 +320,8 @@ impl PreparedChild {
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = open_session(services.clone(), thread, journal, channel, &opening).await;
-        // Exactly the given tools: a new session offers some on its own, which the child may not be allowed.
-        session.core.services.toolbox = services.toolbox.clone();
-        session.core.log.draft = ReplyDraft::default();
-        end_interrupted_turn(&mut session.core).await;
-        session.core.settings.change(|settings| {
-            settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
-            settings.enforce_policy();
-            settings.compaction.auto &= order.agent.is_some();
-        });
-        // A child's prompt is never a command, so it needs no recipes.
-        session.recipes.give_up_reading();
-        session.hooks = HookHost::new_for_child(order.hooks.clone());
-        if let Some(exports) = order.workspace.exports() {
-            session.core.workspace = Arc::new(session.core.workspace.exporting(exports.clone()));
-        }
-        session.core.model.inherit(endpoint.clone());
-        session.core.permissions.share(order.session_permissions.clone());
-        if let Some(parent) = &order.lineage.parent {
-            session.core.trace.session().record("parent", tracing::field::display(parent));
-        }
-        session.core.lineage = Lineage {
-            wraps_up: Arc::default(),
-            own_from,
-            handed: Handover::default(),
-            running,
-            ..order.lineage.clone()
-        };
-        if session.core.thread.frame().is_none() {
-            session.scan_before_turn().await;
-        }
-        session.ensure_frame()?;
-        session.core.clients.join(opening);
+        session.become_child(order, &services.toolbox, endpoint, own_from, running).await?;
+        session.join(opening);
         let prompt = QueuedPrompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),
@@ -420,8 +334,6 @@ impl PreparedChild {
 
     /// Estimated tokens of the first request and its reply.
     fn tokens(&self) -> u64 {
-        let ruler = self.session.core.ruler();
-        let text = self.prompt.content.iter().filter_map(Content::as_text).map(|text| ruler.text(text));
-        ruler.in_context(&self.session.core.thread) + text.sum::<u64>() + self.max_output
+        self.session.tokens_with(&self.prompt.content) + self.max_output
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::event_gate::EventGate;
-use super::work::LeavingClient;
+use super::responder::LeavingClient;
 use super::{
     AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
     SessionAnswer, SessionError, SessionEvent, SessionState,

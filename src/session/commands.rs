@@ -10,6 +10,7 @@ mod help;
 mod hooks;
 mod layers;
 mod mcp;
+pub(super) mod on_disk;
 mod permissions;
 mod pins;
 pub(super) mod rewind;
@@ -18,31 +19,30 @@ pub mod why;
 mod worktree;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::actor::Session;
-use super::clients::outer_texts;
 use super::compacting::Compactor;
 use super::core::Core;
 use super::hook_host::HookHost;
 use super::mcp::McpHost;
 use super::questions::Questions;
 use super::recipes::SessionRecipes;
-use super::rounds::apply_to;
-use super::session_state;
-use super::work::QueuedPrompt;
-use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
-use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
+use super::responder::{QueuedPrompt, outer_texts};
+use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, summary};
+use epitome_checkpoint::RewindReport;
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
 use epitome_files::memory::MemoryFiles;
 use epitome_platform::blocking;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
+use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command;
 use epitome_thread::diff::similar_texts;
-use epitome_thread::{Change, Content, StopReason, Usage};
+use epitome_thread::{Change, Content};
+use on_disk::DiskResult;
 
 /// Maximum length of a title given by the user, in characters. Lists of sessions show it on one line.
 pub(super) const TITLE_CHARS_MAX: usize = 200;
@@ -74,11 +74,11 @@ type CommandFunction = fn(&mut Core, &CommandContext<'_>, &str) -> CommandOutcom
 
 /// The components that commands report on.
 pub(super) struct CommandContext<'a> {
-    recipes: &'a SessionRecipes,
-    hooks: &'a HookHost,
-    mcp: &'a McpHost,
-    compactor: &'a Compactor,
-    questions: &'a Questions,
+    pub recipes: &'a SessionRecipes,
+    pub hooks: &'a HookHost,
+    pub mcp: &'a McpHost,
+    pub compactor: &'a Compactor,
+    pub questions: &'a Questions,
 }
 
 const fn built_in(
@@ -216,15 +216,15 @@ impl BuiltInCommand {
 /// The result of a command.
 #[derive(Default)]
 pub(super) struct CommandOutcome {
-    changes: Vec<Change>,
+    pub changes: Vec<Change>,
     /// What the user is shown, behind the changes.
-    text: Option<String>,
+    pub text: Option<String>,
     /// The `_meta` of the answer.
-    meta: Option<serde_json::Value>,
+    pub meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
-    later: Option<LaterWork>,
+    pub later: Option<LaterWork>,
     /// The rewind of files that the changes report.
-    rewound_files: Option<RewindReport>,
+    pub rewound_files: Option<RewindReport>,
 }
 
 type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
@@ -232,15 +232,8 @@ type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 /// The same, with questions to the user. `None` after a panic.
 type LaterWork = BoxFuture<'static, Option<DiskResult>>;
 
-/// The result of a command's disk work.
-pub enum DiskResult {
-    Rewound(Box<rewind::RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
-    Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
-    Worktree(worktree::WorktreeReport),
-}
-
 impl CommandOutcome {
-    fn text(text: impl Into<String>) -> CommandOutcome {
+    pub fn text(text: impl Into<String>) -> CommandOutcome {
         CommandOutcome { text: Some(text.into()), ..CommandOutcome::default() }
     }
 
@@ -262,7 +255,7 @@ impl CommandOutcome {
     }
 
     /// Adds machine-readable data about the command to `_meta`, under this name.
-    fn with(self, command: &str, data: serde_json::Value) -> CommandOutcome {
+    pub fn with(self, command: &str, data: serde_json::Value) -> CommandOutcome {
         CommandOutcome { meta: Some(serde_json::json!({ "epitome": { command: data } })), ..self }
     }
 }
@@ -272,7 +265,7 @@ impl Core {
     /// the error says so, as a part of a sentence from the size on.
     fn sizes_with(&self, change: Change) -> Result<(u64, u64), String> {
         let mut then = self.thread.clone();
-        apply_to(&mut then, change);
+        then.apply_trial(change);
         let ruler = self.ruler();
         let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
         let reserve = self.reserve();
@@ -287,6 +280,23 @@ impl Core {
             Some(_) | None => Ok((before, after)),
         }
     }
+}
+
+impl BuiltInCommand {
+    /// Runs the command; `rest` is the text typed after its name.
+    pub(super) fn run(&self, core: &mut Core, context: &CommandContext<'_>, rest: &str) -> CommandOutcome {
+        (self.run)(core, context, rest)
+    }
+}
+
+/// Carries out the arguments of `/mcp` that are an order for a server; `None` for others, and for other commands.
+pub(super) fn order_server(
+    core: &mut Core,
+    mcp: &mut McpHost,
+    built_in: &BuiltInCommand,
+    rest: &str,
+) -> Option<String> {
+    (built_in.name == MCP).then(|| mcp::order_server(core, mcp, rest)).flatten()
 }
 
 /// Returns the built-in command in a text, if any.
@@ -339,7 +349,25 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
     })
 }
 
+/// The slash commands in the order for clients: the most used ones, then the other built-in ones in the order of
+/// `/help`, then the recipes by name. `prompts`: those of MCP servers.
+pub(super) fn command_list(catalog: &RecipeCatalog, prompts: &[CommandInfo]) -> Arc<[CommandInfo]> {
+    let mut recipes = catalog.commands();
+    recipes.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut list: Vec<CommandInfo> = listed().chain(recipes).collect();
+    let is_new = |prompt: &&CommandInfo| !list.iter().any(|known| known.name == prompt.name);
+    let prompts: Vec<CommandInfo> = prompts.iter().filter(is_new).cloned().collect();
+    list.extend(prompts);
+    list.sort_by_key(|command| rank(&command.name));
+    list.into()
+}
+
 impl SessionRecipes {
+    /// The slash commands for clients.
+    pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
+        command_list(self.catalog(), self.prompts())
+    }
+
     /// Notifies the user if a typed text looks like a command but isn't one.
     pub(super) fn report_unknown(&self, core: &Core, content: &[Content]) {
         let list = self.command_list();
@@ -355,78 +383,6 @@ impl SessionRecipes {
             ),
             None => core.notify(NoticeSeverity::Info, text),
         }
-    }
-}
-
-impl Session {
-    /// Whether a prompt is a built-in command, which needs no consent.
-    pub(super) fn is_built_in(&self, prompt: &QueuedPrompt) -> bool {
-        self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
-    }
-
-    /// Runs a command, as a turn without a model call.
-    pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
-        report_unsent_attachments(&self.core, &prompt);
-        let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
-        let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
-        self.carry_out(prompt, typed, |core, context| match ordered {
-            Some(text) => CommandOutcome::text(text),
-            None => (built_in.run)(core, context, &rest),
-        });
-    }
-
-    /// Commits the command, then its result, and ends the turn. While it runs, its own entry is the newest one.
-    pub(super) fn carry_out(
-        &mut self,
-        prompt: QueuedPrompt,
-        typed: String,
-        run: impl FnOnce(&mut Core, &CommandContext<'_>) -> CommandOutcome,
-    ) {
-        session_state::begins(self);
-        let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
-        let mut prompt = prompt;
-        if let Err(error) = session_state::commit_command(&mut self.core, &mut prompt.responder, commanded) {
-            return prompt.responder.answer(Err(error));
-        }
-        let Session { core, recipes, hooks, mcp, compactor, questions, .. } = self;
-        let ran = run(core, &CommandContext { recipes, hooks, mcp, compactor, questions });
-        self.finish_command(prompt, ran);
-    }
-
-    /// Commits the result of a command and ends its turn, after its disk work if it has any.
-    fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
-        let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
-        if let Some(work) = later {
-            let on_disk = self.core.start(work, |session, came| session.on_disk(prompt, came));
-            return self.inbox.pause_for(on_disk.id());
-        }
-        let (reason, usage) = (StopReason::EndTurn, Usage::default());
-        let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None };
-        let note = text.map(|text| self.core.note(text));
-        for change in changes.into_iter().chain(note).chain([ended]) {
-            if let Err(error) = self.core.commit(change) {
-                session_state::command_ended(self, StopReason::Failed, Some(error.clone()));
-                return prompt.responder.answer(Err(error));
-            }
-        }
-        session_state::command_ended(self, reason, None);
-        if let Some(report) = &rewound_files {
-            self.core.mark_reported(report);
-        }
-        self.core.answer_when_synced(prompt.responder, Ok(SessionAnswer::TurnEnded { reason, usage, meta }));
-    }
-
-    /// Continues a command after its disk work.
-    fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
-        self.inbox.resume();
-        let ran = match came {
-            Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
-            Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
-            Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
-            Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
-            None => CommandOutcome::text(format!("Not done: {}.", cpu_worker::FAULT)),
-        };
-        self.finish_command(prompt, ran);
     }
 }
 

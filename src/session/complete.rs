@@ -1,20 +1,16 @@
 //! Model calls outside of a conversation: a single request without tools and history.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::actor::Session;
-use super::child::{ChildNews, NewsSender};
 use super::effects;
-use super::registry::SessionServices;
-use super::replies::sentence;
+use super::provider_errors::sentence;
+use super::services::SessionServices;
 use super::summary;
 use epitome_config::Settings;
 use epitome_hooks::output::Utterance;
 use epitome_provider::endpoint::{self, ConfiguredModel, Endpoint};
 use epitome_provider::http::Http;
-use epitome_provider::models;
 use epitome_provider::network::Network;
 use epitome_provider::{ModelRequest, ProviderError, ReplyStop, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
@@ -70,60 +66,6 @@ pub async fn complete(
     }
     let message = Message { id: MessageId(0), content: reply.content, author: None };
     Ok((message.text(), reply.usage.unwrap_or_default()))
-}
-
-/// What a completion needs of its session, so that both can run at the same time.
-pub(super) struct CompletionModel {
-    services: SessionServices,
-    settings: Arc<Settings>,
-    environment: Arc<Vec<(OsString, OsString)>>,
-    /// The small model, if it is to be used.
-    small: Option<ModelName>,
-    /// The session's model, once it is known.
-    main: Option<Endpoint>,
-    news: NewsSender,
-}
-
-pub(super) struct Completion {
-    pub text: String,
-    pub model: ModelName,
-    pub usage: Usage,
-}
-
-impl CompletionModel {
-    pub fn of(session: &Session, small: bool) -> CompletionModel {
-        let core = &session.core;
-        let small = small.then(|| models::small(&core.settings, core.model.endpoint())).flatten();
-        CompletionModel {
-            services: core.services.clone(),
-            settings: core.settings.shared(),
-            environment: core.workspace.environment.clone(),
-            small,
-            main: core.model.endpoint().cloned(),
-            news: session.subagents.sender(),
-        }
-    }
-
-    /// Has the model answer these messages. `by` names who pays for it in the log. An error is a sentence.
-    pub async fn complete(
-        self,
-        messages: &[Utterance],
-        max_tokens: u32,
-        by: String,
-    ) -> Result<Completion, String> {
-        let CompletionModel { services, settings, environment, small, main, news } = self;
-        let endpoint = match (small, main) {
-            (None, Some(endpoint)) => endpoint,
-            (name, _) => find_endpoint(&services, name.as_ref(), &settings, &environment)
-                .await
-                .map_err(|error| error.to_string())?,
-        };
-        let (text, usage) = complete(&services.http, &endpoint, messages, max_tokens).await?;
-        let model = endpoint.name;
-        // A session that has ended records no cost.
-        news.send(ChildNews::Spent { model: model.clone(), usage, by });
-        Ok(Completion { text, model, usage })
-    }
 }
 
 /// Resolves a model to its endpoint, with everything learned about it; searches for a local server if necessary.

@@ -1,25 +1,26 @@
 //! The core of a session: its conversation, and what all of its components use.
 //!
 //! `Core::commit` is the only place that numbers, applies and announces a change. Clients see the change, and its
-//! consequences begin, once [`settle`] has confirmed that it is in the journal.
+//! consequences begin, once [`Core::settle`] has confirmed that it is in the journal.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::actor::Session;
-use super::child::Lineage;
+use super::background::BackgroundResult;
 use super::client_list::ClientList;
-use super::counts::Counts;
 use super::draft::ReplyDraft;
+use super::host::HostProcess;
+use super::lineage::Lineage;
 use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
+use super::overrides::Overrides;
 use super::permissions::Permissions;
-use super::registry::{OtherSessions, Overrides, SessionServices, Sessions};
-use super::rounds::text_content;
+use super::responder::Responder;
+use super::services::SessionServices;
 use super::trace::{self, Trace};
-use super::work::{BackgroundResult, Responder};
 use super::{ClientId, NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
@@ -28,7 +29,7 @@ use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::problem::Problem;
-use epitome_thread::{Change, Entry, Message, MessageId, Origin, SessionId, Thread};
+use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
 use epitome_tools::Workspace;
 
 /// See the module.
@@ -78,24 +79,6 @@ impl Deref for Configured {
     }
 }
 
-/// The process that a session runs in.
-#[derive(Default)]
-pub(super) struct HostProcess {
-    others: OtherSessions,
-    counts: Arc<Counts>,
-}
-
-impl HostProcess {
-    pub fn new(others: OtherSessions, counts: Arc<Counts>) -> HostProcess {
-        HostProcess { others, counts }
-    }
-
-    /// All its sessions; `None` if the process is shutting down, and for a child.
-    pub fn sessions(&self) -> Option<Sessions> {
-        self.others.upgrade()
-    }
-}
-
 impl Core {
     /// Loads the settings. Also returns the problems in their files.
     pub fn new(
@@ -139,7 +122,7 @@ impl Core {
 
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
+    /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`Core::settle`]. Fails
     /// at once, and logs that, if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
@@ -161,7 +144,7 @@ impl Core {
         if let Some(cost) = cost {
             self.model.add_cost(cost);
         }
-        self.process.counts.take(&entry.change, cost);
+        self.process.count(&entry.change, cost);
         self.clients.announce_entry(&entry);
         match &entry.change {
             Change::Replied { .. }
@@ -175,10 +158,7 @@ impl Core {
             _ => {}
         }
         if let Some(due) = self.log.sync_soon() {
-            self.start(due, |session, ()| {
-                session.core.log.sync_begins();
-                session.core.sync_in_background();
-            });
+            self.start(due, |()| BackgroundResult::SyncDue);
         }
         Ok(entry)
     }
@@ -218,19 +198,16 @@ impl Core {
                 Err(_) => std::future::pending().await,
             }
         };
-        self.start(synced, Session::synced);
+        self.start(synced, BackgroundResult::Synced);
     }
 
-    /// Starts work outside of turns; the session goes on with its result.
+    /// Starts work outside of turns. The actor goes on with its result.
     pub fn start<T: Send + 'static>(
         &mut self,
         work: impl Future<Output = T> + Send + 'static,
-        then: impl FnOnce(&mut Session, T) + Send + 'static,
+        result: impl FnOnce(T) -> BackgroundResult + Send + 'static,
     ) -> AbortHandle {
-        self.background.spawn(async move {
-            let result = work.await;
-            BackgroundResult::Then(Box::new(move |session: &mut Session| then(session, result)))
-        })
+        self.background.spawn(async move { result(work.await) })
     }
 
     /// Starts syncing the log, without waiting for it.
@@ -246,7 +223,45 @@ impl Core {
             report(&synced);
             synced
         };
-        self.start(sync, Session::synced);
+        self.start(sync, BackgroundResult::Synced);
+    }
+
+    /// Commits a change that was requested outside of any prompt, and answers once it is on disk.
+    pub fn record(&mut self, change: Change, answer: oneshot::Sender<Result<(), SessionError>>) {
+        if let Err(error) = self.commit(change) {
+            return drop(answer.send(Err(error)));
+        }
+        self.sync_then(|synced| {
+            let recorded = synced.as_ref().map_err(|error| SessionError::Store(error.to_string()));
+            // The receiver may be gone.
+            drop(answer.send(recorded.copied()));
+        });
+    }
+
+    /// Waits until all commits are in the journal, then releases their events to the clients. Entries that can't be written
+    /// are undone: the thread returns to the state before them, and successful answers that followed them become the error.
+    pub async fn settle(&mut self) -> Result<(), Unwritten> {
+        if !self.log.is_behind() {
+            return Ok(());
+        }
+        let Settled { written, failure } = self.log.settle().await;
+        for entry in written {
+            if let Some(remove) = self.log.draft.committed(&entry.change) {
+                self.start(blocking::run(remove), |()| BackgroundResult::Done);
+            }
+        }
+        let Some(WriteFailure { from, error }) = failure else {
+            self.clients.release_events();
+            return Ok(());
+        };
+        tracing::error!(session = %self.id(), entry = %from, %error, "an entry could not be written");
+        let error = log_error(&error);
+        let refused = self.clients.drop_events(from, &error);
+        let kept = self.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
+        self.thread = Thread::replay(kept).expect("it was folded before");
+        self.permissions.follow(self.thread.rules());
+        self.model.forget_encoding();
+        Err(Unwritten { error, refused })
     }
 
     /// The id for a new message, used neither in the log nor by a streaming reply.
@@ -255,7 +270,7 @@ impl Core {
     }
 
     pub fn message(&mut self, text: impl Into<String>) -> Message {
-        Message { id: self.fresh_message(), content: text_content(text.into()), author: None }
+        Message { id: self.fresh_message(), content: vec![Content::Text { text: text.into() }], author: None }
     }
 
     /// A notice of the log that the model does not see.
@@ -279,32 +294,6 @@ impl Core {
     pub fn notify(&self, severity: NoticeSeverity, text: impl Into<String>) {
         self.announce(&SessionEvent::Notice { severity, text: text.into() });
     }
-}
-
-/// Waits until all commits are in the journal, then releases their events to the clients. Entries that can't be written
-/// are undone: the thread returns to the state before them, and successful answers that followed them become the error.
-pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
-    if !core.log.is_behind() {
-        return Ok(());
-    }
-    let Settled { written, failure } = core.log.settle().await;
-    for entry in written {
-        if let Some(remove) = core.log.draft.committed(&entry.change) {
-            core.start(blocking::run(remove), |_, ()| ());
-        }
-    }
-    let Some(WriteFailure { from, error }) = failure else {
-        core.clients.release_events();
-        return Ok(());
-    };
-    tracing::error!(session = %core.id(), entry = %from, %error, "an entry could not be written");
-    let error = log_error(&error);
-    let refused = core.clients.drop_events(from, &error);
-    let kept = core.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
-    core.thread = Thread::replay(kept).expect("it was folded before");
-    core.permissions.follow(core.thread.rules());
-    core.model.forget_encoding();
-    Err(Unwritten { error, refused })
 }
 
 /// Entries could not be written and were undone.

@@ -1,5 +1,6 @@
 //! A session's hooks: those that were discovered, their runner, and their state.
 
+pub(super) mod calls;
 mod consent;
 mod late;
 
@@ -8,9 +9,9 @@ use std::sync::Arc;
 use consent::HookConsent;
 pub(super) use consent::{MayRun, RecipeConsent, UntrustedItem};
 
-use super::background_callback::StartedCallback;
-use super::services::{ServiceCall, ServiceCalls};
+use super::called::StartedCallback;
 use super::work::PendingResolution;
+use calls::{ServiceCall, ServiceCalls};
 use epitome_hooks::aside::LateNews;
 use epitome_hooks::chain::{self, ChainLink};
 use epitome_hooks::discover::FoundHooks;
@@ -22,6 +23,9 @@ use epitome_hooks::run::Runner;
 use epitome_hooks::trust::{TrustSubject, TrustVerdict};
 use epitome_recipe::watch::Registration;
 use late::LateHooks;
+
+/// Maximum number of model calls and recipes that resident hooks may start in one turn.
+const PAID_CALLS_MAX: u32 = 8;
 
 /// Times that hooks may ask a model in one turn whether something is well.
 const JUDGEMENTS_MAX: u32 = 100;
@@ -61,36 +65,20 @@ pub enum HookNews {
 
 /// What hooks requested of the running turn.
 #[derive(Default)]
-pub struct TurnHooks {
+struct TurnHooks {
     /// Ends the turn after this round, or a compaction that is made before: the hook and its reason.
-    pub(super) halt: Option<(String, String)>,
+    halt: Option<(String, String)>,
     /// How often hooks continued after the newest prompt, and the text of the last continuation.
-    pub(super) continuations: u32,
-    pub(super) last_follow_up: Option<String>,
+    continuations: u32,
+    last_follow_up: Option<String>,
     /// A resident hook requested a compaction at the next safe point.
-    pub(super) wanted_compaction: Option<String>,
+    wanted_compaction: Option<String>,
     /// Number of recipes and model calls started by resident hooks.
-    pub(super) paid_calls: u32,
+    paid_calls: u32,
     /// Times that they asked a model.
     judgements: u32,
     /// The round's end that waits for the job of its action. There is only one, because a round's end has one action.
-    pub(super) pending: Option<PendingResolution>,
-}
-
-impl TurnHooks {
-    /// A prompt enters the view, which hooks may continue as often as the one before.
-    pub(super) fn forget_continuations(&mut self) {
-        (self.continuations, self.last_follow_up) = (0, None);
-    }
-
-    /// Counts a call of a model that decides for a hook.
-    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
-        self.judgements += 1;
-        match self.judgements {
-            ..=JUDGEMENTS_MAX => Ok(()),
-            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
-        }
-    }
+    pending: Option<PendingResolution>,
 }
 
 impl HookHost {
@@ -213,12 +201,69 @@ impl HookHost {
         self.background_callback.is_some()
     }
 
-    pub(super) fn turn(&mut self) -> &mut TurnHooks {
-        &mut self.turn
+    // ── What they requested of the running turn ────────────────────────────────────────────────
+
+    /// The turn is to end after this round, unless another hook has said so before.
+    pub(super) fn request_halt(&mut self, halt: Option<(String, String)>) {
+        let earlier = self.turn.halt.take();
+        self.turn.halt = earlier.or(halt);
     }
 
-    pub(super) fn turn_state(&self) -> &TurnHooks {
-        &self.turn
+    /// The hook that ends the turn, and its reason.
+    pub(super) fn take_halt(&mut self) -> Option<(String, String)> {
+        self.turn.halt.take()
+    }
+
+    /// How often hooks continued after the newest prompt, and the text of the last continuation.
+    pub(super) fn continuations(&self) -> (u32, Option<&String>) {
+        (self.turn.continuations, self.turn.last_follow_up.as_ref())
+    }
+
+    /// Hooks continue the turn with this text.
+    pub(super) fn count_continuation(&mut self, text: String) {
+        self.turn.continuations += 1;
+        self.turn.last_follow_up = (!text.is_empty()).then_some(text);
+    }
+
+    /// A prompt enters the view, which hooks may continue as often as the one before.
+    pub(super) fn forget_continuations(&mut self) {
+        (self.turn.continuations, self.turn.last_follow_up) = (0, None);
+    }
+
+    /// A resident hook requests a compaction at the next safe point.
+    pub(super) fn want_compaction(&mut self, hook: &str) {
+        self.turn.wanted_compaction = Some(hook.to_owned());
+    }
+
+    pub(super) fn take_wanted_compaction(&mut self) -> Option<String> {
+        self.turn.wanted_compaction.take()
+    }
+
+    /// Counts a recipe or a model call that a resident hook starts.
+    pub(super) fn count_paid_call(&mut self) -> Result<(), String> {
+        self.turn.paid_calls += 1;
+        match self.turn.paid_calls {
+            ..=PAID_CALLS_MAX => Ok(()),
+            _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
+        }
+    }
+
+    /// Counts a call of a model that decides for a hook.
+    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
+        self.turn.judgements += 1;
+        match self.turn.judgements {
+            ..=JUDGEMENTS_MAX => Ok(()),
+            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+        }
+    }
+
+    /// Keeps a round's end that waits for the job of its action.
+    pub(super) fn keep_pending(&mut self, pending: PendingResolution) {
+        self.turn.pending = Some(pending);
+    }
+
+    pub(super) fn take_pending(&mut self) -> Option<PendingResolution> {
+        self.turn.pending.take()
     }
 
     pub(super) fn end_turn(&mut self) {

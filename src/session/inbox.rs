@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio::task;
 
-use super::work::{QueuedPrompt, Responder};
+use super::responder::{QueuedPrompt, Responder};
 use super::{ClientId, SessionCommand, Ticket};
 
 /// The receiver of a session's commands, with a sender so that the session can send itself some.

@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use folders::{InstructionFile, InstructionFolder};
 use known::{known_paths, reminder, touched};
 
-use super::actor::Session;
 use super::core::Core;
-use epitome_platform::blocking;
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Origin, Seq, Thread};
@@ -117,16 +115,16 @@ impl InstructionWatch {
 /// The result of a scan.
 #[derive(Default)]
 pub struct ScannedInstructions {
-    watch: InstructionWatch,
-    problems: Vec<Problem>,
-    agents: Option<AgentCatalog>,
+    pub watch: InstructionWatch,
+    pub problems: Vec<Problem>,
+    pub agents: Option<AgentCatalog>,
 }
 
 impl InstructionWatch {
     /// Returns the function that scans the instruction files: for the working directory, for recently touched files,
     /// and those that the model has been sent. It reads the disk, which may be slow, so it does not run in the session's
     /// task.
-    fn look_at(&mut self, core: &Core) -> impl FnOnce() -> ScannedInstructions + Send + use<> {
+    pub(super) fn look_at(&mut self, core: &Core) -> impl FnOnce() -> ScannedInstructions + Send + use<> {
         let mut watch = std::mem::take(self);
         // Files in the log are watched from the first scan on.
         let sent = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
@@ -175,47 +173,6 @@ impl InstructionWatch {
         }
         self.complete_at = Some(at);
         Ok(())
-    }
-}
-
-impl Session {
-    /// Continues the running turn after a scan of the instruction files. If no instructions can be sent now, continues
-    /// at once: after a reply paused by the provider, which the model must continue directly, and in a child, which
-    /// sees what its parent sees.
-    pub(super) fn scan_first(&mut self, then: impl FnOnce(&mut Session) + Send + 'static) {
-        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
-            return then(self);
-        }
-        let look = self.instructions.look_at(&self.core);
-        let (edits, learned) = (self.tools.edits().clone(), self.core.services.learned.clone());
-        let looking = async move {
-            edits.settle().await;
-            // Read once; a first call would not know yet how its model is given tools.
-            learned.load().await;
-            blocking::start(look).await.ok()
-        };
-        self.start_job(looking, move |session, looked| {
-            session.looked(looked);
-            then(session);
-        });
-    }
-
-    /// Scans the files outside of a turn.
-    pub(super) async fn scan_before_turn(&mut self) {
-        let look = self.instructions.look_at(&self.core);
-        let looked = blocking::start(look).await.ok();
-        self.looked(looked);
-    }
-
-    /// Applies the result of a scan. After a panic, the next scan finds everything again.
-    fn looked(&mut self, looked: Option<ScannedInstructions>) {
-        let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
-        self.instructions = watch;
-        self.core.clients.notify_problems(&problems);
-        if let Some(agents) = agents {
-            self.subagents.found(&mut self.core, agents);
-        }
     }
 }
 

@@ -34,17 +34,12 @@
 //! compares the view with what the model has to know. `commands` are functions over the core.
 
 mod actor;
-mod background_callback;
+mod background;
 mod budget;
-mod callbacks;
-mod calls;
+mod called;
 mod checkpoints;
 pub mod child;
-mod child_requests;
-#[cfg(test)]
-mod child_requests_tests;
 mod client_list;
-mod clients;
 mod commands;
 mod compacting;
 pub mod complete;
@@ -54,19 +49,16 @@ pub mod cpu_worker;
 pub mod cross_session_edit;
 mod diagnostics;
 mod draft;
-mod driving;
 mod editor_buffers;
 mod effects;
-mod ending;
 mod event_gate;
 pub mod event_queue;
 mod grant;
-mod hook_dispatch;
 mod hook_host;
-mod hooks;
-mod hooks_aside;
+mod host;
 mod inbox;
 mod instructions;
+mod lineage;
 mod log;
 mod mcp;
 pub mod meter;
@@ -75,26 +67,27 @@ mod models;
 mod optional_tools;
 mod output_as_text;
 mod output_truncation;
+mod overrides;
 mod permissions;
 pub mod port;
 mod preflight;
 mod prompt;
+mod provider_errors;
 mod questions;
 mod recipes;
 pub mod registry;
 mod reminders;
-mod replies;
+mod replacement;
+mod requests;
+mod responder;
 pub mod resumed;
-mod rounds;
 mod sandbox;
 mod saved_permissions;
 mod services;
 pub mod session_permissions;
-mod session_state;
 mod skills;
 mod subagents;
 mod summary;
-pub mod suspended;
 mod tasks;
 mod tool_host;
 mod trace;
@@ -108,7 +101,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-pub use clients::provider_error;
+pub use actor::suspended;
 pub use commands::{name_in as command_name_in, why};
 pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
@@ -128,10 +121,11 @@ pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, 
 pub use grant::{AccessGrant, AccessScope};
 pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
+pub use provider_errors::provider_error;
+pub use responder::Attaching;
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 pub use sandbox::sandbox_rules;
 pub use subagents::agent_of_call;
-pub use work::Attaching;
 
 /// Identifies a request of a client; assigned by the client's connection and repeated in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 //! survives.
 
 pub(super) mod instructions;
-pub(super) mod prompts;
+mod prompts;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::NoticeSeverity;
+use super::background::BackgroundResult;
 use super::core::Core;
 use super::hook_host::{HookHost, UntrustedItem};
 use super::reminders::{ReminderText, Topic};
@@ -257,9 +258,7 @@ impl McpHost {
             ServerWait::Possible => {
                 if connecting {
                     let wait = core.settings.mcp.wait;
-                    let timer = core.start(tokio::time::sleep(wait), |session, ()| {
-                        session.mcp.waited(&session.core, session.inbox.has_prompts());
-                    });
+                    let timer = core.start(tokio::time::sleep(wait), |()| BackgroundResult::ServersWaited);
                     self.wait = ServerWait::Running(timer);
                 }
                 connecting
@@ -267,7 +266,8 @@ impl McpHost {
         }
     }
 
-    fn waited(&mut self, core: &Core, is_awaited: bool) {
+    /// The servers had their time to connect.
+    pub(super) fn end_wait(&mut self, core: &Core, is_awaited: bool) {
         self.wait = ServerWait::Over;
         let connecting = self.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // If the prompt was cancelled, nothing waits any more.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::registry::SessionServices;
+use super::provider_errors::sentence;
 use super::reminders::RemindedEntries;
-use super::replies::sentence;
+use super::services::SessionServices;
 use super::{ModelOption, NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::Settings;
 use epitome_provider::ModelRequest;
@@ -81,6 +81,11 @@ pub(super) enum ModelEffect {
     Ask(BoxFuture<'static, ModelListQuery>),
     /// Searches for a local server; the result is to be passed back.
     Search(BoxFuture<'static, Option<LocalServer>>),
+}
+
+/// Tokens that remain of a window after the frame and the reserve for a reply.
+pub(super) fn room(window: u64, max_output: u32, frame: u64) -> u64 {
+    window.saturating_sub(frame + u64::from(max_output).min(window / 4))
 }
 
 impl ModelLink {

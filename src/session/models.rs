@@ -3,16 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::actor::Session;
+use super::background::BackgroundResult;
 use super::core::Core;
-use super::model_link::{Choices, Located, ModelEffect, ModelLink};
-use super::provider_error;
-use super::registry::{Overrides, SessionServices};
-use super::{NoticeSeverity, SessionAnswer, SessionError, SessionEvent, SessionOptions};
+use super::model_link::{Choices, Located, ModelEffect, ModelLink, room};
+use super::overrides::Overrides;
+use super::services::SessionServices;
+use super::{NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::Settings;
-use epitome_provider::endpoint::{EnvironmentPairs, LocalServer};
-use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, ThoughtLevel, Thread};
+use epitome_provider::endpoint::EnvironmentPairs;
+use epitome_thread::{Change, Entry, FORMAT_VERSION, ModelName, Seq, SessionId, Thread};
 use epitome_tokens::Ruler;
 
 /// The changes that write configured options to the log of a new session, so that they survive changes of the
@@ -60,20 +59,20 @@ pub(super) fn options_before_opening(
     Ok(ModelLink::new(services, &settings, &thread).options(choices))
 }
 
-/// Leaves a mode that the policy does not allow any longer.
-pub(super) fn adopt_policy(core: &mut Core) {
-    let Some(why) = core.settings.policy.refuses_mode(core.thread.mode()) else { return };
-    let mode = core.settings.mode;
-    if core.commit(Change::ModeChosen { mode }).is_ok() {
-        core.notify(NoticeSeverity::Warning, format!("The mode is now {:?}. {why}", mode.name()));
-    }
-}
-
 impl Core {
     /// Writes configured options to the log of a new session, so that they survive changes of the settings.
     pub(super) fn adopt_settings(&mut self) {
         for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
             drop(self.commit(change));
+        }
+    }
+
+    /// Leaves a mode that the policy does not allow any longer.
+    pub(super) fn adopt_policy(&mut self) {
+        let Some(why) = self.settings.policy.refuses_mode(self.thread.mode()) else { return };
+        let mode = self.settings.mode;
+        if self.commit(Change::ModeChosen { mode }).is_ok() {
+            self.notify(NoticeSeverity::Warning, format!("The mode is now {:?}. {why}", mode.name()));
         }
     }
 
@@ -107,6 +106,18 @@ impl Core {
         self.model.sized(change, &self.thread)
     }
 
+    /// Tokens that pins may take. Pins are never dropped, so the rest of the window must suffice for everything else.
+    pub(super) fn pin_tokens_max(&self) -> u64 {
+        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
+    }
+
+    /// Tokens that the view may take in addition to the frame and the reply.
+    pub(super) fn view_tokens_max(&self) -> u64 {
+        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
+        let frame = self.ruler().frame_of(&self.thread);
+        room(endpoint.window, endpoint.max_output, frame)
+    }
+
     // ── Finding the model ──────────────────────────────────────────────────────────────────────
 
     /// Resolves the model's endpoint. Also called when no prompt waits, so that the size of the window is known.
@@ -124,104 +135,10 @@ impl Core {
                 ModelEffect::Notice(severity, text) => self.notify(severity, text),
                 ModelEffect::WindowChanged => self.announce_usage(),
                 ModelEffect::Ask(ask) => {
-                    self.start(ask, |session, asked| {
-                        let effects = session.core.model.apply_learned(asked, &session.core.settings);
-                        session.core.model_learned(effects);
-                    });
+                    self.start(ask, BackgroundResult::ModelsListed);
                 }
                 ModelEffect::Search(search) => {
-                    self.start(search, Session::models_found);
-                }
-            }
-        }
-    }
-}
-
-/// If the turn's call waits for another attempt, the model that was just chosen is called now instead.
-fn call_chosen_model(session: &mut Session) {
-    let Some(work) = &mut session.work else { return };
-    if work.run.endpoint.is_none() && work.model.take_if(|call| call.is_waiting()).is_some() {
-        session.scan_first(Session::call_with_instructions);
-    }
-}
-
-impl Session {
-    /// Sets one option. An unknown option or value is an error and changes nothing.
-    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
-        let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
-        let change = match option {
-            "mode" => {
-                let mode = Mode::parse(value).ok_or_else(|| unknown("mode"))?;
-                match self.core.settings.policy.refuses_mode(mode) {
-                    None => Change::ModeChosen { mode },
-                    Some(why) => return Err(SessionError::Invalid(why)),
-                }
-            }
-            "thought_level" => Change::ThoughtChosen {
-                level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
-            },
-            "auto_compact" => Change::AutoCompactChosen {
-                is_on: match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(unknown("choice")),
-                },
-            },
-            "model" => {
-                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
-                let model = self.core.model.chosen(value, choices)?;
-                self.core.model.forget_endpoint();
-                Change::ModelChosen { model }
-            }
-            _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
-        };
-        let entry = self.core.commit(change)?;
-        match entry.change {
-            Change::ModeChosen { mode } => self.subagents.set_mode(mode),
-            Change::ModelChosen { .. } => call_chosen_model(self),
-            _ => {}
-        }
-        self.core.locate();
-        let options = self.core.options();
-        self.core.announce(&SessionEvent::Options(options.clone()));
-        Ok(SessionAnswer::Options(options))
-    }
-
-    pub(super) fn models_found(&mut self, found: Option<LocalServer>) {
-        let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
-        let searched = self.core.model.searched(found, choices);
-        let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
-        let error = match searched {
-            Ok((effects, renamed)) => {
-                self.core.model_learned(effects);
-                if renamed {
-                    self.core.announce(&SessionEvent::Options(self.core.options()));
-                }
-                self.core.announce_usage();
-                return postponed.map_or((), |ask| self.perform(ask));
-            }
-            Err(error) => error,
-        };
-        match postponed {
-            Some(ask) => self.fail_without_model(&ask, &error),
-            // During a turn, waiting prompts don't wait for the server.
-            None if self.work.is_some() => {}
-            None => {
-                let mut first = None;
-                for prompt in self.inbox.take_all() {
-                    if self.is_built_in(&prompt) {
-                        // It may only be waiting for the recipes' names.
-                        self.inbox.push(prompt);
-                    } else if !self.needs_no_model(&prompt) {
-                        prompt.responder.answer(Err(provider_error(&error)));
-                    } else if first.is_none() {
-                        first = Some(prompt);
-                    } else {
-                        self.inbox.push(prompt);
-                    }
-                }
-                if let Some(prompt) = first {
-                    self.begin_command(prompt, ShellOutputs::new());
+                    self.start(search, BackgroundResult::ModelsFound);
                 }
             }
         }

@@ -53,27 +53,6 @@ impl OutcomeBudget {
     }
 }
 
-/// Tracks the full texts stored in one thread's log. A log only grows, so each entry is examined once.
-#[derive(Debug, Default)]
-pub struct StoredOutputs {
-    bytes: usize,
-    /// Number of entries already examined.
-    entries: usize,
-}
-
-impl StoredOutputs {
-    /// Bytes of all stored full texts.
-    pub(super) fn total_bytes(&mut self, thread: &Thread) -> usize {
-        for entry in thread.entries().iter().skip(self.entries) {
-            if let Change::ToolFinished { outcome } = &entry.change {
-                self.bytes += outcome.whole.as_ref().map_or(0, String::len);
-            }
-        }
-        self.entries = thread.entries().len();
-        self.bytes
-    }
-}
-
 /// Where an outcome comes from. An outcome of `recall` was read from the log and is not stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutcomeSource {

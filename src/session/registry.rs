@@ -5,159 +5,37 @@ mod lives;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use lives::{NewSession, NotCreated, TaskOrigin, TaskStart, create_session};
 
+use super::actor::suspended::SuspendedSession;
 use super::client_list::{Activity, ActivityNow, Watcher};
-use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
-use super::suspended::SuspendedSession;
-use super::work::{Attaching, Responder};
+use super::cross_session_edit::{Mutation, Replaced};
+use super::host::{HostProcess, SessionHost};
+pub use super::overrides::{ALLOW_OPTION, DENY_OPTION, Overrides};
+use super::responder::{Attaching, Responder};
+pub use super::services::SessionServices;
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use epitome_checkpoint::Checkpoints;
-use epitome_config::{CompactionThreshold, HookTrust, ProviderSettings, Settings};
-use epitome_diagnostics::LanguageServers;
-use epitome_files::paths::Paths;
-use epitome_hooks::functions::Functions;
-use epitome_platform::reaper::Reaper;
-use epitome_provider::endpoint::EnvironmentPairs;
-use epitome_provider::http::Http;
-use epitome_provider::learned::Learned;
-use epitome_recipe::watch::RecipeWatch;
 pub use epitome_store::{Header, SessionQuery};
-use epitome_store::{Store, StoreError};
-use epitome_thread::problem::Problem;
-use epitome_thread::{Mode, Seq, SessionId, ThoughtLevel};
-use epitome_tokens::Rulers;
-use epitome_tools::{RunningCommands, Toolbox};
+use epitome_store::{StoreError, new_id};
+use epitome_thread::{Seq, SessionId};
+use epitome_tools::BoxFuture;
 
 /// Commands that may wait for a session. A session takes them quickly; this many waiting means that it is stuck, and
 /// the sender gets an error.
 const COMMANDS_MAX: usize = 256;
 
-/// The options that add rules; messages name them where they would name a file.
-pub const ALLOW_OPTION: &str = "--allow";
-pub const DENY_OPTION: &str = "--deny";
-
-/// What all sessions of a process share.
-#[derive(Clone)]
-pub struct SessionServices {
-    pub paths: Paths,
-    pub store: Store,
-    pub http: Http,
-    /// What this installation has learned about models.
-    pub learned: Learned,
-    pub toolbox: Toolbox,
-    pub watch: RecipeWatch,
-    /// Starts the processes of hooks.
-    pub reaper: Arc<Reaper>,
-    /// The running commands of all sessions.
-    pub running: RunningCommands,
-    /// The language servers that run, of all sessions.
-    pub languages: LanguageServers,
-    /// What tokens are counted with.
-    pub rulers: Rulers,
-    /// Callbacks and handlers of the embedding program.
-    pub functions: Functions,
-    /// Idle time before a session is suspended.
-    pub suspend_after: Duration,
-    /// Whether this process ends with its sessions; a daemon does not.
-    pub ends_with_sessions: bool,
-    /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
-    pub checkpoints: Option<Checkpoints>,
-}
-
-/// Settings from a client's command line. They override every file and variable for the sessions that it opens.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Overrides {
-    pub model: Option<String>,
-    pub mode: Option<Mode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub thought: Option<ThoughtLevel>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_rounds: Option<u32>,
-    /// What a session may cost, in US dollars.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_cost: Option<f64>,
-    /// Permission rules of the kind `allow`, as written.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<String>,
-    /// Permission rules of the kind `deny`, as written.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// Whether hooks run.
-    pub hooks: Option<bool>,
-    pub trust: Option<HookTrust>,
-    /// Whether compactions start automatically.
-    pub auto_compact: Option<bool>,
-    pub threshold: Option<CompactionThreshold>,
-    /// Additional directories of recipes; relative ones are relative to the session's directory.
-    pub recipe_dirs: Vec<PathBuf>,
-    /// Where the client sends the requests to some providers, such as a gateway. It is not part of a command line.
-    #[serde(skip)]
-    pub routes: BTreeMap<String, ProviderSettings>,
-}
-
-impl Overrides {
-    /// Loads the settings for a directory, with these over them. Also returns the problems in their files.
-    pub(super) fn load(
-        &self,
-        paths: &Paths,
-        cwd: &Path,
-        environment: &EnvironmentPairs,
-    ) -> (Settings, Vec<Problem>) {
-        let variable =
-            |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        let (settings, problems) = Settings::load(paths, Some(cwd), variable);
-        (self.over(settings), problems)
-    }
-
-    pub fn over(&self, mut settings: Settings) -> Settings {
-        settings.model = self.model.clone().or(settings.model);
-        settings.mode = self.mode.unwrap_or(settings.mode);
-        settings.thought = self.thought.unwrap_or(settings.thought);
-        settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
-        settings.budget.session_usd = self.max_cost.or(settings.budget.session_usd);
-        // The command line has reported invalid rules; here they must not allow anything.
-        let added = self.allow.iter().map(|rule| settings.allow(rule, ALLOW_OPTION)).collect::<Vec<_>>();
-        let denied = self.deny.iter().map(|rule| settings.deny(rule, DENY_OPTION));
-        for error in added.into_iter().chain(denied).filter_map(Result::err) {
-            tracing::warn!(error, "a rule is ignored");
-        }
-        settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
-        settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);
-        settings.compaction.auto = self.auto_compact.unwrap_or(settings.compaction.auto);
-        settings.compaction.threshold = self.threshold.unwrap_or(settings.compaction.threshold);
-        settings.providers.extend(self.routes.clone());
-        settings.enforce_policy();
-        settings
-    }
-}
-
 /// A cheap handle on every session of the process.
 #[derive(Clone)]
 pub struct Sessions {
     inner: Arc<SessionsInner>,
-}
-
-/// A session's weak handle to the other sessions. It keeps none of them alive.
-#[derive(Clone, Default)]
-pub(super) struct OtherSessions(Weak<SessionsInner>);
-
-impl OtherSessions {
-    /// `None` if the process is ending, or if the session was given no access to others.
-    pub(super) fn upgrade(&self) -> Option<Sessions> {
-        self.0.upgrade().map(|inner| Sessions { inner })
-    }
 }
 
 struct SessionsInner {
@@ -172,6 +50,20 @@ struct SessionsInner {
     /// Number of running session tasks.
     count: watch::Sender<usize>,
     counts: Arc<Counts>,
+}
+
+impl SessionHost for SessionsInner {
+    fn mutate(self: Arc<Self>, target: SessionId, mutation: Mutation) -> BoxFuture<Result<Replaced, String>> {
+        Box::pin(async move { Sessions { inner: self }.mutate(&target, mutation).await })
+    }
+
+    fn keep_watchers_of(&self, session: &SessionId, close: &mut dyn FnMut() -> Vec<Watcher>) {
+        let mut parked = self.parked.lock();
+        let watchers = close();
+        if !watchers.is_empty() {
+            parked.entry(session.clone()).or_default().extend(watchers);
+        }
+    }
 }
 
 /// A session of this process, live or suspended, as reported to clients.
@@ -247,10 +139,10 @@ impl Sessions {
                 Ok(Ok(NewSession { mut live, attaching })) => {
                     if let Some(attaching) = attaching {
                         // A failed write is logged there; the settings then apply only while the session is live.
-                        drop(settle(&mut live.core).await);
+                        live.settle().await;
                         live.attach(attaching);
                     }
-                    again.attach_again(&session, live.run().await);
+                    again.live(&session, live).await;
                 }
                 Ok(Err(refused)) => {
                     let NotCreated { error, attaching, channel } = *refused;
@@ -430,7 +322,8 @@ impl Sessions {
     }
 
     fn process(&self) -> HostProcess {
-        HostProcess::new(OtherSessions(Arc::downgrade(&self.inner)), self.inner.counts.clone())
+        let inner: Arc<dyn SessionHost> = self.inner.clone();
+        HostProcess::new(Arc::downgrade(&inner), self.inner.counts.clone())
     }
 
     /// Detaches a client whose connection has closed from all sessions.
@@ -471,7 +364,7 @@ impl Sessions {
     }
 
     /// If `live` is locked too, it must be locked first.
-    pub(super) fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
+    fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock()
     }
 }
@@ -482,8 +375,4 @@ fn store_error(session: &SessionId, error: StoreError) -> SessionError {
         StoreError::InUse(_, holder) => SessionError::InUse(session.clone(), holder),
         other => SessionError::Store(other.to_string()),
     }
-}
-
-pub(super) fn new_id() -> SessionId {
-    epitome_store::new_id()
 }

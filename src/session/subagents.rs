@@ -11,21 +11,29 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::child::{self, ChildNews, NewsReceiver, NewsSender};
+use super::child::ChildLog;
+use super::child::news::{ChildNews, NewsReceiver, NewsSender, news};
 use super::client_list::ClientList;
-use super::tasks::RunningAgent;
 use super::{
     AskId, ClientId, PermissionRequest, SessionCommand, SessionEvent, Subagent, SubagentState, Ticket,
     UserDecision,
 };
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{CallId, Mode, OutcomeStatus, SessionId, ToolOutcome};
+use epitome_tools::task::TaskOrder;
 use shown::ShownAgent;
 pub use shown::agent_of_call;
 pub(super) use shown::{agent_id, call_with_place, lost_agent};
 
 /// The ticket of an option that a session passes on to its children; its answer is ignored.
 const PASSED_ON: Ticket = Ticket(2);
+
+/// A running agent, by the call that started it.
+pub(super) struct RunningAgent {
+    pub order: TaskOrder,
+    /// Its entries so far.
+    pub child_log: Arc<ChildLog>,
+}
 
 /// A session's children; see the module.
 pub(super) struct Subagents {
@@ -98,7 +106,7 @@ impl Subagents {
     pub fn new(session: SessionId, slots: u32) -> Subagents {
         Subagents {
             session,
-            news: child::news(),
+            news: news(),
             calls: Vec::new(),
             at_work: Vec::new(),
             shown: Vec::new(),

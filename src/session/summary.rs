@@ -20,7 +20,7 @@ use asking::{ask, broken, too_slow};
 
 use super::complete::find_endpoint;
 use super::effects::{self, RequestSnapshot};
-use super::registry::SessionServices;
+use super::services::SessionServices;
 use epitome_compaction::{self as compaction, SummaryResult};
 use epitome_config::{Settings, Summariser};
 use epitome_provider::compact::{NativeCompaction, compact};

@@ -3,7 +3,7 @@
 //! An agent is a child with a separate conversation. It may do no more than its session: it starts with the session's
 //! mode and rules, its tools are the session's or fewer, and its permission prompts are shown to the same user.
 
-mod report;
+pub(super) mod report;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,17 +11,15 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, watch};
 
 use super::SubagentInfo;
-use super::actor::Session;
-use super::child::{self, ChildLog, ChildModel, ChildOrder, Lineage, NewsSender};
+use super::child::news::NewsSender;
+use super::child::{self, ChildLog, ChildModel, ChildOrder};
 use super::core::Core;
-use super::hooks_aside;
+use super::lineage::Lineage;
 use super::recipes::offered_model;
-use super::registry::{SessionServices, new_id};
-use super::subagents::{Subagents, agent_id, call_with_place};
-use super::work::RecipeRun;
+use super::services::SessionServices;
+use super::subagents::Subagents;
 use epitome_config::Settings;
 use epitome_hooks::claude::tools as claude_tools;
-use epitome_hooks::hook_context::EventData;
 use epitome_platform::blocking;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -29,97 +27,32 @@ use epitome_recall as recall;
 use epitome_recipe::agents::{AgentCatalog, AgentDefinition, GENERAL};
 use epitome_recipe::parse::{RecipeModel, RecipeSource};
 use epitome_thread::problem::Problem;
-use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
+use epitome_thread::{Mode, ModelName, SessionId, ToolSpec};
 use epitome_tools::listing::{self, ListedItem};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
-use epitome_turn::EffectResult;
-
-/// A running agent, by the call that started it.
-pub(super) struct RunningAgent {
-    order: TaskOrder,
-    child_log: Arc<ChildLog>,
-}
 
 /// What agents are started with: the session's state when the call began.
 #[derive(Clone)]
-struct AgentStarter {
-    services: SessionServices,
-    settings: Arc<Settings>,
+pub(super) struct AgentStarter {
+    pub services: SessionServices,
+    pub settings: Arc<Settings>,
     /// The order, except for the parts that depend on the agent and its task.
-    template: ChildOrder,
-    main: Option<Endpoint>,
+    pub template: ChildOrder,
+    pub main: Option<Endpoint>,
     /// Models that the user could choose.
-    offered: Arc<[ModelName]>,
+    pub offered: Arc<[ModelName]>,
     /// Names of the session's tools that the running recipe may use.
-    tools: Arc<[String]>,
-    slots: Arc<Semaphore>,
-    modes: watch::Receiver<Mode>,
+    pub tools: Arc<[String]>,
+    pub slots: Arc<Semaphore>,
+    pub modes: watch::Receiver<Mode>,
     /// The number of this agent in the turn, from 1.
-    number: u32,
-    child_log: Arc<ChildLog>,
+    pub number: u32,
+    pub child_log: Arc<ChildLog>,
     /// The agent's id, and the title of its call.
-    session: SessionId,
-    title: String,
-    news: NewsSender,
-}
-
-impl Session {
-    /// Returns the runner that starts the agent of this call.
-    pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {
-        let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
-        let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
-            self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
-        let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
-        let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
-        let child_log = Arc::new(ChildLog::default());
-        let name = order.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
-        let number = self.subagents.start(id, RunningAgent { order, child_log: child_log.clone() });
-        // Every running call belongs to a reply.
-        let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
-            || (new_id(), String::new()),
-            |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
-        );
-        let what = EventData::SubagentStart { agent: name, id: session.0.clone() };
-        hooks_aside::start(self, what, None);
-        let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let hooks = self.hooks.for_child(runs_hooks);
-        let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);
-        template.lineage.allowed_commands = commands;
-        Arc::new(AgentStarter {
-            services: self.core.services.clone(),
-            settings: self.core.settings.shared(),
-            template,
-            main: endpoint.or_else(|| self.core.model.endpoint().cloned()),
-            offered,
-            tools: tools.filter(is_allowed).collect(),
-            slots: self.subagents.slots(),
-            modes: self.subagents.modes(),
-            number,
-            child_log,
-            session,
-            title,
-            news: self.subagents.sender(),
-        })
-    }
-
-    /// Gives the calls of stopped agents their outcomes, with the work done so far.
-    pub(super) fn stop_agents(&mut self) {
-        self.subagents.show_all_ended(&self.core.clients);
-        let running = self.subagents.take_running();
-        let Some(work) = &mut self.work else { return };
-        for (call, RunningAgent { order, child_log }) in running {
-            if !self.core.thread.open_calls().contains(&call) {
-                continue;
-            }
-            let text = "The agent was stopped with the turn; what it did until then remains.";
-            let outcome = ToolOutcome {
-                whole: Some(report::transcript(&order, &child_log.entries())),
-                ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
-            };
-            work.turn.handle(EffectResult::Tool(call, Box::new(outcome)), &self.core.thread);
-        }
-    }
+    pub session: SessionId,
+    pub title: String,
+    pub news: NewsSender,
 }
 
 impl Subagents {

@@ -9,11 +9,10 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
 use super::core::Core;
-use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
 use epitome_diagnostics::EditWatch;
 use epitome_secrets::Masker;
-use epitome_thread::{CallId, CallOutput, RecordedDecision, Thread};
+use epitome_thread::{CallId, CallOutput, Change, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
 use epitome_tools::{Access, Workspace};
@@ -40,6 +39,27 @@ struct KnownMasker {
     keys: Vec<(String, String)>,
     variables: Vec<String>,
     masker: Arc<Masker>,
+}
+
+/// Tracks the full texts stored in one thread's log. A log only grows, so each entry is examined once.
+#[derive(Debug, Default)]
+struct StoredOutputs {
+    bytes: usize,
+    /// Number of entries already examined.
+    entries: usize,
+}
+
+impl StoredOutputs {
+    /// Bytes of all stored full texts.
+    fn total_bytes(&mut self, thread: &Thread) -> usize {
+        for entry in thread.entries().iter().skip(self.entries) {
+            if let Change::ToolFinished { outcome } = &entry.change {
+                self.bytes += outcome.whole.as_ref().map_or(0, String::len);
+            }
+        }
+        self.entries = thread.entries().len();
+        self.bytes
+    }
 }
 
 /// The state that tool calls share; see the module.

@@ -1,69 +1,25 @@
-//! A session's state besides its thread: prompts, the running turn's work, answers that are owed. Data only; `actor`
-//! acts on it.
+//! The running turn, and its jobs by their result. The actor goes on with each result in `actor::finished`.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::actor::Session;
-use super::clients::outer_texts;
+use super::called::Called;
+use super::cross_session_edit::Replaced;
 use super::effects::ModelCall;
-use super::{
-    AskId, Attachment, ClientId, Opening, PermissionRequest, Replay, SessionAnswer, SessionError,
-    SessionEvent, Ticket,
-};
+use super::instructions::ScannedInstructions;
+use super::responder::Responder;
+use super::summary::Attempt;
+use epitome_compaction::CompactionDecision;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::HandlerTable;
-use epitome_hooks::output::Resolution;
-use epitome_hooks::servers::ServerRecord;
-use epitome_hooks::trust::TrustSubject;
+use epitome_hooks::output::{CallbackRequest, Resolution};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
 use epitome_recipe::parse::Recipe;
-use epitome_thread::{CallId, Content, HookRunResult, MessageId, PlanStep, Seq, SessionId, ToolOutcome};
-use epitome_turn::{Effect, HooksResult, Turn};
-
-/// A client that detaches once the turn has ended.
-pub struct LeavingClient {
-    pub client: ClientId,
-    /// For a client that has asked for it; its connection has closed otherwise.
-    pub responder: Option<Responder>,
-}
-
-/// A client that wants to attach to a session.
-pub struct Attaching {
-    pub ticket: Ticket,
-    pub opening: Opening,
-    pub replay: Replay,
-}
-
-impl Attaching {
-    /// Answers the client with an error, and also the prompts that it has brought.
-    pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
-        let prompts = match &self.replay {
-            Replay::Rest { prompts, .. } => prompts.iter().filter_map(|prompt| prompt.ticket).collect(),
-            Replay::Everything | Replay::Nothing => Vec::new(),
-        };
-        for ticket in prompts.into_iter().chain([self.ticket]) {
-            let attachment = self.opening.attachment.clone();
-            Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
-        }
-    }
-}
-
-/// A prompt that has not started.
-pub struct QueuedPrompt {
-    pub responder: Responder,
-    pub client: ClientId,
-    pub content: Vec<Content>,
-}
-
-impl QueuedPrompt {
-    pub(super) fn may_be_command(&self) -> bool {
-        outer_texts(&self.content).any(|(_, text)| text.trim_start().starts_with('/'))
-    }
-}
+use epitome_thread::{CallId, Change, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome};
+use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
 
 /// A running turn and its data. The components keep their own state of it.
 pub struct RunningTurn {
@@ -152,88 +108,65 @@ impl RunningTurn {
     }
 }
 
-/// An open question to the user whether to trust items of a repository.
-pub struct OpenConsent {
-    pub ask: AskId,
-    pub permission: Arc<PermissionRequest>,
-    /// The items; for an MCP server with its record.
-    pub items: Vec<(TrustSubject, Option<ServerRecord>)>,
-    /// The command that waits for the answer; `None` if all prompts do.
-    pub prompt: Option<QueuedPrompt>,
-}
-
-/// Owes one answer. If it is dropped without one (the session panicked), it answers with an internal error.
-pub struct Responder {
-    pub(super) ticket: Ticket,
-    session: SessionId,
-    attachment: Attachment,
-    /// The key of the prompt, if its client gave one.
-    key: Option<String>,
-    /// Whether the prompt is a message of the conversation.
-    inserted: bool,
-    owes: bool,
-}
-
-impl Responder {
-    pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
-        Responder { ticket, session, attachment, key: None, inserted: false, owes: true }
-    }
-
-    pub(super) fn set_key(&mut self, key: Option<String>) {
-        self.key = key;
-    }
-
-    pub(super) fn key(&self) -> Option<&str> {
-        self.key.as_deref()
-    }
-
-    pub(super) fn is_inserted(&self) -> bool {
-        self.inserted
-    }
-
-    /// Announces to the client, once, that the prompt is now this message.
-    pub(super) fn inserted(&mut self, message: MessageId) {
-        if !std::mem::replace(&mut self.inserted, true) && self.attachment.outlet.follows_state() {
-            let out = SessionEvent::Inserted { ticket: self.ticket, message };
-            self.attachment.outlet.put(&self.session, out);
-        }
-    }
-
-    pub(super) fn client(&self) -> ClientId {
-        self.attachment.client
-    }
-
-    pub fn answer(mut self, answer: Result<SessionAnswer, SessionError>) {
-        self.owes = false;
-        self.attachment.outlet.put(&self.session, SessionEvent::Answer { ticket: self.ticket, answer });
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        if self.owes {
-            let message = "the session ended before it could answer; load it again and repeat".to_owned();
-            let answer = Err(SessionError::Internal(message));
-            self.attachment.outlet.put(&self.session, SessionEvent::Answer { ticket: self.ticket, answer });
-        }
-    }
-}
-
-/// What a session does once work of it has ended.
-pub type FollowUp = Box<dyn FnOnce(&mut Session) + Send>;
-
-/// The result of a turn's job.
+/// The result of a turn's job. In each, `None` instead of a result follows a panic.
 pub enum JobResult {
     /// A tool has run. A cancel keeps the outcome of a call that has just finished, and nothing else.
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    Then(FollowUp),
+    /// The preview of a call that the user is to be asked about, or why the call can't run.
+    PermissionPreviewed {
+        call: CallId,
+        preview: Result<Vec<ToolDisplay>, String>,
+    },
+    /// The hooks for this point of the turn have answered.
+    HooksEnded {
+        point: HookPoint,
+        resolution: Box<Resolution>,
+    },
+    /// The instruction files were scanned before a step of the turn.
+    InstructionsScanned {
+        scanned: Option<ScannedInstructions>,
+        next: AfterScan,
+    },
+    /// It is decided what the turn's compaction does, for a revision of the view.
+    CompactionPlanned {
+        why: CompactionReason,
+        decided: Option<(Seq, CompactionDecision)>,
+    },
+    SummaryWritten(Attempt),
+    CompactionPruned {
+        revision: Seq,
+        pruned: Option<Change>,
+    },
+    CompactionComposed(Option<Result<Change, String>>),
+    /// Old outcomes were pruned between compactions, if that saves enough.
+    OldOutcomesPruned {
+        revision: Seq,
+        pruned: Option<Change>,
+    },
+    /// A reply's text was made the change that replaces the history.
+    SwapComposed {
+        revision: Seq,
+        made: Option<Result<Change, String>>,
+    },
+    /// It is decided whether the compaction gains anything that a hook asked a recipe for.
+    CallbackWeighed {
+        recipe: Arc<Recipe>,
+        callback: CallbackRequest,
+        decided: Option<(Seq, CompactionDecision)>,
+    },
+    CallbackEnded(Result<Called, String>),
+    /// Another conversation has answered to a number of messages for its history.
+    OtherReplaced {
+        target: SessionId,
+        count: usize,
+        replaced: Result<Replaced, String>,
+    },
 }
 
-/// The result of work outside of turns.
-pub enum BackgroundResult {
-    Then(FollowUp),
-    /// Time to check whether the session can be suspended.
-    Idle,
+/// The step of the turn that follows a scan of the instruction files.
+pub enum AfterScan {
+    CallModel,
+    PlanCompaction(CompactionReason),
 }
 
 /// The requests of the hooks of a round's end, on their way to the turn.

@@ -183,6 +183,12 @@ impl Thread {
         Ok(thread)
     }
 
+    /// Applies a change that is not committed to a copy of the thread, to see its effect.
+    pub fn apply_trial(&mut self, change: Change) {
+        let seq = self.next_seq();
+        self.apply(Arc::new(Entry { seq, at: 0, change }));
+    }
+
     /// Applies the next entry. Only the session's `commit` and `replay` call this.
     pub fn apply(&mut self, entry: Arc<Entry>) {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");

@@ -63,7 +63,7 @@ impl PreparedChild {
             mut gone,
         } = self;
         session.prompt(prompt);
-        let (handed, wraps_up) = (session.core.lineage.handed.clone(), session.core.lineage.wraps_up.clone());
+        let (handed, wraps_up) = (session.lineage().handed.clone(), session.lineage().wraps_up.clone());
         let mut bound = None;
         let mut life = std::pin::pin!(session.run());
         let mut answered = std::pin::pin!(answered);

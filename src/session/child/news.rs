@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
+use crate::lineage::RunningCost;
 use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
 use epitome_thread::{Mode, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
@@ -113,20 +114,6 @@ impl NewsReceiver {
             QueuedItem::Event { session, out } => ChildNews::Streamed { session, out },
             QueuedItem::Own(news) => news,
         })
-    }
-}
-
-/// What a child's running model call has cost so far.
-#[derive(Clone, Debug, Default)]
-pub struct RunningCost(Arc<Mutex<Option<(ModelName, Usage)>>>);
-
-impl RunningCost {
-    pub fn set(&self, cost: Option<(ModelName, Usage)>) {
-        *self.0.lock() = cost;
-    }
-
-    fn take(&self) -> Option<(ModelName, Usage)> {
-        self.0.lock().take()
     }
 }
 

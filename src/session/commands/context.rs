@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::super::meter::Kinds;
-use super::super::replies::last_usage;
+use super::super::requests::last_usage;
 use super::why::{counted, named};
 use epitome_provider::spent::Spent;
 use epitome_thread::text::{round, spent, tokens as short};

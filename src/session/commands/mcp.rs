@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::actor::Session;
-use super::super::mcp::prompts;
 use super::why::{counted, more};
+use crate::core::Core;
+use crate::mcp::McpHost;
 use epitome_config::McpSource;
 use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
@@ -56,15 +56,13 @@ fn listed(names: &[String]) -> String {
 }
 
 /// Carries out the arguments of `/mcp`; `None` if they only ask for information.
-pub(super) fn order_server(session: &mut Session, rest: &str) -> Option<String> {
-    let names: Vec<String> = session.mcp.statuses().into_iter().map(|status| status.spec.name).collect();
-    let text = match parse(rest, &names) {
-        McpArguments::Show => return None,
-        McpArguments::Wrong(why) => why,
-        McpArguments::Order(order, name) => session.mcp.order(&mut session.core, name, order),
-    };
-    prompts::list_prompts(session);
-    Some(text)
+pub(super) fn order_server(core: &mut Core, mcp: &mut McpHost, rest: &str) -> Option<String> {
+    let names: Vec<String> = mcp.statuses().into_iter().map(|status| status.spec.name).collect();
+    match parse(rest, &names) {
+        McpArguments::Show => None,
+        McpArguments::Wrong(why) => Some(why),
+        McpArguments::Order(order, name) => Some(mcp.order(core, name, order)),
+    }
 }
 
 /// One line per server. `waiting` describes the repository's servers that the user has neither allowed nor refused.

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::super::rounds::apply_to;
 use super::{CommandContext, CommandOutcome, why};
 use epitome_compaction as compaction;
 use epitome_thread::{Change, EntryVisibility, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
@@ -75,7 +74,7 @@ pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
     let edits: Vec<ViewEdit> = wanted.iter().map(|at| ViewEdit::Unpin { at: *at }).collect();
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
     let mut then = core.thread.clone();
-    apply_to(&mut then, change.clone());
+    then.apply_trial(change.clone());
     let mut meta = pins_json("unpinned", &core.ruler(), &then, core.pin_tokens_max());
     meta["entries"] = json!(names(&wanted));
     CommandOutcome::from_changes(vec![change]).with("unpin", meta)
@@ -89,7 +88,7 @@ fn append(core: &mut Core, text: String) -> ViewEdit {
 fn pin_by(core: &mut Core, edits: Vec<ViewEdit>, at: PartId) -> CommandOutcome {
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
     let mut then = core.thread.clone();
-    apply_to(&mut then, change.clone());
+    then.apply_trial(change.clone());
     let tokens_max = core.pin_tokens_max();
     if let Some(why) = compaction::pins_too_large(&core.ruler(), &then, tokens_max) {
         return not_pinned(core, &why);

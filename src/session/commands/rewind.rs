@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::layers::entry_named;
+use super::on_disk::{DiskResult, RewindParts, RewindPlan, RewindRequest};
 use super::why::{counted, line_of, more, older};
-use super::{CommandContext, CommandOutcome, DiskResult};
-use crate::checkpoints::BY;
+use super::{CommandContext, CommandOutcome};
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
@@ -16,9 +16,6 @@ use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 const TURNS_SHOWN_MAX: usize = 50;
 const FILES_SHOWN_MAX: usize = 20;
 
-/// Files named in the message for the model.
-const FILES_NAMED_MAX: usize = 50;
-
 /// Characters of a prompt that identify its turn.
 const PROMPT_CHARS: usize = 60;
 
@@ -26,42 +23,6 @@ const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (d
                    files or conversation (default: both); dry, to see what it would do; force, to also \
                    revert later changes by others; undo, to undo the last rewind. /checkpoints \
                    lists the turns.";
-
-/// The parts that a rewind covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RewindParts {
-    Files,
-    Conversation,
-    Both,
-}
-
-impl RewindParts {
-    fn files(self) -> bool {
-        matches!(self, RewindParts::Files | RewindParts::Both)
-    }
-
-    fn conversation(self) -> bool {
-        matches!(self, RewindParts::Conversation | RewindParts::Both)
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            RewindParts::Files => "files",
-            RewindParts::Conversation => "conversation",
-            RewindParts::Both => "both",
-        }
-    }
-}
-
-/// A parsed `/rewind` command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RewindRequest {
-    entry: Option<Seq>,
-    scope: RewindParts,
-    dry: bool,
-    force: bool,
-    undo: bool,
-}
 
 fn parse(typed: &str) -> Result<RewindRequest, String> {
     let mut wish =
@@ -86,17 +47,6 @@ fn parse(typed: &str) -> Result<RewindRequest, String> {
     }
 }
 
-/// A rewind: its file operation, and the change of the conversation that goes with it.
-pub struct RewindPlan {
-    wish: RewindRequest,
-    files: Option<RewindTarget>,
-    /// The change of the conversation, if it is rewound too.
-    conversation: Option<Change>,
-    /// A description of the target: `before e12 “fix the parser”`.
-    what: String,
-    target: Seq,
-}
-
 pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
         Ok(plan) => plan,
@@ -118,7 +68,7 @@ pub(super) fn checkpoints(core: &mut Core, _: &CommandContext<'_>, typed: &str) 
     CommandOutcome::later(Box::new(move || DiskResult::Checkpoints(checkpoints.turns())))
 }
 
-pub(super) fn not_rewound(why: &str) -> CommandOutcome {
+pub(crate) fn not_rewound(why: &str) -> CommandOutcome {
     let text = format!("Not rewound: {}", sentence(why));
     let data = json!({ "status": "refused", "reason": why, "text": text });
     CommandOutcome::text(text).with("rewind", data)
@@ -201,7 +151,7 @@ fn that_fits(core: &Core, change: Change) -> Result<Change, String> {
 }
 
 /// Completes the command once the files are rewound or previewed.
-pub(super) fn rewound(
+pub(crate) fn rewound(
     core: &mut Core,
     plan: RewindPlan,
     came: Option<Result<RewindReport, CheckpointError>>,
@@ -308,7 +258,7 @@ fn words_of(
 
 // ── The list ───────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> CommandOutcome {
+pub(crate) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> CommandOutcome {
     let prompted = core.thread.prompted_turns();
     let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> =
         prompted.iter().map(|turn| (turn, records.iter().find(|record| record.turn == turn.start))).collect();
@@ -417,21 +367,6 @@ fn rewinds(thread: &Thread) -> Rewinds {
     Rewinds { files: files.pop(), conversation }
 }
 
-/// The line that informs the model about restored files.
-pub(crate) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
-    let named: Vec<String> =
-        changed.iter().take(FILES_NAMED_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
-    let more = match changed.len().saturating_sub(FILES_NAMED_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let did = match undo {
-        false => "The user reverted changes to files",
-        true => "The user undid an earlier rewind of files",
-    };
-    format!("{did} ({BY}): {}{more}. Read them again before you rely on their contents.", named.join(", "))
-}
-
 fn quoted(text: &str) -> String {
     format!("“{}”", line_of(text, PROMPT_CHARS))
 }
@@ -464,17 +399,5 @@ mod tests {
         for typed in ["everything", "12", "undo e4", "e4.1"] {
             assert!(parse(typed).expect_err("it can't be meant").contains("/checkpoints"), "{typed}");
         }
-    }
-
-    #[test]
-    fn the_model_is_informed_in_one_line() {
-        let line = model_line(&[("a.rs".to_owned(), "put back"), ("b".to_owned(), "deleted")], false);
-        assert_eq!(
-            line,
-            "The user reverted changes to files (/rewind): a.rs (put back), b (deleted). Read them again \
-             before you rely on their contents."
-        );
-        let many: Vec<(String, &str)> = (0..60).map(|nth| (nth.to_string(), "deleted")).collect();
-        assert!(model_line(&many, true).contains("49 (deleted) and 10 more."));
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{CommandContext, CommandOutcome, DiskResult};
+use super::on_disk::{DiskResult, WorktreeReport};
+use super::{CommandContext, CommandOutcome};
 use crate::core::Core;
 use crate::worktree::{self, Worktree, WorktreeState};
 use epitome_platform::blocking;
@@ -26,9 +27,6 @@ struct CommandPlace {
     store: Store,
     session: SessionId,
 }
-
-/// The text and the machine-readable result.
-pub type WorktreeReport = (String, Value);
 
 pub(super) fn worktree(core: &mut Core, context: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let (typed, sender) = (typed.trim().to_owned(), context.questions.sender());

@@ -34,7 +34,7 @@ impl Core {
 }
 
 impl Compactor {
-    pub(super) fn wish(
+    pub(crate) fn wish(
         &self,
         core: &Core,
         focus: Option<String>,
@@ -59,12 +59,12 @@ impl Compactor {
         }
     }
 
-    pub(super) fn budget(&self, core: &Core) -> Budget {
+    pub(crate) fn budget(&self, core: &Core) -> Budget {
         core.budget(self.order.summary_tokens_max)
     }
 
     /// The budget, including the tokens that are in context now.
-    pub(super) fn budget_now(&self, core: &mut Core) -> Budget {
+    pub(crate) fn budget_now(&self, core: &mut Core) -> Budget {
         let used = Some(core.tokens_in_context());
         Budget { used, ..self.budget(core) }
     }

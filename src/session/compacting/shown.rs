@@ -24,7 +24,7 @@ pub(super) struct Announced {
 
 impl Compactor {
     /// Announces the start of a summary. Text sent to the returned channel is shown as it is written.
-    pub(super) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
+    pub(crate) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
         let (id, tokens) = (core.fresh_message(), core.tokens_in_context());
         core.announce(&SessionEvent::Compaction { id, state: CompactionState::Began { tokens } });
         self.announced = Some(Announced { id, tokens, wrote: String::new() });
@@ -46,7 +46,7 @@ impl Compactor {
     }
 
     /// Shows pieces that arrived together with the end.
-    pub(super) fn show_last_pieces(&mut self, core: &Core) {
+    pub(crate) fn show_last_pieces(&mut self, core: &Core) {
         let Some(mut pieces) = self.pieces.take() else { return };
         while let Ok(piece) = pieces.try_recv() {
             self.show_piece(core, piece);
@@ -66,6 +66,11 @@ impl Compactor {
         if let Some(Announced { id, .. }) = self.announced.take() {
             core.announce(&SessionEvent::Compaction { id, state });
         }
+    }
+
+    /// Forgets that a compaction was announced: its entry tells clients of its end.
+    pub(crate) fn end_with_entry(&mut self) {
+        self.announced = None;
     }
 
     /// The running compaction as events, for a client that joins in the middle of it.

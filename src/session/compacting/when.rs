@@ -3,12 +3,28 @@
 use super::Compactor;
 use crate::core::Core;
 use epitome_compaction::backoff::Fullness;
+use epitome_config::CompactionThreshold;
 use epitome_provider::endpoint::Endpoint;
 
 /// The part of the threshold from which tokens are counted with the vocabulary, which takes 0.2 s of CPU time and 18 MB.
 /// Below it, the fifth by which an estimate may be wrong makes no compaction due, and most of a context has the size that
 /// the provider reported. A `/compact` below it plans with estimates.
 const EXACT_FROM_PART: f64 = 0.5;
+
+impl Core {
+    /// The fraction of the context window at which a compaction starts automatically; `None` if it doesn't.
+    pub(crate) fn auto_compact_at(&self, size: u64) -> Option<f64> {
+        let settings = &self.settings.compaction;
+        // A callback's settings have it off, and its thread has no choice of the user.
+        if !self.thread.auto_compact().unwrap_or(settings.auto) {
+            return None;
+        }
+        match settings.threshold {
+            CompactionThreshold::Ratio(ratio) => Some(ratio),
+            threshold => threshold.due_at(size).map(|tokens| tokens as f64 / size.max(1) as f64),
+        }
+    }
+}
 
 impl Compactor {
     pub(crate) fn is_paused(&self, core: &Core) -> bool {

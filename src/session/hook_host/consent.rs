@@ -8,12 +8,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::HookHost;
-use crate::actor::Session;
+use crate::background::{BackgroundResult, HookDiscovery};
 use crate::core::Core;
-use crate::work::{OpenConsent, QueuedPrompt};
+use crate::responder::QueuedPrompt;
 use crate::{AskId, NoticeSeverity, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome_hooks::aside::AsideHooks;
-use epitome_hooks::discover::{self, FoundHooks, HookSearch};
+use epitome_hooks::discover::{self, HookSearch};
 use epitome_hooks::handlers::{self, HandlerContext, HandlerTable};
 use epitome_hooks::run::Runner;
 use epitome_hooks::servers::{self, ServerRecord};
@@ -22,7 +22,7 @@ use epitome_hooks::trust::{self, TrustStore, TrustSubject, TrustVerdict};
 use epitome_platform::blocking;
 use epitome_provider::network::Network;
 use epitome_recipe::parse::{Recipe, RecipeSource};
-use epitome_recipe::render::{self, ShellOutputs};
+use epitome_recipe::render;
 use epitome_thread::visible::{code, fenced};
 use epitome_thread::{
     CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, ToolDisplay, ToolKind, ToolOutcome,
@@ -44,6 +44,16 @@ impl HookConsent {
     pub(crate) fn verdict(&self, item: &TrustSubject) -> Option<TrustVerdict> {
         self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
+}
+
+/// An open question to the user whether to trust items of a repository.
+struct OpenConsent {
+    ask: AskId,
+    permission: Arc<PermissionRequest>,
+    /// The items; for an MCP server with its record.
+    items: Vec<(TrustSubject, Option<ServerRecord>)>,
+    /// The command that waits for the answer; `None` if all prompts do.
+    prompt: Option<QueuedPrompt>,
 }
 
 /// A program of a repository that the user has neither allowed nor refused.
@@ -126,24 +136,14 @@ impl HookHost {
                     None => {}
                 }
             }
-            (found, trust, watch)
+            Box::new(HookDiscovery { look, found, trust, watch })
         });
-        core.start(discovery, move |session, (found, trust, watch)| {
-            if session.hooks.take_found(&mut session.core, look, found, trust, watch) {
-                session.mcp.start_trusted(&mut session.core, &session.hooks);
-            }
-        });
+        core.start(discovery, BackgroundResult::HooksFound);
     }
 
     /// Applies the result of a discovery, unless a newer one has started. Returns whether it was applied.
-    fn take_found(
-        &mut self,
-        core: &mut Core,
-        look: u64,
-        found: FoundHooks,
-        trust: TrustStore,
-        watch: Option<Arc<epitome_recipe::watch::Registration>>,
-    ) -> bool {
+    pub(crate) fn take_found(&mut self, core: &mut Core, discovery: HookDiscovery) -> bool {
+        let HookDiscovery { look, found, trust, watch } = discovery;
         // It started before the last change, so it may lack what the user has allowed since.
         if look != self.consent.looks {
             return false;
@@ -219,7 +219,7 @@ impl HookHost {
     }
 
     /// The repository's hooks that the user has neither allowed nor refused, and that were not asked about yet.
-    fn untrusted(&self) -> Vec<UntrustedItem> {
+    pub(crate) fn untrusted(&self) -> Vec<UntrustedItem> {
         let untrusted = self.found.untrusted.iter().map(|untrusted| UntrustedItem {
             item: TrustSubject { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
             record: None,
@@ -230,7 +230,7 @@ impl HookHost {
     }
 
     /// Asks for consent; `false` if no client is attached.
-    fn ask_consent(
+    pub(crate) fn ask_consent(
         &mut self,
         core: &Core,
         items: Vec<UntrustedItem>,
@@ -279,6 +279,11 @@ impl HookHost {
         let items = items.into_iter().map(|untrusted| (untrusted.item, untrusted.record)).collect();
         self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
         true
+    }
+
+    /// Whether the user was asked about this item in this session.
+    pub(crate) fn was_asked_about(&self, item: &TrustSubject) -> bool {
+        self.consent.asked.contains(item)
     }
 
     /// The open question, for a client that attaches later.
@@ -396,46 +401,4 @@ fn verdict(
         return Some((TrustVerdict::Refused, None));
     };
     Some((trust.verdict(path, &digest), Some(TrustSubject { path: path.clone(), digest })))
-}
-
-impl Session {
-    /// Whether prompts must wait because hooks are being discovered or the user is being asked about them.
-    pub(crate) fn waits_for_hooks(&mut self) -> bool {
-        if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
-            return false;
-        }
-        if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
-            return true;
-        }
-        // Built-in commands run no programs of the repository.
-        if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
-            return false;
-        }
-        let hooks = self.hooks.untrusted();
-        if !hooks.is_empty() {
-            return self.hooks.ask_consent(&self.core, hooks, "hooks", None);
-        }
-        let mut servers = self.mcp.untrusted(&self.hooks);
-        servers.retain(|server| !self.hooks.consent.asked.contains(&server.item));
-        if !servers.is_empty() {
-            return self.hooks.ask_consent(&self.core, servers, "MCP servers", None);
-        }
-        self.mcp.waits(&mut self.core)
-    }
-
-    /// Applies the user's decision; `false` if it answers another question.
-    pub(crate) fn consented(&mut self, ask: AskId, decision: &UserDecision) -> bool {
-        match self.hooks.answer_consent(&self.core, ask, decision) {
-            Some((Some(prompt), _)) => {
-                // From now on, the model may use the skill and its commands.
-                let masker = self.tools.masker(&self.core);
-                self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
-                self.begin_command(prompt, ShellOutputs::new());
-            }
-            Some((None, true)) => self.hooks.load(&mut self.core, self.inbox.sender()),
-            Some((None, false)) => {}
-            None => return false,
-        }
-        true
-    }
 }

@@ -1,7 +1,7 @@
 //! Token counting with the model's ruler; only new entries are counted.
 
 use super::ModelLink;
-use crate::registry::SessionServices;
+use crate::services::SessionServices;
 use epitome_provider::learned::Learned;
 use epitome_thread::{Change, Entry, Thread};
 use epitome_tokens::{Ruler, Rulers};

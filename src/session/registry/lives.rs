@@ -8,14 +8,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::{COMMANDS_MAX, LiveTask, SessionServices, Sessions, store_error};
-use crate::actor::{Session, open_session};
+use crate::actor::suspended::SuspendedSession;
+use crate::actor::{Session, SessionPause, open_session};
 use crate::client_list::Activity;
-use crate::core::HostProcess;
-use crate::ending::end_interrupted_turn;
+use crate::host::HostProcess;
 use crate::inbox::Channel;
-use crate::models::adopt_policy;
-use crate::suspended::SuspendedSession;
-use crate::work::{Attaching, Responder};
+use crate::responder::{Attaching, Responder};
 use crate::{ClientId, Opening, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
@@ -59,7 +57,7 @@ impl Sessions {
             let (mut live, attach) = match origin {
                 TaskOrigin::Client(attaching) => {
                     let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
-                    live.hooks.set_source(match attaching.replay {
+                    live.set_source(match attaching.replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Rest { .. } => "resume",
                     });
@@ -72,7 +70,7 @@ impl Sessions {
                     }
                 }
             };
-            end_interrupted_turn(&mut live.core).await;
+            live.end_interrupted_turn().await;
             live.join_process(again.process(), activity);
             for watcher in again.parked().remove(&session).unwrap_or_default() {
                 live.watch(watcher);
@@ -80,13 +78,26 @@ impl Sessions {
             match attach {
                 Some(attaching) => live.attach(attaching),
                 // Another machine, with another policy, may have changed the mode meanwhile.
-                None => adopt_policy(&mut live.core),
+                None => live.adopt_policy(),
             }
-            again.attach_again(&session, live.run().await);
+            again.live(&session, live).await;
         });
     }
 
-    pub(super) fn attach_again(&self, session: &SessionId, too_late: Vec<Attaching>) {
+    /// Runs a session until it has ended or is suspended.
+    pub(super) async fn live(&self, session: &SessionId, mut live: Box<Session>) {
+        loop {
+            match live.run().await {
+                SessionPause::Idle(idle) => match self.park(idle) {
+                    None => return,
+                    Some(awake) => live = awake,
+                },
+                SessionPause::Closed(too_late) => return self.attach_again(session, too_late),
+            }
+        }
+    }
+
+    fn attach_again(&self, session: &SessionId, too_late: Vec<Attaching>) {
         for Attaching { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
@@ -116,12 +127,12 @@ impl Sessions {
     }
 
     /// Suspends an idle session and removes it from memory; returns it if a command has just arrived.
-    pub(crate) fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
+    fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.inner.live.lock();
-        if session.inbox.has_commands() {
+        if session.has_commands() {
             return Some(session);
         }
-        let id = session.core.id().clone();
+        let id = session.id().clone();
         let resting = session.suspend();
         live.remove(&id);
         self.inner.resting.lock().insert(id, Box::new(resting));
@@ -304,8 +315,7 @@ pub(super) fn create_session(
         };
         let mut live = Box::new(Session::new(services, thread, journal, channel, opening));
         live.join_process(process, activity);
-        live.core.adopt_settings();
-        if live.core.log.is_behind() {
+        if !live.adopt_settings() {
             return Ok(NewSession { live, attaching: Some(attaching) });
         }
         live.attach(attaching);

@@ -9,11 +9,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::client_list::ActivityNow;
-use crate::commands::TITLE_CHARS_MAX;
+use crate::commands::{TITLE_CHARS_MAX, command_list};
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
 use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
-use crate::recipes::command_list;
 use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;

@@ -102,7 +102,7 @@ impl AgentReport<'_> {
 }
 
 /// An agent's transcript from its task to its last message, as Markdown; of a long one the beginning and the end.
-pub(super) fn transcript(order: &TaskOrder, entries: &[Arc<Entry>]) -> String {
+pub(crate) fn transcript(order: &TaskOrder, entries: &[Arc<Entry>]) -> String {
     // The first prompt repeats the task.
     let begun = entries.iter().position(|entry| matches!(entry.change, Change::Said { .. }));
     let work = text::markdown_of(&entries[begun.map_or(0, |at| at + 1)..]);

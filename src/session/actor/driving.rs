@@ -1,9 +1,8 @@
 //! Drives a turn: starts the effects that it requests and returns their results, until it waits or ends.
 
-use super::actor::Session;
-use super::ending::settle_log;
-use super::session_state;
-use super::work::{JobResult, QueuedPrompt, RunningTurn};
+use super::Session;
+use crate::responder::QueuedPrompt;
+use crate::work::{AfterScan, JobResult, RunningTurn};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::Resolution;
@@ -33,18 +32,18 @@ impl Session {
             match work.turn.next(&self.core.thread) {
                 NextStep::Commit(change) => {
                     let change = self.tools.truncated_outcome(&mut self.core, *change);
-                    if let Err(error) = session_state::commit_of_turn(self, change) {
+                    if let Err(error) = self.commit_of_turn(change) {
                         self.abandon(&error);
                     }
                     // A disk that is slower than the turn slows it down.
                     if self.core.log.is_full() {
                         // An error has ended the turn.
-                        drop(settle_log(self).await);
+                        drop(self.settle_log().await);
                     }
                 }
                 // Effects require that the log is on disk. If its entries can't be written, the turn is over.
                 NextStep::Run(ask) => {
-                    if settle_log(self).await.is_ok() {
+                    if self.settle_log().await.is_ok() {
                         self.perform(ask);
                     }
                 }
@@ -56,7 +55,7 @@ impl Session {
 
     pub(super) fn perform(&mut self, ask: Effect) {
         match ask {
-            Effect::RunHooks(HookPoint::Composed(change)) => self.accept(*change),
+            Effect::RunHooks(HookPoint::Composed(change)) => self.accept_compaction(*change),
             Effect::RunHooks(ask) => self.ask_hooks(ask),
             Effect::CallModel => {
                 if let Err(error) = self.core.check_log() {
@@ -64,16 +63,16 @@ impl Session {
                 }
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
-                self.scan_first(Session::call_with_instructions);
+                self.scan_first(AfterScan::CallModel);
             }
             Effect::Permission(call) => self.ask_permission(call),
             Effect::RunTool(call) => self.run_tool(call),
-            Effect::Ease { edited } => self.ease(edited),
+            Effect::Ease { edited } => self.prune_old_outcomes(edited),
             Effect::PlanCompaction(why) => self.plan_compaction(why),
             Effect::Summarise => self.summarise(),
             Effect::Compose => self.compose(),
             Effect::AbandonCompaction(why) => self.fail_compaction(why),
-            Effect::Report(stuck) => report(self, &stuck),
+            Effect::Report(stuck) => self.report_stuck(&stuck),
         }
     }
 
@@ -88,7 +87,7 @@ impl Session {
             HookPoint::RoundEnd { .. } => {
                 self.core.trace.round_ended(&self.core.thread);
                 self.apply_background_callback();
-                if let Some((hook, reason)) = self.hooks.turn().halt.take() {
+                if let Some((hook, reason)) = self.hooks.take_halt() {
                     let answer = self.halted(&hook, &reason);
                     return self.answer_turn(EffectResult::Hooks(answer));
                 }
@@ -124,7 +123,7 @@ impl Session {
         }
         match ask {
             HookPoint::SessionStart | HookPoint::Restart => self.start_resolved(resolution),
-            HookPoint::Prompt(said) => self.greeted(*said, resolution),
+            HookPoint::Prompt(said) => self.prompt_resolved(*said, resolution),
             HookPoint::BeforeTool(call) => self.tool_seen(call, resolution),
             HookPoint::AfterTool(outcome) if is_seen => self.outcome_seen(*outcome, resolution),
             HookPoint::AfterTool(outcome) => self.outcome_settled(*outcome),
@@ -145,13 +144,10 @@ impl Session {
     pub(super) fn start_job<T: Send + 'static>(
         &mut self,
         job: impl Future<Output = T> + Send + 'static,
-        then: impl FnOnce(&mut Session, T) + Send + 'static,
+        result: impl FnOnce(T) -> JobResult + Send + 'static,
     ) {
         let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let result = job.await;
-            JobResult::Then(Box::new(move |session: &mut Session| then(session, result)))
-        });
+        work.jobs.spawn(async move { result(job.await) });
     }
 
     pub(super) fn start_work(&mut self, mut work: RunningTurn) {
@@ -160,7 +156,7 @@ impl Session {
         }
         self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
-        session_state::begins(self);
+        self.begin_foreground();
         self.core.sync_in_background();
     }
 
@@ -171,13 +167,15 @@ impl Session {
     }
 }
 
-/// Records that the turn repeats itself: a sentence for the user, and the answer's `_meta` for programs.
-fn report(session: &mut Session, stuck: &Stuck) {
-    tracing::warn!(session = %session.core.id(), ?stuck, "a turn repeats itself");
-    if let Some(work) = &mut session.work {
-        let meta = work.meta.get_or_insert_default();
-        meta["epitome"]["stopped"] = stuck.id().into();
+impl Session {
+    /// Records that the turn repeats itself: a sentence for the user, and the answer's `_meta` for programs.
+    fn report_stuck(&mut self, stuck: &Stuck) {
+        tracing::warn!(session = %self.core.id(), ?stuck, "a turn repeats itself");
+        if let Some(work) = &mut self.work {
+            let meta = work.meta.get_or_insert_default();
+            meta["epitome"]["stopped"] = stuck.id().into();
+        }
+        let note = self.core.note(stuck.sentence());
+        self.answer_turn(EffectResult::Reported(Box::new(note)));
     }
-    let note = session.core.note(stuck.sentence());
-    session.answer_turn(EffectResult::Reported(Box::new(note)));
 }

@@ -1,20 +1,10 @@
 //! A callback that runs in the background while the session continues. At the next safe point, its output replaces the
 //! history that it was made from.
 
-use super::actor::Session;
-use super::callbacks::{Called, guarded};
+use super::Session;
+use crate::background::BackgroundResult;
+use crate::called::{Called, StartedCallback, guarded};
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
-
-/// A callback that was started in the background; a session has at most one.
-pub(super) struct StartedCallback {
-    /// The hook that started it.
-    by: String,
-    /// The last entry of the history when it began.
-    through: Seq,
-    revision: Seq,
-    /// Its result, kept until the next safe point.
-    result: Option<Result<Called, String>>,
-}
 
 impl Session {
     /// Starts a callback in the background. Fails while another one is running.
@@ -30,13 +20,13 @@ impl Session {
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot =
             Some(StartedCallback { by, through, revision: self.core.thread.view().revision(), result: None });
-        self.core.start(guarded(called), Session::background_callback_done);
+        self.core.start(guarded(called), BackgroundResult::CallbackEnded);
         Ok(())
     }
 
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
-    fn background_callback_done(&mut self, result: Result<Called, String>) {
+    pub(super) fn background_callback_ended(&mut self, result: Result<Called, String>) {
         if let Some(started) = self.hooks.background_callback() {
             started.result = Some(result);
         }

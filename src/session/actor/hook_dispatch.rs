@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 
 use tracing::Instrument as _;
 
-use super::NoticeSeverity;
-use super::actor::Session;
-use super::core::Core;
-use super::effects;
-use super::hook_host::HookNews;
-use super::replies::with_full_stop;
-use epitome_config::CompactionThreshold;
+use super::Session;
+use crate::NoticeSeverity;
+use crate::core::Core;
+use crate::effects;
+use crate::hook_host::HookNews;
+use crate::provider_errors::with_full_stop;
+use crate::work::JobResult;
 use epitome_hooks::chain::{Chain, ChainLink, ToolInputCheck};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::{
@@ -48,19 +48,6 @@ impl Core {
         }
     }
 
-    /// The fraction of the context window at which a compaction starts automatically; `None` if it doesn't.
-    pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
-        let settings = &self.settings.compaction;
-        // A callback's settings have it off, and its thread has no choice of the user.
-        if !self.thread.auto_compact().unwrap_or(settings.auto) {
-            return None;
-        }
-        match settings.threshold {
-            CompactionThreshold::Ratio(ratio) => Some(ratio),
-            threshold => threshold.due_at(size).map(|tokens| tokens as f64 / size.max(1) as f64),
-        }
-    }
-
     fn context_facts(&self) -> ContextFacts {
         let last = self.thread.last_compaction().map_or(Seq(0), |entry| entry.seq);
         let is_compaction = |entry: &&Arc<Entry>| matches!(entry.change, Change::Compacted { .. });
@@ -74,15 +61,17 @@ impl Core {
     }
 }
 
-/// Waits until the hooks are read, if the session was resumed only for its end.
-async fn await_hooks(session: &mut Session) {
-    let until = tokio::time::Instant::now() + END_TIME_MAX;
-    while !session.hooks.is_read() {
-        let done = tokio::time::timeout_at(until, session.core.background.join_next()).await;
-        match done {
-            Ok(Some(Ok(done))) => session.background_done(done),
-            Ok(Some(Err(_))) => {}
-            Ok(None) | Err(_) => return,
+impl Session {
+    /// Waits until the hooks are read, if the session was resumed only for its end.
+    async fn await_hooks(&mut self) {
+        let until = tokio::time::Instant::now() + END_TIME_MAX;
+        while !self.hooks.is_read() {
+            let done = tokio::time::timeout_at(until, self.core.background.join_next()).await;
+            match done {
+                Ok(Some(Ok(done))) => self.background_ended(done),
+                Ok(Some(Err(_))) => {}
+                Ok(None) | Err(_) => return,
+            }
         }
     }
 }
@@ -132,8 +121,9 @@ impl Session {
             let perform = run::perform(&runner, chain);
             effects::guarded(perform, || internal_error(event)).await
         };
-        self.start_job(job.instrument(scope), |session, resolution| {
-            session.hooks_done(ask, Some(resolution))
+        self.start_job(job.instrument(scope), |resolution| JobResult::HooksEnded {
+            point: ask,
+            resolution: Box::new(resolution),
         });
     }
 
@@ -200,7 +190,7 @@ impl Session {
             if !self.hooks.has_started() || self.core.lineage.is_child() {
                 return;
             }
-            await_hooks(self).await;
+            self.await_hooks().await;
         }
         if !self.may_run(event) {
             return;

@@ -2,25 +2,24 @@
 
 use std::time::Duration;
 
-use super::actor::Session;
-use super::core::Core;
-use super::diagnostics;
-use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
-use super::instructions;
-use super::model_link::Located;
-use super::reminders::{self, Topic};
-use super::work::TurnFault;
-use super::{NoticeSeverity, SessionEvent, UsageNow};
+use super::Session;
+use crate::background::BackgroundResult;
+use crate::core::Core;
+use crate::diagnostics;
+use crate::effects::{ModelCall, ModelCallEvent};
+use crate::instructions;
+use crate::model_link::Located;
+use crate::provider_errors::{sentence, with_full_stop};
+use crate::reminders::{self, Topic};
+use crate::work::{AfterScan, TurnFault};
+use crate::{NoticeSeverity, SessionEvent};
 use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
-use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::text::tokens;
-use epitome_thread::{
-    Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId, Thread, ToolSpec, Usage,
-};
+use epitome_thread::{Change, MessageId, ModelName, Origin, ReplyCut, ToolSpec, Usage};
 use epitome_turn::{Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
 /// Shortest wait whose notice explains how to cancel it: no user could cancel a shorter one in time.
@@ -36,73 +35,6 @@ const CUT_REPLY: &str = "a reply that was cut off";
 
 /// The user line that makes the agent continue from its own text.
 const GO_ON: &str = "Go on.";
-
-impl Core {
-    pub(super) fn snapshot(&self, max_output: u32) -> RequestSnapshot {
-        RequestSnapshot {
-            frame: self.thread.frame_entry().expect("the frame is there before the first model call").clone(),
-            view: self.thread.view().clone(),
-            thought: self.thread.thought(),
-            max_output,
-            cache_key: self.cache_key().0.clone(),
-            ruler: self.ruler(),
-            encoding: self.model.encoding(),
-        }
-    }
-
-    /// Encodes the next request; only what is new since the last one is serialized.
-    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose<'_>) -> Encoded {
-        let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
-        let cache_key = self.lineage.parent.as_ref().unwrap_or(self.thread.session());
-        let thought = self.thread.thought();
-        let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
-        self.model.encode(endpoint, &request, purpose)
-    }
-
-    /// Key by which a provider finds its cached prefix. A child uses its parent's, because its requests begin the
-    /// same way.
-    fn cache_key(&self) -> &SessionId {
-        self.lineage.parent.as_ref().unwrap_or(self.id())
-    }
-
-    pub(super) fn replied(
-        &self,
-        reply: ModelReply,
-        id: MessageId,
-        model: ModelName,
-        cut: Option<ReplyCut>,
-    ) -> Change {
-        let mut content = reply.content;
-        effects::name_calls(&mut content, |id| self.thread.knows_call(id), id);
-        for content in &mut content {
-            if let Content::Call(call) = content
-                && let Some(tool) = self.services.toolbox.get(&call.name)
-            {
-                call.card = tool.display(&call.input, &self.workspace);
-            } else if let Content::Call(call) = content {
-                call.card.title = call.name.clone();
-            }
-        }
-        Change::Replied { message: Message { id, content, author: None }, model, usage: reply.usage, cut }
-    }
-
-    pub(super) fn announce_usage(&mut self) {
-        if let Some(usage) = self.usage_now() {
-            self.announce(&SessionEvent::Usage(usage));
-        }
-    }
-
-    pub(super) fn usage_now(&mut self) -> Option<UsageNow> {
-        let last = last_usage(&self.thread).copied();
-        let size = self.model.known_window()?;
-        Some(UsageNow {
-            used: self.tokens_in_context(),
-            size,
-            cost: self.model.cost(),
-            last: last.unwrap_or_default(),
-        })
-    }
-}
 
 impl Session {
     /// Calls the model; the instruction files have already been checked.
@@ -288,7 +220,7 @@ impl Session {
                 if !shown.is_empty()
                     && let Some(due) = self.core.log.draft.wrote()
                 {
-                    self.core.start(due, |session, ()| save_draft(session));
+                    self.core.start(due, |()| BackgroundResult::DraftDue);
                 }
             }
             ModelCallEvent::Finished => {
@@ -342,13 +274,13 @@ impl Session {
                         let model = call.model.clone();
                         let text = waiting(&error, delay, call.attempts + 1);
                         self.core.notify(NoticeSeverity::Warning, text);
-                        spend_on_cut_reply(self, model, spent);
+                        self.spend_on_cut_reply(model, spent);
                     }
                     None => {
                         let call = work.model.take().expect("a failed call was running");
                         let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
                         if is_refused && self.core.drop_thinking(&error) {
-                            return self.scan_first(Session::call_with_instructions);
+                            return self.scan_first(AfterScan::CallModel);
                         }
                         let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
                         let Core { model, settings, .. } = &mut self.core;
@@ -356,7 +288,7 @@ impl Session {
                             && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
                         {
                             self.core.model_learned(effects);
-                            return self.scan_first(Session::call_with_instructions);
+                            return self.scan_first(AfterScan::CallModel);
                         }
                         self.call_failed(call, &error);
                     }
@@ -411,7 +343,7 @@ impl Session {
                 Some(self.core.replied(reply, call.message, call.model, cut))
             }
             false => {
-                spend_on_cut_reply(self, call.model, reply.usage);
+                self.spend_on_cut_reply(call.model, reply.usage);
                 None
             }
         };
@@ -436,41 +368,35 @@ impl Session {
     }
 }
 
-/// Usage of the newest reply that reports it.
-pub(super) fn last_usage(thread: &Thread) -> Option<&Usage> {
-    thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Replied { usage, .. } => usage.as_ref(),
-        _ => None,
-    })
-}
-
-/// Returns the part of an unfinished reply that was received. If it is empty, only its cost is recorded.
-pub(super) fn partial(session: &mut Session, call: ModelCall, cut: ReplyCut) -> Option<Change> {
-    let reply = call.collector.cut();
-    if reply.content.is_empty() {
-        spend_on_cut_reply(session, call.model, reply.usage);
-        return None;
-    }
-    Some(session.core.replied(reply, call.message, call.model, Some(cut)))
-}
-
-fn spend_on_cut_reply(session: &mut Session, model: ModelName, usage: Option<Usage>) {
-    if let Some(usage) = usage.filter(|usage| *usage != Usage::default()) {
-        session.spend(model, usage, CUT_REPLY.to_owned());
-    }
-}
-
-/// Saves the streamed part of the running reply, which a crash would lose.
-fn save_draft(session: &mut Session) {
-    let call = session.work.as_ref().and_then(|work| work.model.as_ref());
-    let save = call.and_then(|call| {
-        session.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
-    });
-    match save {
-        Some(save) => {
-            session.core.start(blocking::run(save), |session, result| session.core.log.draft.saved(&result));
+impl Session {
+    /// Returns the part of an unfinished reply that was received. If it is empty, only its cost is recorded.
+    pub(super) fn partial_reply(&mut self, call: ModelCall, cut: ReplyCut) -> Option<Change> {
+        let reply = call.collector.cut();
+        if reply.content.is_empty() {
+            self.spend_on_cut_reply(call.model, reply.usage);
+            return None;
         }
-        None => session.core.log.draft.skip(),
+        Some(self.core.replied(reply, call.message, call.model, Some(cut)))
+    }
+
+    fn spend_on_cut_reply(&mut self, model: ModelName, usage: Option<Usage>) {
+        if let Some(usage) = usage.filter(|usage| *usage != Usage::default()) {
+            self.spend(model, usage, CUT_REPLY.to_owned());
+        }
+    }
+
+    /// Saves the streamed part of the running reply, which a crash would lose.
+    pub(super) fn save_draft(&mut self) {
+        let call = self.work.as_ref().and_then(|work| work.model.as_ref());
+        let save = call.and_then(|call| {
+            self.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
+        });
+        match save {
+            Some(save) => {
+                self.core.start(blocking::run(save), BackgroundResult::DraftSaved);
+            }
+            None => self.core.log.draft.skip(),
+        }
     }
 }
 
@@ -487,14 +413,6 @@ fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
         }
         // A call is shown with its arguments, which arrive with the complete reply.
         ReplyPiece::CallOpened { .. } => None,
-    }
-}
-
-/// The message for a failed call: the error, then what to do about it.
-pub(super) fn sentence(error: &ProviderError) -> String {
-    match &error.hint {
-        Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),
-        None => error.message.clone(),
     }
 }
 
@@ -529,11 +447,6 @@ fn give_up_message(error: &ProviderError, seen: bool, is_kept: bool, attempts: u
     } else {
         sentence(error)
     }
-}
-
-pub(super) fn with_full_stop(text: &str) -> String {
-    let ended = text.ends_with(['.', '!', '?', ':']);
-    if ended { text.to_owned() } else { format!("{text}.") }
 }
 
 #[cfg(test)]

@@ -1,31 +1,27 @@
-//! A session's clients: attaching, leaving, prompts and slash commands; also the results of background work.
+//! A session's clients: attaching, leaving, prompts and slash commands.
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
-use super::actor::Session;
-use super::client_list::Watcher;
-use super::commands;
-use super::core::Core;
-use super::ending::{cancelled, withdraw};
-use super::instructions;
-use super::mcp::prompts;
-use super::model_link::Located;
-use super::replies::sentence;
-use super::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
-use super::session_state;
-use super::subagents::lost_agent;
-use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
-use super::{
+use super::Session;
+use super::ending::withdraw;
+use super::session_state::{answer_repeated, queued_earlier};
+use crate::client_list::Watcher;
+use crate::commands;
+use crate::core::Core;
+use crate::instructions;
+use crate::model_link::Located;
+use crate::provider_errors::provider_error;
+use crate::responder::{Attaching, LeavingClient, QueuedPrompt, Responder, cancelled, outer_texts};
+use crate::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
+use crate::subagents::lost_agent;
+use crate::work::RunningTurn;
+use crate::{
     AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
     SessionCommand, SessionError, SessionEvent, Steered, Ticket, UserDecision,
 };
-use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
-use epitome_store::StoreError;
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
 use epitome_turn::{Turn, TurnLimits, withdrawn};
 
@@ -59,7 +55,8 @@ impl Session {
         }
         self.core.clients.note_activity();
         match command {
-            // What is here is of before. The session is opened from its log again, or refused with who has it.
+            // Another machine has continued the conversation. The session is opened from its log again, or refused with
+            // the machine that has it.
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
                 self.cancel();
@@ -73,7 +70,7 @@ impl Session {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
                 responder.set_key(key);
                 let prompt = QueuedPrompt { responder, client, content };
-                if let Some(prompt) = session_state::answer_repeated(&self.core, prompt) {
+                if let Some(prompt) = answer_repeated(&self.core, prompt) {
                     self.prompt(prompt);
                 }
             }
@@ -91,7 +88,7 @@ impl Session {
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::CancelOne { ticket, client, target } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                responder.answer(session_state::cancel(self, &target));
+                responder.answer(self.cancel_one(&target));
             }
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
@@ -130,7 +127,7 @@ impl Session {
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
             SessionCommand::RecipesChanged => self.recipes.load(&mut self.core, self.inbox.sender()),
             SessionCommand::HooksChanged => self.hooks.load(&mut self.core, self.inbox.sender()),
-            SessionCommand::Record { change, answer } => record(&mut self.core, *change, answer),
+            SessionCommand::Record { change, answer } => self.core.record(*change, answer),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
@@ -139,7 +136,7 @@ impl Session {
         }
     }
 
-    pub(super) fn attach(&mut self, Attaching { ticket, opening, replay }: Attaching) {
+    pub(crate) fn attach(&mut self, Attaching { ticket, opening, replay }: Attaching) {
         let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
         if let Replay::Rest { position, .. } = &replay
@@ -160,7 +157,7 @@ impl Session {
                 tracing::info!(session = %self.core.id(), option, %error, "a client's initial option is ignored");
             }
         }
-        super::models::adopt_policy(&mut self.core);
+        self.core.adopt_policy();
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
         let shown = match &replay {
@@ -173,7 +170,7 @@ impl Session {
                 true
             }
             Replay::Rest { position, prompts } => {
-                show_rest(self, &attachment, position, prompts);
+                self.show_rest(&attachment, position, prompts);
                 position.replay
             }
             // The client has seen it.
@@ -195,7 +192,7 @@ impl Session {
             session: self.core.id().clone(),
             cwd: self.core.thread.cwd().to_path_buf(),
             options: self.core.options(),
-            now: attachment.outlet.follows_state().then(|| Arc::new(session_state::now(self))),
+            now: attachment.outlet.follows_state().then(|| Arc::new(self.state_now())),
         }));
         // Without a replay, the answer must precede all events of the conversation.
         if !is_replay && !follows_already {
@@ -284,43 +281,45 @@ fn refuse_client(core: &mut Core, attaching: Attaching, error: &SessionError) {
     attaching.refuse(core.id(), error);
 }
 
-/// Sends a client of an earlier process everything after its position, and answers its pending prompts.
-fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
-    let id = session.core.id().clone();
-    let rest = resumed::rest(session.core.thread.entries(), position, prompts);
-    for call in rest.open_calls.iter().filter(|call| !session.core.thread.open_calls().contains(&call.id)) {
-        if let Some(lost) =
-            lost_agent(&session.core.thread, call).filter(|_| attachment.outlet.shows_agents())
+impl Session {
+    /// Sends a client of an earlier process everything after its position, and answers its pending prompts.
+    fn show_rest(&mut self, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
+        let id = self.core.id().clone();
+        let rest = resumed::rest(self.core.thread.entries(), position, prompts);
+        for call in rest.open_calls.iter().filter(|call| !self.core.thread.open_calls().contains(&call.id)) {
+            if let Some(lost) =
+                lost_agent(&self.core.thread, call).filter(|_| attachment.outlet.shows_agents())
+            {
+                attachment.outlet.put(&id, lost);
+            }
+        }
+        rest.events.into_iter().for_each(|out| attachment.outlet.put(&id, out));
+        if let Some(compaction) = rest.open_compaction {
+            let state = CompactionState::Cancelled;
+            attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
+        }
+        for (((prompt, fate), inserted), found) in
+            prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found)
         {
-            attachment.outlet.put(&id, lost);
-        }
-    }
-    rest.events.into_iter().for_each(|out| attachment.outlet.put(&id, out));
-    if let Some(compaction) = rest.open_compaction {
-        let state = CompactionState::Cancelled;
-        attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
-    }
-    for (((prompt, fate), inserted), found) in
-        prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found)
-    {
-        let Some(ticket) = prompt.ticket else { continue };
-        let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
-        if let Some(message) = inserted {
-            responder.inserted(message);
-        }
-        // Without a turn, nothing else withdraws it, and it would be read with the next prompt.
-        if prompt.was_cancelled
-            && session.work.is_none()
-            && let Some(waits) = session.core.thread.queued().iter().find(|waits| Some(waits.seq) == found)
-            && let Some(withdrawn) = withdrawn(waits)
-        {
-            let answer = session.core.commit(withdrawn).map(|_| cancelled());
-            session.core.answer_when_synced(responder, answer);
-            continue;
-        }
-        match (fate, &mut session.work) {
-            (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
-            (fate, _) => session.core.answer_when_synced(responder, fate.answer()),
+            let Some(ticket) = prompt.ticket else { continue };
+            let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
+            if let Some(message) = inserted {
+                responder.inserted(message);
+            }
+            // Without a turn, nothing else withdraws it, and it would be read with the next prompt.
+            if prompt.was_cancelled
+                && self.work.is_none()
+                && let Some(waits) = self.core.thread.queued().iter().find(|waits| Some(waits.seq) == found)
+                && let Some(withdrawn) = withdrawn(waits)
+            {
+                let answer = self.core.commit(withdrawn).map(|_| cancelled());
+                self.core.answer_when_synced(responder, answer);
+                continue;
+            }
+            match (fate, &mut self.work) {
+                (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
+                (fate, _) => self.core.answer_when_synced(responder, fate.answer()),
+            }
         }
     }
 }
@@ -349,7 +348,7 @@ impl Session {
     pub(super) fn publish_activity(&self) {
         let running = self.work.is_some() || self.inbox.has_prompts();
         let prompts = self.inbox.prompts() + self.core.thread.queued().len();
-        let asks = session_state::asks(self);
+        let asks = self.waits_for_user();
         self.core.clients.publish_activity(running, asks, prompts, self.core.log.is_unsynced());
         let may_change_files = running
             || self.recipes.are_rendering()
@@ -359,7 +358,7 @@ impl Session {
     }
 
     /// Adds an observer, and sends it everything from this entry on.
-    pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
+    pub(crate) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
         let gated = self.core.clients.gated(&attachment);
         let entries = self.core.thread.entries().iter();
         gated.replay(self.core.id(), entries.filter(|entry| entry.seq >= from));
@@ -449,7 +448,7 @@ impl Core {
 
 impl Session {
     /// Accepts a prompt: into the running turn if possible, otherwise into the queue.
-    pub(super) fn prompt(&mut self, prompt: QueuedPrompt) {
+    pub(crate) fn prompt(&mut self, prompt: QueuedPrompt) {
         let waiting = self.inbox.prompts() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
@@ -484,7 +483,7 @@ impl Session {
         content: Vec<Content>,
         key: Option<&str>,
     ) -> Result<Seq, SessionError> {
-        if let Some((queued, _)) = session_state::queued_earlier(&self.core.thread, key) {
+        if let Some((queued, _)) = queued_earlier(&self.core.thread, key) {
             return Ok(queued);
         }
         self.core.check_log()?;
@@ -523,7 +522,7 @@ impl Session {
     /// Begins a turn with a prompt. Returns `false` if a model is still being looked for; the prompt is then kept.
     pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
         // The same request may have arrived again while the prompt was waiting.
-        let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
+        let Some(prompt) = answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         let built_in = typed.as_deref().and_then(commands::find);
         if let Err(error) = self.ready_for(prompt.client, typed.as_deref()) {
@@ -552,18 +551,18 @@ impl Session {
                 return true;
             }
         }
-        let Some(prompt) = prompts::fetch_resources(self, prompt) else { return true };
+        let Some(prompt) = self.fetch_mcp_resources(prompt) else { return true };
         self.core.report_dropped_attachments(&prompt.content);
         match typed {
             Some(typed) => {
-                if let Some(prompt) = prompts::fetch_prompt(self, prompt, &typed) {
+                if let Some(prompt) = self.fetch_mcp_prompt(prompt, &typed) {
                     self.begin_command(prompt, ShellOutputs::new());
                 }
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
                 let key = prompt.responder.key();
-                let said = match session_state::queued_earlier(&self.core.thread, key) {
+                let said = match queued_earlier(&self.core.thread, key) {
                     Some((entry, message)) => {
                         Change::Said { message: message.clone(), origin: Origin::Queue { entry } }
                     }
@@ -628,69 +627,6 @@ impl Session {
         };
         outer_texts(content).find(|(_, text)| is_command(text))
     }
-}
-
-// ── Background work and problems ───────────────────────────────────────────────────────────────────
-
-impl Session {
-    pub(super) fn background_done(&mut self, done: BackgroundResult) {
-        match done {
-            BackgroundResult::Then(next) => next(self),
-            // `run` has already checked whether to suspend the session.
-            BackgroundResult::Idle => self.watch_idle(),
-        }
-    }
-
-    /// The log was synced, or an error prevented it.
-    pub(super) fn synced(&mut self, synced: Result<(), Arc<StoreError>>) {
-        if let Err(error) = synced {
-            tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
-            let text = format!("The session's log could not be synced to disk: {error}");
-            self.core.notify(NoticeSeverity::Error, text);
-        }
-    }
-
-    /// Background work panicked. It is unknown what it was, so everything that may be waiting for some is released.
-    pub(super) fn background_panicked(&mut self, work: tokio::task::Id) {
-        self.inbox.resume_after(work);
-        if let Some(rendering) = self.recipes.take_failed() {
-            let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
-            rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
-        }
-        if self.core.model.is_searching() {
-            self.models_found(None);
-        }
-        self.recipes.give_up_reading();
-        self.hooks.set_read(true);
-        self.core.log.sync_begins();
-        self.core.log.draft.skip();
-    }
-}
-
-/// The answer to a prompt whose provider refuses or can't be reached.
-pub fn provider_error(error: &ProviderError) -> SessionError {
-    match error.class {
-        epitome_provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
-        _ => SessionError::Provider { message: error.message.clone(), hint: error.hint.clone() },
-    }
-}
-
-/// The first and the last text of a prompt, each with the index of its content part: where a command may be.
-pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
-    let mut texts = content.iter().enumerate().filter_map(|(at, part)| Some((at, part.as_text()?)));
-    [texts.next(), texts.next_back()].into_iter().flatten()
-}
-
-/// Commits a change that was requested outside of any prompt, and answers once it is on disk.
-fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), SessionError>>) {
-    if let Err(error) = core.commit(change) {
-        return drop(answer.send(Err(error)));
-    }
-    core.sync_then(|synced| {
-        let recorded = synced.as_ref().map_err(|error| SessionError::Store(error.to_string()));
-        // The receiver may be gone.
-        drop(answer.send(recorded.copied()));
-    });
 }
 
 /// The title for a first message: its first non-empty line, truncated at a word.

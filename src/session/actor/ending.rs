@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::actor::Session;
-use super::child_requests::note_running_cost;
-use super::core::{Core, Unwritten, settle};
-use super::registry::Sessions;
-use super::replies::partial;
-use super::resumed::KEPT;
-use super::session_state;
-use super::work::{Attaching, JobResult, Responder, RunningTurn, TurnFault};
-use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
+use super::Session;
+use crate::background::BackgroundResult;
+use crate::core::{Core, Unwritten};
+use crate::responder::{Attaching, Responder, cancelled};
+use crate::resumed::KEPT;
+use crate::work::{JobResult, RunningTurn, TurnFault};
+use crate::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted, withdrawn};
@@ -47,19 +45,20 @@ impl Core {
     }
 }
 
-/// Ends the turn that an earlier process left open. If the log can't be written, this is done before the next prompt.
-pub(super) async fn end_interrupted_turn(core: &mut Core) {
-    // A damaged log is not written; its turn is ended once the user has accepted the damage.
-    if core.log.damage().is_some() {
-        return;
-    }
-    let ended = core.close_open_turn(StopReason::Interrupted);
-    if let Err(error) = ended.and(settle(core).await.map_err(|unwritten| unwritten.error)) {
-        tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
-    }
-}
-
 impl Session {
+    /// Ends the turn that an earlier process left open. If the log can't be written, this is done before the next prompt.
+    pub(crate) async fn end_interrupted_turn(&mut self) {
+        let core = &mut self.core;
+        // A damaged log is not written; its turn is ended once the user has accepted the damage.
+        if core.log.damage().is_some() {
+            return;
+        }
+        let ended = core.close_open_turn(StopReason::Interrupted);
+        if let Err(error) = ended.and(core.settle().await.map_err(|unwritten| unwritten.error)) {
+            tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
+        }
+    }
+
     /// Ends the turn, whose last entry is committed: syncs the log, then answers.
     pub(super) async fn end(&mut self, reason: StopReason) {
         self.core.log.start_sync();
@@ -72,7 +71,7 @@ impl Session {
         // For a cancelled turn, this is the only safe point.
         self.apply_background_callback();
         // The last entries are sent before the answer.
-        let synced = match settle_log(self).await {
+        let synced = match self.settle_log().await {
             Ok(()) => self.core.log.syncer().sync().await.map_err(|error| {
                 SessionError::Store(format!("the turn could not be synced to disk: {error}"))
             }),
@@ -89,14 +88,17 @@ impl Session {
             // Not aside: a program that runs one prompt ends with it.
             self.run_last_hooks(what).await;
         }
-        session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
+        self.end_foreground(WorkEnd { reason, usage: work.turn.usage(), error });
         answer_all(&self.core.thread, work.responders, &answer);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
-        self.core.start(tokio::time::sleep(kept), move |session, ()| {
-            if session.work.is_none() && session.core.thread.next_seq() == at {
-                session.core.model.forget_encoding();
-            }
-        });
+        self.core.start(tokio::time::sleep(kept), move |()| BackgroundResult::EncodingUnused { at });
+    }
+
+    /// Forgets the encoded conversation if it has not been continued since this entry.
+    pub(super) fn forget_unused_encoding(&mut self, at: Seq) {
+        if self.work.is_none() && self.core.thread.next_seq() == at {
+            self.core.model.forget_encoding();
+        }
     }
 
     /// Takes the running turn and resets what components keep about it.
@@ -121,7 +123,7 @@ impl Session {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
             let end = WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
-            session_state::ended(self, end);
+            self.end_foreground(end);
             answer_all(&self.core.thread, responders, &Err(error.clone()));
         }
     }
@@ -144,8 +146,8 @@ impl Session {
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
-        let partial = call.and_then(|call| partial(self, call, ReplyCut::Cancelled));
-        note_running_cost(self);
+        let partial = call.and_then(|call| self.partial_reply(call, ReplyCut::Cancelled));
+        self.note_running_cost();
         self.withdraw_permission();
         self.drop_draft();
         if let Some(work) = &mut self.work {
@@ -259,20 +261,22 @@ fn answer_all(
     }
 }
 
-/// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
-/// turn ends with the error, and the session continues from the entries before it.
-pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError> {
-    let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
-    // Entries that it covers may have been undone.
-    session.drop_prepared();
-    session.instructions.require_check();
-    session.subagents.set_mode(session.core.thread.mode());
-    session.core.announce(&SessionEvent::Options(session.core.options()));
-    session.abandon(&error);
-    for client in refused {
-        session.command(SessionCommand::Detach { client });
+impl Session {
+    /// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
+    /// turn ends with the error, and the session continues from the entries before it.
+    pub(super) async fn settle_log(&mut self) -> Result<(), SessionError> {
+        let Err(Unwritten { error, refused }) = self.core.settle().await else { return Ok(()) };
+        // Entries that it covers may have been undone.
+        self.drop_prepared();
+        self.instructions.require_check();
+        self.subagents.set_mode(self.core.thread.mode());
+        self.core.announce(&SessionEvent::Options(self.core.options()));
+        self.abandon(&error);
+        for client in refused {
+            self.command(SessionCommand::Detach { client });
+        }
+        Err(error)
     }
-    Err(error)
 }
 
 /// Whether a reply is in the log, or is older than the newest prompt or command: then its turn has been ended by another
@@ -301,26 +305,23 @@ fn failed(work: &RunningTurn) -> SessionError {
     }
 }
 
-/// The answer to a prompt that was cancelled.
-pub(super) fn cancelled() -> SessionAnswer {
-    SessionAnswer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
-}
-
 // ── The session ────────────────────────────────────────────────────────────────────────────────────
 
 impl Session {
-    /// Refuses further commands, and keeps the observers until the session is opened again.
+    /// Refuses further commands, and keeps the observers until the session is opened again. Returns the clients that tried
+    /// to attach too late.
     pub(super) fn take_no_more(&mut self) -> Vec<Attaching> {
-        let others = self.core.process.sessions();
-        // Under the lock, so that an observer that leaves is found either here or there.
-        let mut parked = others.as_ref().map(Sessions::parked);
+        let (others, id) = (self.core.process.sessions(), self.core.id().clone());
         let mut too_late = Vec::new();
-        for command in self.inbox.close() {
-            self.refuse(command, &mut too_late);
-        }
-        let watchers = self.core.clients.take_watchers(self.core.thread.next_seq());
-        if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
-            parked.entry(self.core.id().clone()).or_default().extend(watchers);
+        let mut close = || {
+            for command in self.inbox.close() {
+                self.refuse(command, &mut too_late);
+            }
+            self.core.clients.take_watchers(self.core.thread.next_seq())
+        };
+        match others {
+            Some(others) => others.keep_watchers_of(&id, &mut close),
+            None => drop(close()),
         }
         too_late
     }
@@ -330,9 +331,9 @@ impl Session {
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
         self.drop_prepared();
-        session_state::closes(&mut self);
+        self.close_state();
         // It logs what could not be written.
-        drop(settle(&mut self.core).await);
+        drop(self.core.settle().await);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");
         self.core.release_checkpoints().await;

@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 use tracing::field::Empty;
 use tracing::{Instrument as _, info_span};
 
-use super::actor::Session;
-use super::core::Core;
-use super::permissions::{Ruling, RulingContext};
-use super::work::JobResult;
-use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, diagnostics, editor_buffers, effects, hooks_aside, output_truncation};
+use super::Session;
+use crate::core::Core;
+use crate::permissions::{Ruling, RulingContext};
+use crate::work::JobResult;
+use crate::{AskId, SessionEvent, UserDecision};
+use crate::{checkpoints, diagnostics, editor_buffers, effects, output_truncation};
 use epitome_platform::timing::TimedSpan;
 use epitome_recall::RecallLog;
 use epitome_thread::{
@@ -48,7 +48,7 @@ impl Core {
 
 impl Session {
     pub(super) fn ask_permission(&mut self, id: CallId) {
-        let question = match ruling(self, &id) {
+        let question = match self.ruling(&id) {
             Ruling::Settled(permit, decided) => {
                 self.note_decided(&id, decided);
                 return self.answer_turn(EffectResult::Permission(id, permit));
@@ -79,10 +79,15 @@ impl Session {
             Ok(tool.preview(&call.input, context).await)
         };
         let looked = effects::guarded(looked, || Ok(Vec::new()));
-        self.start_job(looked, move |session, looked| match looked {
-            Ok(preview) => session.show_ask(&id, preview),
-            Err(why) => session.cannot_run(id, why),
-        });
+        self.start_job(looked, move |preview| JobResult::PermissionPreviewed { call: id, preview });
+    }
+
+    /// Asks the user about a call, unless it can't run in the current state.
+    pub(super) fn permission_previewed(&mut self, call: CallId, preview: Result<Vec<ToolDisplay>, String>) {
+        match preview {
+            Ok(preview) => self.show_ask(&call, preview),
+            Err(why) => self.cannot_run(call, why),
+        }
     }
 
     /// Records who decided about a call, for its outcome.
@@ -140,7 +145,7 @@ impl Session {
         let by_hook = self.tools.decided_by_hook(id);
         if let Some(card) = self.core.permissions.show(&call, preview, by_hook) {
             self.core.announce(&card);
-            hooks_aside::asked(self, &call);
+            self.run_permission_hooks(&call);
         }
     }
 
@@ -152,7 +157,7 @@ impl Session {
         let is_same = asked.is_some_and(|(call, access)| self.core.still_touches(&call, &access));
         let Some(answer) = self.core.permissions.answer(ask, &decision, is_same) else { return };
         self.core.announce(&SessionEvent::Withdrawn { ask });
-        if answer.permit == Permit::Allowed && refuse_by_mode(self, &answer.call) {
+        if answer.permit == Permit::Allowed && self.refuse_by_mode(&answer.call) {
             return;
         }
         if let Some(rule) = answer.rule
@@ -233,7 +238,7 @@ impl Session {
             if let Err(error) = self.core.commit(Change::Planned { steps: steps.clone() }) {
                 return self.abandon(&error);
             }
-            hooks_aside::planned(self, &before, &steps);
+            self.run_plan_hooks(&before, &steps);
         }
         self.subagents.ended(call);
         // Record an agent's spending, and show a call's output, before the outcome.
@@ -243,49 +248,52 @@ impl Session {
     }
 }
 
-/// Decides whatever can be decided about a call without a user, in the current mode.
-fn ruling(session: &mut Session, id: &CallId) -> Ruling {
-    let saved = session
-        .core
-        .permissions
-        .saved(&session.core.services.paths, session.core.thread.cwd())
-        .unwrap_or_else(|problem| {
-            session.core.clients.notify_problems(&[problem]);
-            [].into()
-        });
-    let call = session.core.effective_call(id);
-    let work = session.work.as_ref();
-    let mode = session.core.thread.mode();
-    // Only this mode depends on it, and finding it out starts a process.
-    let is_sandboxed = mode == Mode::Auto && session.core.sandbox_rules().is_complete();
-    session.core.permissions.rule(
-        call.as_ref(),
-        &RulingContext {
-            toolbox: &session.core.services.toolbox,
-            mode,
-            is_sandboxed,
-            settings: &session.core.settings,
-            workspace: &session.core.workspace,
-            saved: &saved,
-            allowed_tools: work.and_then(|work| work.run.allowed_tools.as_deref()),
-            allowed_commands: work.and_then(|work| work.run.allowed_commands.as_deref()),
-            by_hook: session.tools.decided_by_hook(id),
-            wraps_up: session.core.lineage.wraps_up(),
-            is_alone: session.core.clients.is_empty(),
-        },
-    )
-}
+impl Session {
+    /// Decides whatever can be decided about a call without a user, in the current mode.
+    fn ruling(&mut self, id: &CallId) -> Ruling {
+        let saved =
+            self.core.permissions.saved(&self.core.services.paths, self.core.thread.cwd()).unwrap_or_else(
+                |problem| {
+                    self.core.clients.notify_problems(&[problem]);
+                    [].into()
+                },
+            );
+        let call = self.core.effective_call(id);
+        let work = self.work.as_ref();
+        let mode = self.core.thread.mode();
+        // Only this mode depends on it, and finding it out starts a process.
+        let is_sandboxed = mode == Mode::Auto && self.core.sandbox_rules().is_complete();
+        self.core.permissions.rule(
+            call.as_ref(),
+            &RulingContext {
+                toolbox: &self.core.services.toolbox,
+                mode,
+                is_sandboxed,
+                settings: &self.core.settings,
+                workspace: &self.core.workspace,
+                saved: &saved,
+                allowed_tools: work.and_then(|work| work.run.allowed_tools.as_deref()),
+                allowed_commands: work.and_then(|work| work.run.allowed_commands.as_deref()),
+                by_hook: self.tools.decided_by_hook(id),
+                wraps_up: self.core.lineage.wraps_up(),
+                is_alone: self.core.clients.is_empty(),
+            },
+        )
+    }
 
-/// Refuses a call that was just allowed at its permission prompt, if the mode denies it now: the mode may have changed
-/// while the prompt was open. Returns whether it did.
-pub(super) fn refuse_by_mode(session: &mut Session, id: &CallId) -> bool {
-    let (permit, decided) = match ruling(session, id) {
-        Ruling::Settled(permit @ (Permit::Denied(_) | Permit::Impossible(_)), decided) => (permit, decided),
-        Ruling::Settled(Permit::Allowed, _) | Ruling::Allowed(..) | Ruling::AskPerson(_) => return false,
-    };
-    session.note_decided(id, decided);
-    session.answer_turn(EffectResult::Permission(id.clone(), permit));
-    true
+    /// Refuses a call that was just allowed at its permission prompt, if the mode denies it now: the mode may have changed
+    /// while the prompt was open. Returns whether it did.
+    pub(super) fn refuse_by_mode(&mut self, id: &CallId) -> bool {
+        let (permit, decided) = match self.ruling(id) {
+            Ruling::Settled(permit @ (Permit::Denied(_) | Permit::Impossible(_)), decided) => {
+                (permit, decided)
+            }
+            Ruling::Settled(Permit::Allowed, _) | Ruling::Allowed(..) | Ruling::AskPerson(_) => return false,
+        };
+        self.note_decided(id, decided);
+        self.answer_turn(EffectResult::Permission(id.clone(), permit));
+        true
+    }
 }
 
 /// The outcome of a call that the user stopped.

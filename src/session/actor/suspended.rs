@@ -8,17 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::actor::Session;
-use super::client_list::{ClientList, Watcher};
-use super::compacting::Compactor;
-use super::core::{Configured, Core};
-use super::editor_buffers::{self, EditorBuffers};
-use super::hook_host::HookHost;
-use super::inbox::Channel;
-use super::mcp::KeptServers;
-use super::registry::SessionServices;
-use super::work::BackgroundResult;
-use super::{Attachment, ClientId, SessionEvent};
+use super::Session;
+use crate::background::BackgroundResult;
+use crate::client_list::{ClientList, Watcher};
+use crate::compacting::Compactor;
+use crate::core::{Configured, Core};
+use crate::editor_buffers::{self, EditorBuffers};
+use crate::hook_host::HookHost;
+use crate::inbox::Channel;
+use crate::mcp::KeptServers;
+use crate::services::SessionServices;
+use crate::{Attachment, ClientId, SessionEvent};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -54,10 +54,7 @@ impl Session {
     /// Checks again later whether the session is idle.
     pub(super) fn watch_idle(&mut self) {
         let after = self.core.services.suspend_after;
-        self.core.background.spawn(async move {
-            tokio::time::sleep(after).await;
-            BackgroundResult::Idle
-        });
+        self.core.start(tokio::time::sleep(after), |()| BackgroundResult::Idle);
     }
 
     /// Whether the session was idle for long enough, and nothing depends on its task.
@@ -81,7 +78,7 @@ impl Session {
     }
 
     /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
-    pub(super) fn suspend(mut self) -> SuspendedSession {
+    pub(crate) fn suspend(mut self) -> SuspendedSession {
         self.core.trace.end("at rest");
         self.compactor.end_turn();
         // Names every field, so that a new one can't be lost by mistake. The others are made again from the log, the
@@ -133,7 +130,7 @@ impl Session {
 impl SuspendedSession {
     /// Resumes with the log, which was read again; blocks on the disk. Entries written by others in the meantime are shown
     /// to the clients.
-    pub(super) fn resume(
+    pub(crate) fn resume(
         self,
         services: SessionServices,
         thread: Thread,
@@ -166,40 +163,40 @@ impl SuspendedSession {
         Some(session)
     }
 
-    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.ids()
     }
 
-    pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
+    pub(crate) fn attachment(&self, client: ClientId) -> Option<Attachment> {
         self.clients.attachment(client).cloned()
     }
 
     /// Whether the session has to be resumed for its end.
-    pub(super) fn owes_end(&self) -> bool {
+    pub(crate) fn owes_end(&self) -> bool {
         self.owes_end
     }
 
-    pub(super) fn is_last(&self, client: ClientId) -> bool {
+    pub(crate) fn is_last(&self, client: ClientId) -> bool {
         self.clients.opening(client).is_some() && !self.clients.others_stay(client)
     }
 
-    pub(super) fn leave(&mut self, client: ClientId) {
+    pub(crate) fn leave(&mut self, client: ClientId) {
         self.clients.leave(client);
         self.clients.forget_refused(client);
         self.clients.unwatch(client);
     }
 
     /// Removes and returns the observers.
-    pub(super) fn take_watchers(&mut self) -> Vec<Watcher> {
+    pub(crate) fn take_watchers(&mut self) -> Vec<Watcher> {
         self.clients.take_watchers(self.seen)
     }
 
-    pub(super) fn unwatch(&mut self, client: ClientId) {
+    pub(crate) fn unwatch(&mut self, client: ClientId) {
         self.clients.unwatch(client);
     }
 
     /// The numbers of clients and observers.
-    pub(super) fn present(&self) -> (Vec<ClientId>, usize) {
+    pub(crate) fn present(&self) -> (Vec<ClientId>, usize) {
         self.clients.present()
     }
 }

@@ -1,15 +1,13 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
-use crate::actor::Session;
-use crate::compacting::CompactionDraft;
-use crate::hooks::refuse;
-use crate::rounds::apply_to;
+use super::super::Session;
+use crate::compacting::{CompactionDraft, HookInstructions};
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
+use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
-use epitome_recipe::command::RecipeArguments;
 use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Trigger, View};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
 
@@ -17,9 +15,10 @@ impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// The event of a planned compaction. Hooks may replace the instruction, write the summary or refuse.
-    pub(crate) fn compaction_event(&mut self) -> Option<EventData> {
+    pub(in crate::actor) fn compaction_event(&mut self) -> Option<EventData> {
         let used = self.core.tokens_in_context();
-        let CompactionDraft { why, plan, .. } = self.compactor.draft.as_ref()?;
+        let CompactionDraft { why, plan, .. } = self.compactor.draft()?;
+        let (recipe, by_recipe) = self.compactor.ordered_by_recipe();
         let (why, view) = (*why, self.core.thread.view());
         let preserve_count = view.kept_after(plan.through).len();
         Some(EventData::PreCompact {
@@ -32,7 +31,7 @@ impl Session {
                 CompactionReason::Overflow => "overflow",
                 CompactionReason::Must => "must_compact",
                 CompactionReason::Threshold => "threshold",
-                CompactionReason::Hook if self.compactor.order.by_recipe => "recipe",
+                CompactionReason::Hook if by_recipe => "recipe",
                 CompactionReason::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
@@ -40,18 +39,13 @@ impl Session {
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
-            recipe: self
-                .compactor
-                .order
-                .recipe
-                .as_ref()
-                .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
+            recipe: recipe.unwrap_or("compact").to_owned(),
             must: matches!(why, CompactionReason::Overflow | CompactionReason::Must),
         })
     }
 
-    pub(crate) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
-        let Some(why) = self.compactor.draft.as_ref().map(|draft| draft.why) else { return };
+    pub(in crate::actor) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
+        let Some(why) = self.compactor.draft().map(|draft| draft.why) else { return };
         let made_for = self.core.thread.view().revision();
         let mut pending = PendingResolution {
             event: HookEvent::PreCompact,
@@ -64,8 +58,7 @@ impl Session {
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
         // A turn that only compacts ends anyway, and would end before the result is committed.
         if !matches!(why, CompactionReason::Command) {
-            let halt = &mut self.hooks.turn().halt;
-            *halt = halt.take().or(resolution.halt.take());
+            self.hooks.request_halt(resolution.halt.take());
         }
         let edited = !pending.answer.commits.is_empty();
         commits.extend(pending.answer.commits);
@@ -83,47 +76,29 @@ impl Session {
                 // Otherwise it would be attempted again after each round.
                 CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
                     self.core.notify(NoticeSeverity::Info, text);
-                    self.compactor.backoff.gained_nothing(&self.core.thread);
+                    self.compactor.note_no_gain(&self.core);
                 }
             }
             self.compaction_meta("blocked", None);
             return self.end_compaction(CompactionResult::Nothing);
         }
-        let renewed = resolution.custom_instructions.map(|instructions| {
-            let renewed = self.instruction_for(&instructions);
-            if let Some(draft) = &mut self.compactor.draft {
-                draft.plan.focus = Some(instructions.clone());
-            }
-            self.compactor.order.focus = Some(instructions);
-            renewed
-        });
-        let order = &mut self.compactor.order;
-        order.instruction = renewed.or(order.instruction.take());
-        order.context = resolution.context;
-        order.summary = resolution.summary.map(|(_, text)| text);
+        let said = HookInstructions {
+            instructions: resolution.custom_instructions,
+            context: resolution.context,
+            summary: resolution.summary.map(|(_, text)| text),
+        };
+        self.compactor.instruct(&self.core, &self.recipes, said);
         self.answer_turn(EffectResult::Instructed { edited });
-    }
-
-    /// The recipe's text with a hook's instructions.
-    fn instruction_for(&self, instructions: &str) -> String {
-        let order = &self.compactor.order;
-        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
-        let arguments = RecipeArguments { free: instructions.to_owned(), ..order.arguments.clone() };
-        let text = recipe.and_then(|recipe| self.core.render_without_shell(&recipe, &arguments));
-        text.unwrap_or_else(|| {
-            let standard = self.recipes.summary_instruction(&self.core);
-            format!("{standard}\n\n## Additional instructions\n\n{instructions}")
-        })
     }
 
     // ── The stop of the recipe that a hook called ──────────────────────────────────────────────
 
     /// Runs the stop hooks of the recipe that wrote the summary, as after any callback. Returns whether any hook runs.
-    pub(crate) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
+    pub(in crate::actor) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
         }
-        let order = std::mem::take(&mut self.compactor.order);
+        let order = self.compactor.take_order();
         let Some(recipe) = &order.recipe else { return false };
         let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
@@ -148,12 +123,12 @@ impl Session {
         let message = self.core.message(text);
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.core.thread.clone();
-        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.apply_trial(Change::Replied { message, model, usage: None, cut: None });
         callback.view().clone()
     }
 
     /// A script may replace the summary with its own history, if it names this conversation.
-    pub(crate) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
+    pub(in crate::actor) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
         let by = resolution.action_by.clone();
         let own = self.core.id().0.clone();
         let mutated = match std::mem::take(&mut resolution.action) {
@@ -202,7 +177,7 @@ impl Session {
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
     /// Concludes a committed compaction, and returns its event for hooks.
-    pub(crate) fn committed(&mut self) -> Option<EventData> {
+    pub(in crate::actor) fn committed(&mut self) -> Option<EventData> {
         self.compactor.conclude();
         let newest = self.core.thread.last_layer().map(|entry| (entry.seq, &entry.change));
         let Some((seq, Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. })) =
@@ -224,7 +199,7 @@ impl Session {
             meta["uuid"] = uuid.clone().into();
             work.meta = Some(serde_json::json!({ "epitome": { "compaction": meta } }));
         }
-        self.compactor.announced = None;
+        self.compactor.end_with_entry();
         let is_manual = *trigger == Trigger::Manual;
         Some(EventData::PostCompact {
             trigger: if is_manual { CompactTrigger::Manual } else { CompactTrigger::Auto },
@@ -236,8 +211,8 @@ impl Session {
         })
     }
 
-    pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
-        let halt = self.hooks.turn().halt.take().or(resolution.halt.take());
+    pub(in crate::actor) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
+        let halt = self.hooks.take_halt().or(resolution.halt.take());
         let mut answer = halt.map(|(hook, reason)| self.halted(&hook, &reason)).unwrap_or_default();
         let trail = self.record(HookEvent::PostCompact, &mut resolution);
         answer.commits.splice(0..0, trail);

@@ -1,15 +1,14 @@
 //! End of a round and agent stop: applies the history changes and follow-ups that hooks request.
 
-use super::NoticeSeverity;
-use super::actor::Session;
-use super::compacting::CompactionOrder;
-use super::core::Core;
-use super::cross_session_edit::replacement;
-use super::hooks::refuse;
-use super::work::PendingResolution;
+use super::Session;
+use crate::NoticeSeverity;
+use crate::compacting::CompactionOrder;
+use crate::core::Core;
+use crate::replacement::replacement;
+use crate::work::PendingResolution;
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::guards::{self, Guards};
+use epitome_hooks::guards::{self, Guards, refuse};
 use epitome_hooks::hook::HookKind;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
@@ -17,11 +16,6 @@ use epitome_thread::{Change, Content, MessageId, Origin, Seq, StopReason, ViewEd
 use epitome_turn::{CompactionReason, EffectResult, HooksResult};
 
 impl Core {
-    /// Tokens that pins may take. Pins are never dropped, so the rest of the window must suffice for everything else.
-    pub(super) fn pin_tokens_max(&self) -> u64 {
-        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
-    }
-
     /// Returns the change that replaces the history with these messages, or the reason why it can't be replaced.
     pub(super) fn mutation(
         &mut self,
@@ -36,13 +30,6 @@ impl Core {
         let (by, room) = (by.to_owned(), self.view_tokens_max());
         replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
     }
-
-    /// Tokens that the view may take in addition to the frame and the reply.
-    pub(super) fn view_tokens_max(&self) -> u64 {
-        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
-        let frame = self.ruler().frame_of(&self.thread);
-        room(endpoint.window, endpoint.max_output, frame)
-    }
 }
 
 impl Session {
@@ -55,7 +42,7 @@ impl Session {
 
     /// The event of an agent that is about to stop; hooks may give it more work.
     pub(super) fn stop_event(&self, reason: StopReason) -> EventData {
-        let continuations = self.hooks.turn_state().continuations;
+        let continuations = self.hooks.continuations().0;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -69,7 +56,7 @@ impl Session {
 
     /// Returns `Hook` if a resident hook has requested a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<CompactionReason> {
-        let hook = self.hooks.turn().wanted_compaction.take()?;
+        let hook = self.hooks.take_wanted_compaction()?;
         if self.is_compacted_since_reply() {
             let text =
                 format!("{hook}: not compacted, because that was already done since the last model call.");
@@ -94,20 +81,20 @@ impl Session {
     }
 
     fn guards(&self) -> Guards {
-        let turn = self.hooks.turn_state();
+        let (continuations, last_follow_up) = self.hooks.continuations();
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let continuations_max = self.core.settings.hooks.max_continuations;
         let hooks = self.hooks.found().hooks.iter();
         let claude = hooks.filter(|hook| matches!(hook.kind, HookKind::Claude { .. }));
         Guards {
-            continuations: turn.continuations,
+            continuations,
             continuations_max,
             claude: claude.map(|hook| hook.name.clone()).collect(),
             claude_continuations_max: guards::claude_continuations(
                 &self.core.workspace.environment,
                 continuations_max,
             ),
-            last_follow_up: turn.last_follow_up.clone(),
+            last_follow_up: last_follow_up.cloned(),
             compacted_since_call: self.is_compacted_since_reply(),
             auto_compact_paused: self.compactor.is_paused(&self.core),
             depth: self.core.lineage.depth,
@@ -170,9 +157,7 @@ impl Session {
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if continues {
             answer.go_on = true;
-            let turn = self.hooks.turn();
-            turn.continuations += 1;
-            turn.last_follow_up = (!said.is_empty()).then_some(said);
+            self.hooks.count_continuation(said);
         }
         for (hook, utterance) in follow_ups {
             let message = self.core.message(utterance.text);
@@ -212,7 +197,7 @@ impl Session {
                 let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
                 let change = Change::Edited { by: by.clone(), edits };
                 let mut trial = edited.clone();
-                apply_to(&mut trial, change.clone());
+                trial.apply_trial(change.clone());
                 let most = self.core.pin_tokens_max();
                 match pins.then(|| compaction::pins_too_large(&self.core.ruler(), &trial, most)).flatten() {
                     None => Ok((change, trial)),
@@ -235,7 +220,9 @@ impl Session {
             RequestedEdit::Unpin(at) => ViewEdit::Unpin { at },
             RequestedEdit::Mask(at, note) => ViewEdit::Mask { at, note },
             RequestedEdit::Drop(at) => ViewEdit::Drop { at },
-            RequestedEdit::Replace(at, text) => ViewEdit::Replace { at, content: text_content(text) },
+            RequestedEdit::Replace(at, text) => {
+                ViewEdit::Replace { at, content: vec![Content::Text { text }] }
+            }
             RequestedEdit::Append(Utterance { role, text }) => {
                 ViewEdit::Append { role, message: self.core.message(text) }
             }
@@ -264,19 +251,4 @@ impl Session {
             refuse(&mut pending.resolution, by, why);
         }
     }
-}
-
-/// Tokens that remain of a window after the frame and the reserve for a reply.
-pub(super) fn room(window: u64, max_output: u32, frame: u64) -> u64 {
-    window.saturating_sub(frame + u64::from(max_output).min(window / 4))
-}
-
-/// Applies an uncommitted change to a copy of the thread, to check its effect.
-pub(super) fn apply_to(thread: &mut epitome_thread::Thread, change: Change) {
-    let seq = thread.next_seq();
-    thread.apply(std::sync::Arc::new(epitome_thread::Entry { seq, at: 0, change }));
-}
-
-pub(super) fn text_content(text: String) -> Vec<Content> {
-    vec![Content::Text { text }]
 }

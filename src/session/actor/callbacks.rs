@@ -6,15 +6,15 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::actor::Session;
-use super::child::{self, ChildHistory, ChildModel, ChildOrder, ChildOutcome, Lineage};
-use super::compacting::{self, CompactionOrder};
-use super::cpu_worker;
-use super::cross_session_edit::HandedHistory;
-use super::effects;
-use super::hook_host::MayRun;
-use super::recipes::not_run;
-use super::work::PendingResolution;
+use super::Session;
+use crate::called::{Called, guarded};
+use crate::child::{self, ChildHistory, ChildModel, ChildOrder, ChildOutcome};
+use crate::compacting::{self, CompactionOrder};
+use crate::cpu_worker;
+use crate::hook_host::MayRun;
+use crate::lineage::{HandedHistory, Lineage};
+use crate::recipes::not_run;
+use crate::work::{JobResult, PendingResolution};
 use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
@@ -31,43 +31,28 @@ use epitome_turn::CompactionReason;
 /// Why a history is not replaced twice: the model would never have seen the first replacement.
 const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
 
-/// The result of a callback.
-#[derive(Debug)]
-pub struct Called {
-    pub output: CallbackOutput,
-    /// How its text is used.
-    pub becomes: OutputMode,
-    /// The rounds and tokens that it took, as text for the trail.
-    pub took: String,
-    /// Remarks for the trail, before the text is used.
-    pub remarks: Vec<String>,
-    /// Replacement histories for this conversation, from hooks of the callback's run.
-    pub handed: Vec<HandedHistory>,
-}
-
-impl Called {
-    fn by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
-        let remark = match child.reason {
-            StopReason::MaxTokens => Some("its reply was cut at the token limit, so the text is incomplete"),
-            StopReason::MaxRounds => Some("it was stopped at its limit of model calls before it was done"),
-            StopReason::EndTurn
-            | StopReason::Refusal
-            | StopReason::Cancelled
-            | StopReason::Failed
-            | StopReason::Interrupted => None,
-        };
-        Called {
-            took: format!(
-                "{} {}, {} tokens",
-                child.rounds,
-                if child.rounds == 1 { "round" } else { "rounds" },
-                child.usage.total()
-            ),
-            output: CallbackOutput { text: child.text, ..CallbackOutput::default() },
-            becomes,
-            remarks: remark.into_iter().map(str::to_owned).collect(),
-            handed: child.handed,
-        }
+/// The result of a callback that a child has run.
+fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
+    let remark = match child.reason {
+        StopReason::MaxTokens => Some("its reply was cut at the token limit, so the text is incomplete"),
+        StopReason::MaxRounds => Some("it was stopped at its limit of model calls before it was done"),
+        StopReason::EndTurn
+        | StopReason::Refusal
+        | StopReason::Cancelled
+        | StopReason::Failed
+        | StopReason::Interrupted => None,
+    };
+    Called {
+        took: format!(
+            "{} {}, {} tokens",
+            child.rounds,
+            if child.rounds == 1 { "round" } else { "rounds" },
+            child.usage.total()
+        ),
+        output: CallbackOutput { text: child.text, ..CallbackOutput::default() },
+        becomes,
+        remarks: remark.into_iter().map(str::to_owned).collect(),
+        handed: child.handed,
     }
 }
 
@@ -93,9 +78,11 @@ impl Session {
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
-                self.hooks.turn().pending = Some(pending);
-                self.start_job(cpu_worker::run(deciding), move |session, decided| {
-                    session.compaction_weighed(recipe, callback, decided);
+                self.hooks.keep_pending(pending);
+                self.start_job(cpu_worker::run(deciding), move |decided| JobResult::CallbackWeighed {
+                    recipe,
+                    callback,
+                    decided,
                 });
             }
             Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
@@ -131,17 +118,17 @@ impl Session {
         }
         let run = self.child_run(&recipe, &callback.args)?;
         let becomes = if callback.text_only { OutputMode::Message } else { recipe.output };
-        Ok(Callable::Run(async move { Ok(Called::by_child(run.await?, becomes)) }.boxed()))
+        Ok(Callable::Run(async move { Ok(called_by_child(run.await?, becomes)) }.boxed()))
     }
 
     /// Continues with a hook's recipe that summarizes this conversation, once it is known whether that gains anything.
-    fn compaction_weighed(
+    pub(super) fn callback_weighed(
         &mut self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     ) {
-        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
+        let Some(mut pending) = self.hooks.take_pending() else { return };
         let ordered = match decided {
             Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
@@ -190,7 +177,7 @@ impl Session {
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.hooks.turn_state().continuations;
+        let continuations = self.hooks.continuations().0;
         let hook_context = self.hook_context(match event == HookEvent::AgentStop {
             true => EventData::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => EventData::TurnEnd(self.round()),
@@ -236,14 +223,14 @@ impl Session {
                 Err(why) => self.refuse_action(pending, why),
             };
         }
-        self.hooks.turn().pending = Some(pending);
-        self.start_job(guarded(called), Session::called_back);
+        self.hooks.keep_pending(pending);
+        self.start_job(guarded(called), JobResult::CallbackEnded);
     }
 
-    fn called_back(&mut self, called: Result<Called, String>) {
+    pub(super) fn callback_ended(&mut self, called: Result<Called, String>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
-        let Some(mut pending) = self.hooks.turn().pending.take() else { return };
+        let Some(mut pending) = self.hooks.take_pending() else { return };
         let by = pending.resolution.action_by.clone();
         let applied = called.and_then(|called| {
             let took = called.took.clone();
@@ -389,11 +376,6 @@ impl Session {
             ..order
         }
     }
-}
-
-/// Runs a callback and turns a panic into an error.
-pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    effects::guarded(called, || Err(cpu_worker::FAULT.to_owned())).await
 }
 
 /// Converts a hook's arguments to those of the recipe; `input` is the free text.

@@ -1,11 +1,8 @@
 //! Processes the events of a session's children, and records spending besides the turn's own model calls.
 
-use super::actor::Session;
-use super::child::ChildNews;
+use super::Session;
+use crate::child::news::ChildNews;
 use epitome_thread::{Change, ModelName, Usage};
-
-/// The source of spending on summaries that are not used, as recorded in the log.
-pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";
 
 impl Session {
     /// Processes all pending events of children, so that their spending belongs to the current turn.
@@ -39,11 +36,13 @@ impl Session {
     }
 }
 
-/// Notes what the running model call of a child has cost, for its parent.
-pub(super) fn note_running_cost(session: &Session) {
-    if session.core.lineage.is_child() {
-        let call = session.work.as_ref().and_then(|work| work.model.as_ref());
-        let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
-        session.core.lineage.running.set(cost);
+impl Session {
+    /// Notes what the running model call of a child has cost, for its parent.
+    pub(super) fn note_running_cost(&self) {
+        if self.core.lineage.is_child() {
+            let call = self.work.as_ref().and_then(|work| work.model.as_ref());
+            let cost = call.and_then(|call| Some((call.model.clone(), call.collector.usage()?)));
+            self.core.lineage.running.set(cost);
+        }
     }
 }

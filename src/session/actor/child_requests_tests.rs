@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::actor::Session;
-use super::child::{ChildNews, NewsSender};
-use super::registry::SessionServices;
+use super::Session;
 use super::suspended::REST_AFTER;
-use super::{
+use crate::child::news::{ChildNews, NewsSender};
+use crate::services::SessionServices;
+use crate::{
     AskId, Attaching, Attachment, ClientId, EventSink, Opening, PermissionRequest, Replay, SessionAnswer,
     SessionCommand, SessionEvent, SubagentEnd, Ticket, UserDecision,
 };

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::actor::Session;
+use super::Session;
 use epitome_hooks::event::HookEvent;
-pub(super) use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{EventData, HookCall, HookCallResult, PromptAttachment};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::words;
@@ -45,7 +44,7 @@ impl Session {
         (self.core.lineage.depth == 0).then_some(what)
     }
 
-    pub(super) fn greeted(&mut self, said: Change, mut resolution: Resolution) {
+    pub(super) fn prompt_resolved(&mut self, said: Change, mut resolution: Resolution) {
         let changed = resolution.message.take().filter(|text| {
             let is_blank = text.trim().is_empty();
             if is_blank {
@@ -74,7 +73,7 @@ impl Session {
         }
         commits.push(Change::Said { message, origin });
         // Hooks may continue it as often as the one before.
-        self.hooks.turn().forget_continuations();
+        self.hooks.forget_continuations();
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
@@ -99,8 +98,7 @@ impl Session {
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
-        let halt = &mut self.hooks.turn().halt;
-        *halt = halt.take().or(resolution.halt);
+        self.hooks.request_halt(resolution.halt);
         self.tools.call(&id).notes = resolution.context;
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
@@ -166,8 +164,7 @@ impl Session {
     pub(super) fn outcome_seen(&mut self, mut outcome: ToolOutcome, mut resolution: Resolution) {
         let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
         self.commit_all(commits);
-        let halt = &mut self.hooks.turn().halt;
-        *halt = halt.take().or(resolution.halt);
+        self.hooks.request_halt(resolution.halt);
         // A hook that removes secrets only saw the shown part, so the complete output must not be readable.
         outcome.whole = None;
         if let Some(result) = resolution.result {
