@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::envelope::{INVALID_REQUEST, LINE_BYTES_MAX};
 use super::from_wire::{BadParams, ClientTraits};
 use super::requests::RequestKind;
-use super::updates::{timestamp, tokens, wire_path};
+use super::updates::{timestamp, wire_path};
 use super::v1;
 use epitome_session::registry::Header;
 use epitome_session::{SessionAnswer, SessionError, SessionOptions, Steered};
@@ -86,12 +86,12 @@ pub fn result(
 ) -> Result<Box<RawValue>, wire::Error> {
     match (kind, answer) {
         (RequestKind::New, SessionAnswer::Attached { session, options, .. }) => {
-            let options_shown = v1::options_of(&options, traits.boolean_options);
+            let options_shown = v1::config_options(&options, traits.boolean_options);
             let response = wire::NewSessionResponse::new(session.0);
             raw(&response.modes(v1::modes(&options)).config_options(options_shown))
         }
         (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
-            let options_shown = v1::options_of(&now, traits.boolean_options);
+            let options_shown = v1::config_options(&now, traits.boolean_options);
             raw(&wire::LoadSessionResponse::new().modes(v1::modes(&now)).config_options(options_shown))
         }
         (RequestKind::Prompt, SessionAnswer::TurnEnded { reason, usage, meta }) => {
@@ -108,9 +108,9 @@ pub fn result(
         (RequestKind::SetMode, SessionAnswer::Options(_)) | (RequestKind::Close, SessionAnswer::Closed) => {
             Ok(empty())
         }
-        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            raw(&wire::SetSessionConfigOptionResponse::new(v1::options_of(&options, traits.boolean_options)))
-        }
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => raw(
+            &wire::SetSessionConfigOptionResponse::new(v1::config_options(&options, traits.boolean_options)),
+        ),
         // A session that closes during a prompt must still answer it.
         (RequestKind::Prompt, SessionAnswer::Closed) => {
             turn_ended(StopReason::Cancelled, &Usage::default(), None)
@@ -372,12 +372,8 @@ fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<
         Some(_) | None => Map::new(),
     };
     if *usage != Usage::default() {
-        let shown = wire::Usage::new(usage.total(), usage.input, usage.output)
-            .cached_read_tokens(usage.cache_read)
-            .cached_write_tokens(usage.cache_write)
-            .thought_tokens(usage.thinking);
-        response = response.usage(shown);
-        meta.entry("usage").or_insert_with(|| json!(tokens(usage)));
+        response = response.usage(v1::tokens(usage));
+        meta.entry("usage").or_insert_with(|| json!(v1::tokens(usage)));
     }
     raw(&response.meta((!meta.is_empty()).then_some(meta)))
 }
@@ -407,7 +403,7 @@ pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
 
 /// The options of a session that is not open, in the same form as those of a new session.
 pub fn options(options: &SessionOptions, booleans: bool) -> Result<Box<RawValue>, wire::Error> {
-    let shown = v1::options_of(options, booleans);
+    let shown = v1::config_options(options, booleans);
     raw(&wire::SessionOptionsResponse::new().modes(v1::modes(options)).config_options(shown))
 }
 

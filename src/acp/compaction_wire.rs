@@ -45,7 +45,7 @@ impl OpenCompaction {
                     updates.extend(pieces(&piece).map(|piece| {
                         let piece = wire::ContentBlock::from(piece);
                         let chunk = wire::CompactionSummaryChunk::new(id.to_string(), piece);
-                        Update::Shared(SessionUpdate::CompactionSummaryChunk(chunk))
+                        Update::shared(SessionUpdate::CompactionSummaryChunk(chunk))
                     }));
                 }
             }
@@ -106,7 +106,7 @@ fn update(id: MessageId, status: CompactionStatus) -> wire::CompactionUpdate {
 }
 
 fn shared(update: wire::CompactionUpdate) -> Update {
-    Update::Shared(SessionUpdate::CompactionUpdate(update))
+    Update::shared(SessionUpdate::CompactionUpdate(update))
 }
 
 /// The content shown to the user, who can judge from it what was kept: first the model's summary as it was

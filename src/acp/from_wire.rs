@@ -7,14 +7,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource};
+use agent_client_protocol::v1::schema as wire;
+use agent_client_protocol::v2::schema as wire_v2;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use wire::{ContentBlock, EmbeddedResourceResource};
 
 use super::attached;
-use super::config_options;
 use super::model::AcpVersion;
 use epitome_session::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
@@ -34,11 +35,13 @@ const ERROR_CHARS_MAX: usize = 200;
 /// Longest system prompt accepted from a client, in bytes. It is sent with every model call.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 256 * 1024;
 
-/// `systemPrompt` of requests that open a session. The mode stays a string, because an unknown mode is an error.
-#[derive(Deserialize)]
-struct SystemPrompt {
-    mode: String,
-    content: Vec<ContentBlock>,
+/// The values of a boolean option, for clients that support only selections.
+pub const ON: &str = "on";
+pub const OFF: &str = "off";
+
+/// The value of a boolean option as text.
+pub fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { ON } else { OFF }
 }
 
 /// An error in the params: a sentence that begins with the field's name.
@@ -93,12 +96,10 @@ const REVIEW_WRITES: [&str; 1] = ["zed"];
 /// Maximum number of characters of a client's name that are kept.
 const CLIENT_NAME_CHARS_MAX: usize = 40;
 
-/// What a client calls itself in the params of `initialize`.
+/// The name that a client gives itself in the params of `initialize`.
 pub fn client_name(params: Option<&RawValue>, version: AcpVersion) -> Option<String> {
-    let field = if version == AcpVersion::V2 { "info" } else { "clientInfo" };
-    let client: Value = RequestParams::read(params).ok()?.optional(field).ok()??;
-    let name = client["name"].as_str()?.chars().filter(|c| !c.is_control());
-    Some(name.take(CLIENT_NAME_CHARS_MAX).collect())
+    let name = RequestParams::read(params).ok()?.name_of_client(version)?;
+    Some(name.chars().filter(|c| !c.is_control()).take(CLIENT_NAME_CHARS_MAX).collect())
 }
 
 impl ClientTraits {
@@ -107,45 +108,63 @@ impl ClientTraits {
         QuestionSupport { forms: self.elicitation_form, urls: self.elicitation_url }
     }
 
-    /// Reads the params of `initialize`. A field of an unexpected type counts as missing.
+    /// Reads the params of `initialize`. A capability of an unexpected type counts as missing.
     pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {
-        // Each field is parsed separately, so that an invalid one does not affect the others.
-        let field = |name: &str| -> Value {
-            RequestParams::read(params)
-                .and_then(|params| params.optional(name))
-                .unwrap_or_default()
-                .unwrap_or_default()
+        let params = RequestParams::read(params).unwrap_or_else(|_| RequestParams { fields: HashMap::new() });
+        let traits = match version {
+            AcpVersion::V1 => ClientTraits::of_v1(&params),
+            AcpVersion::V2 => ClientTraits::of_v2(&params),
         };
-        let is_v2 = version == AcpVersion::V2;
-        let (capabilities, client) = match version {
-            AcpVersion::V1 => (field("clientCapabilities"), field("clientInfo")),
-            AcpVersion::V2 => (field("capabilities"), field("info")),
-        };
-        let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
-        let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
-        let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
-        // Every client of version 2 supports these. Version 2 has no methods for the client's files and terminals.
+        let name = params.name_of_client(version).unwrap_or_default();
         ClientTraits {
             version,
-            compaction: is_v2 || marker("/session/compaction"),
-            notices: is_v2 || marker("/session/notices"),
-            terminal_output: is_v2 || flag("/_meta/terminal_output"),
-            read_text_file: !is_v2 && flag("/fs/readTextFile"),
-            write_text_file: !is_v2 && flag("/fs/writeTextFile"),
-            boolean_options: is_v2 || marker("/session/configOptions/boolean"),
-            skills: is_v2 && marker("/session/commands/skill"),
-            elicitation_form: marker("/elicitation/form"),
-            elicitation_url: marker("/elicitation/url"),
-            subagents: is_v2 || marker("/subagents"),
-            plan_updates: !is_v2 && marker("/plan"),
-            cursors: is_v2 || marker("/session/cursors"),
-            auth_terminal: match version {
-                AcpVersion::V1 => flag("/auth/terminal") || flag("/_meta/terminal-auth"),
-                AcpVersion::V2 => marker("/auth/terminal"),
-            },
-            drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
-            details_alone: is_one_of(&SHOW_DETAILS_ALONE),
-            reviews_writes: is_one_of(&REVIEW_WRITES),
+            drops_prompt_errors: DROP_PROMPT_ERRORS.contains(&name.as_str()),
+            details_alone: SHOW_DETAILS_ALONE.contains(&name.as_str()),
+            reviews_writes: REVIEW_WRITES.contains(&name.as_str()),
+            ..traits
+        }
+    }
+
+    fn of_v1(params: &RequestParams<'_>) -> ClientTraits {
+        let given: wire::ClientCapabilities = params.lenient("clientCapabilities");
+        let (session, elicitation) =
+            (given.session.unwrap_or_default(), given.elicitation.unwrap_or_default());
+        let meta = given.meta.unwrap_or_default();
+        let in_meta = |key: &str| meta.get(key) == Some(&Value::Bool(true));
+        ClientTraits {
+            compaction: session.compaction.is_some(),
+            notices: session.notices.is_some(),
+            terminal_output: in_meta("terminal_output"),
+            read_text_file: given.fs.read_text_file,
+            write_text_file: given.fs.write_text_file,
+            boolean_options: session.config_options.is_some_and(|options| options.boolean.is_some()),
+            elicitation_form: elicitation.form.is_some(),
+            elicitation_url: elicitation.url.is_some(),
+            subagents: given.subagents.is_some(),
+            plan_updates: given.plan.is_some(),
+            cursors: params.has_unpublished("clientCapabilities", "/session/cursors"),
+            auth_terminal: given.auth.terminal || in_meta("terminal-auth"),
+            ..ClientTraits::default()
+        }
+    }
+
+    /// Every client of version 2 shows what version 1 has capabilities for. Version 2 has no methods for the client's
+    /// files and terminals.
+    fn of_v2(params: &RequestParams<'_>) -> ClientTraits {
+        let given: wire_v2::ClientCapabilities = params.lenient("capabilities");
+        let elicitation = given.elicitation.unwrap_or_default();
+        ClientTraits {
+            compaction: true,
+            notices: true,
+            terminal_output: true,
+            boolean_options: true,
+            skills: params.has_unpublished("capabilities", "/session/commands/skill"),
+            elicitation_form: elicitation.form.is_some(),
+            elicitation_url: elicitation.url.is_some(),
+            subagents: true,
+            cursors: true,
+            auth_terminal: given.auth.is_some_and(|auth| auth.terminal.is_some()),
+            ..ClientTraits::default()
         }
     }
 }
@@ -184,6 +203,23 @@ impl<'a> RequestParams<'a> {
         }
     }
 
+    /// Parses a field that counts as missing if it is of an unexpected form.
+    fn lenient<T: DeserializeOwned + Default>(&self, name: &str) -> T {
+        self.optional(name).unwrap_or_default().unwrap_or_default()
+    }
+
+    /// The name of the client. Some leave out the version that the schema requires.
+    fn name_of_client(&self, version: AcpVersion) -> Option<String> {
+        let field = if version == AcpVersion::V2 { "info" } else { "clientInfo" };
+        let client: Value = self.lenient(field);
+        client["name"].as_str().map(str::to_owned)
+    }
+
+    /// Whether the client has a capability that the schema crate does not have yet.
+    fn has_unpublished(&self, field: &str, pointer: &str) -> bool {
+        self.lenient::<Value>(field).pointer(pointer).is_some_and(Value::is_object)
+    }
+
     /// Parses a list element by element, so that an error names the index. A missing or null list is empty.
     pub fn list<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, BadParams> {
         let Some(raw) = self.fields.get(name).filter(|raw| raw.get() != "null") else {
@@ -201,7 +237,7 @@ impl<'a> RequestParams<'a> {
 
     /// The absolute working directory.
     pub fn cwd(&self) -> Result<PathBuf, BadParams> {
-        place("cwd", self.required("cwd")?)
+        absolute("cwd", self.required("cwd")?)
     }
 
     /// Additional absolute directories.
@@ -210,7 +246,7 @@ impl<'a> RequestParams<'a> {
         paths
             .into_iter()
             .enumerate()
-            .map(|(at, path)| place(&format!("additionalDirectories[{at}]"), path))
+            .map(|(at, path)| absolute(&format!("additionalDirectories[{at}]"), path))
             .collect()
     }
 
@@ -229,11 +265,11 @@ impl<'a> RequestParams<'a> {
     /// The client's addition to the system prompt, or replacement of the agent's role. Anything that can't be followed
     /// exactly is an error, so that no session runs without it (`SystemPrompt` in the schema).
     pub fn system_prompt(&self) -> Result<Option<ClientInstructions>, BadParams> {
-        let Some(prompt) = self.optional::<SystemPrompt>("systemPrompt")? else { return Ok(None) };
+        let Some(prompt) = self.optional::<wire::SystemPrompt>("systemPrompt")? else { return Ok(None) };
         let wrong = |why: String| Err(BadParams(format!("`systemPrompt{why}")));
-        let replaces_role = match prompt.mode.as_str() {
-            "append" => false,
-            "override" => true,
+        let replaces_role = match prompt.mode {
+            wire::SystemPromptMode::Append => false,
+            wire::SystemPromptMode::Override => true,
             _ => return wrong(".mode` must be append or override".to_owned()),
         };
         let mut texts = Vec::with_capacity(prompt.content.len());
@@ -253,17 +289,48 @@ impl<'a> RequestParams<'a> {
         }
     }
 
+    /// `configOptions` of a request that opens a session: ids and values of its initial options. Malformed options are
+    /// skipped, since unknown options and values are ignored too; only an unknown `type` is an error.
+    pub fn initial_options(&self) -> Result<Vec<(String, String)>, BadParams> {
+        let given: Vec<Value> = self.list("configOptions")?;
+        let mut options = Vec::with_capacity(given.len());
+        for (at, mut option) in given.into_iter().enumerate() {
+            match option.get("type").map(Value::as_str) {
+                Some(Some("id" | "boolean")) => {}
+                Some(_) => {
+                    let why = format!("`configOptions[{at}].type` is none that this agent knows");
+                    return Err(BadParams(why));
+                }
+                None => {
+                    let fields = option.as_object_mut();
+                    drop(fields.map(|fields| fields.insert("type".to_owned(), "id".into())));
+                }
+            }
+            let Ok(option) = serde_json::from_value::<wire_v2::InitialSessionConfigOption>(option) else {
+                continue;
+            };
+            let value = match option.value {
+                wire_v2::SessionConfigOptionValue::Id { value, .. } => value.0.to_string(),
+                wire_v2::SessionConfigOptionValue::Boolean { value, .. } => on_or_off(value).to_owned(),
+                _ => continue,
+            };
+            options.push((option.config_id.0.to_string(), value));
+        }
+        Ok(options)
+    }
+
     /// The value of an option as text; a boolean is `on` or `off`. A value whose `type` is unknown is an error.
     pub fn option_value(&self) -> Result<String, BadParams> {
         let (kind, value): (Option<String>, Value) = (self.optional("type")?, self.required("value")?);
-        let (fits, wanted) = match kind.as_deref() {
-            None => (value.is_string(), "a string, or a boolean with `\"type\": \"boolean\"`"),
-            Some("id") => (value.is_string(), "a string, as `type` is id"),
-            Some("boolean") => (value.is_boolean(), "a boolean, as `type` is boolean"),
-            Some(_) => return Err(BadParams("`type` must be id or boolean".to_owned())),
+        let wanted = match (kind.as_deref(), value) {
+            (None | Some("id"), Value::String(value)) => return Ok(value),
+            (Some("boolean"), Value::Bool(is_on)) => return Ok(on_or_off(is_on).to_owned()),
+            (None, _) => "a string, or a boolean with `\"type\": \"boolean\"`",
+            (Some("id"), _) => "a string, as `type` is id",
+            (Some("boolean"), _) => "a boolean, as `type` is boolean",
+            (Some(_), _) => return Err(BadParams("`type` must be id or boolean".to_owned())),
         };
-        let value = config_options::option_value(&value).filter(|_| fits);
-        value.map(str::to_owned).ok_or_else(|| BadParams(format!("`value` must be {wanted}")))
+        Err(BadParams(format!("`value` must be {wanted}")))
     }
 
     /// The content of a prompt.
@@ -428,7 +495,7 @@ fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams>
 }
 
 /// Parses an absolute path without NUL bytes.
-pub fn place(field: &str, path: String) -> Result<PathBuf, BadParams> {
+pub fn absolute(field: &str, path: String) -> Result<PathBuf, BadParams> {
     if path.contains('\0') {
         return Err(BadParams(format!("`{field}` contains a NUL byte")));
     }
@@ -459,8 +526,8 @@ fn what_is_wrong(message: &str) -> Cow<'static, str> {
     let quotes_a_value = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `"]
         .iter()
         .any(|start| message.starts_with(start));
-    let without_place = message.rsplit_once(" at line ").map_or(message, |(what, _)| what);
-    match without_place.rsplit_once(", expected ") {
+    let without_position = message.rsplit_once(" at line ").map_or(message, |(what, _)| what);
+    match without_position.rsplit_once(", expected ") {
         Some((_, expected)) if quotes_a_value => format!("must be {expected}").into(),
         Some(_) | None => "is not of the expected form".into(),
     }
@@ -558,6 +625,25 @@ mod tests {
         }
         let unknown = fault(prompt(&format!(r#"[{{"type":"{secret}"}}]"#)));
         assert!(unknown.starts_with("`prompt[0]` ") && !unknown.contains("secret"), "{unknown}");
+    }
+
+    #[test]
+    fn only_an_unknown_type_of_an_initial_option_is_an_error() {
+        let json = r#"{"configOptions":[
+            {"configId":"mode","value":"allow"},
+            {"configId":"thought_level","type":"id","value":"high"},
+            {"configId":"web","type":"boolean","value":true},
+            {"configId":"web","value":true},
+            {"configId":7,"value":"x"},
+            "nonsense"]}"#;
+        let options =
+            |json| RequestParams::read(Some(&raw(json))).and_then(|params| params.initial_options());
+        let read = options(json).expect("nothing in it is refused");
+        let text = |(id, value): &(String, String)| format!("{id}={value}");
+        assert_eq!(read.iter().map(text).collect::<Vec<_>>(), ["mode=allow", "thought_level=high", "web=on"]);
+        assert_eq!(options("{}"), Ok(Vec::new()));
+        let unknown = r#"{"configOptions":[{"configId":"mode","type":"slider","value":3}]}"#;
+        assert!(options(unknown).is_err());
     }
 
     #[test]

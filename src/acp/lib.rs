@@ -8,15 +8,14 @@
 //! The thread that calls `serve` reads; a second thread writes. All output passes through the `outbox` in one order.
 //! `requests` tracks unanswered requests in both directions. Translation is pure: `from_wire` translates input, and
 //! output takes two steps. `to_wire`, with `updates`, `tool_wire`, `subagent_wire` and `compaction_wire`, turns the
-//! events of a session into updates of the `model`, which has the shape of version 2. `v1` and `v2`, with `lines`, write each
-//! update as lines of the version negotiated in `initialize`. `answers` and `v2_answers` build results. `unpublished` has the
-//! types that are newer than the schema crate.
+//! events of a session into updates of the `model`, which has the shape of version 2. `v2` writes each of them with the types
+//! of version 2, and `v1` translates it for connections that negotiated version 1 in `initialize`. `answers` and
+//! `v2_answers` build results. `unpublished` has the types that are newer than the schema crate.
 
 pub mod answers;
 pub mod attached;
 mod client_mcp;
 mod compaction_wire;
-mod config_options;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;

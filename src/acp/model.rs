@@ -1,4 +1,4 @@
-//! What a client is shown of a session, in the shape of version 2: everything with an id is created or changed through
+//! The updates that show a session to a client, in the shape of version 2: everything with an id is created or changed through
 //! that id, and a session has a state. `v1` and `v2` turn an update into lines; each update is translated once.
 
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub enum AcpVersion {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// An update whose form is the same in both versions.
-    Shared(wire::SessionUpdate),
+    Shared(Box<wire::SessionUpdate>),
     Text(TextUpdate),
     UserMessage {
         id: wire::MessageId,
@@ -69,6 +69,13 @@ pub enum Update {
     State(Arc<SessionState>),
 }
 
+impl Update {
+    /// An update whose form is the same in both versions.
+    pub fn shared(update: wire::SessionUpdate) -> Update {
+        Update::Shared(Box::new(update))
+    }
+}
+
 /// Text of the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextUpdate {
@@ -76,7 +83,6 @@ pub struct TextUpdate {
     pub id: wire::MessageId,
     pub text: String,
     pub piece: MessagePiece,
-    pub meta: Option<wire::Meta>,
 }
 
 /// Whether a text starts its message or continues it.
@@ -173,7 +179,6 @@ impl TerminalExit {
 }
 
 /// An update as it is written.
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box would be one more allocation")]
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum UpdateLine {

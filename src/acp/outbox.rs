@@ -15,7 +15,7 @@ use epitome_session::SessionEvent;
 use epitome_session::event_queue::{self, EventQueue, QueueLimits};
 use epitome_thread::SessionId;
 
-/// Limits of what is queued for a client that does not read.
+/// Limits of the queue for a client that does not read.
 const LIMITS: QueueLimits = QueueLimits {
     bytes: 1024 * 1024,
     output_bytes: 512 * 1024,
@@ -48,7 +48,7 @@ struct OutboxContents {
     queue: EventQueue<Vec<u8>>,
     lines: usize,
     traits: ClientTraits,
-    /// What the client's program calls itself.
+    /// The name that the client gives itself.
     client_name: Option<String>,
     /// Whether the writer waits. A wake-up is a system call even without waiters; this flag avoids it.
     writer_waits: bool,
@@ -88,7 +88,7 @@ impl Outbox {
         self.requests.lock()
     }
 
-    /// Sets what the client says of itself: its capabilities, for everything translated from now on, and its name.
+    /// Sets the capabilities of the client, for everything translated from now on, and its name.
     pub fn set_client(&self, traits: ClientTraits, name: Option<String>) {
         let mut contents = self.pending.lock();
         contents.traits = traits;

@@ -57,7 +57,7 @@ pub enum OpeningState {
     Cancelled(Option<SessionId>),
 }
 
-/// What to do with a request that its client cancels.
+/// The handling of a request that its client cancels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancellation {
     /// The session answers the prompt once it is cancelled.
@@ -128,7 +128,7 @@ pub struct Requests {
 #[derive(Clone, Debug)]
 pub struct FinishedAgent {
     pub parent: SessionId,
-    /// What it was asked to do.
+    /// The task that it was given.
     pub task: String,
     /// The entry with the outcome of its call, which contains its work.
     pub outcome: Arc<Entry>,

@@ -55,11 +55,11 @@ pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, upd
     let header = wire::SessionMessage::new(id.clone())
         .sender_session_id(wire::SessionId::new(parent.0.as_str()))
         .recipient_session_id(wire::SessionId::new(agent.0.as_str()));
-    updates.push(Update::Shared(SessionUpdate::SessionMessage(header)));
+    updates.push(Update::shared(SessionUpdate::SessionMessage(header)));
     // Tasks consist only of text.
     for piece in message.content.iter().filter_map(Content::as_text).flat_map(pieces) {
         let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
-        updates.push(Update::Shared(SessionUpdate::SessionMessageChunk(chunk)));
+        updates.push(Update::shared(SessionUpdate::SessionMessageChunk(chunk)));
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol::v2::schema as wire;
+use serde_json::json;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
@@ -14,11 +15,12 @@ use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
-    line_id, name_hook, notice, part_id, set_apart, usage_update, user_message,
+    line_id, notice, part_id, set_apart, user_message,
 };
+use super::v2;
 use epitome_session::{
     BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
-    TextKind, TextShown,
+    TextKind, TextShown, UsageNow,
 };
 use epitome_thread::{
     CallId, CallOutput, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus,
@@ -41,7 +43,7 @@ const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 /// a user's recipes; further notices are only logged.
 const PENDING_NOTICES_MAX: usize = 64;
 
-/// What one client has been shown of one session.
+/// The part of one session that one client has been shown.
 #[derive(Debug, Default)]
 pub struct Cursor {
     /// The session's id, for updates that contain it.
@@ -296,7 +298,7 @@ impl Cursor {
             SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
             SessionEvent::Subagent(now) => {
                 if traits.subagents {
-                    updates.push(Update::Shared(subagent_wire::update(&now)));
+                    updates.push(Update::shared(subagent_wire::update(&now)));
                 }
             }
             SessionEvent::State(state) => self.state(state, updates),
@@ -377,12 +379,10 @@ impl Cursor {
                 match origin {
                     // Only for the model.
                     Origin::Context { .. } | Origin::Instructions { .. } => {}
-                    Origin::Hook { hook } if shown.is_v2() => {
-                        user_message(message, origin, updates);
-                        updates.iter_mut().rev().take(1).for_each(|update| name_hook(update, hook));
+                    // Clients of version 1 reject user messages in the middle of a turn.
+                    Origin::Hook { hook } if !shown.replay && !shown.is_v2() => {
+                        follow_up(message, hook, updates)
                     }
-                    // Clients reject user messages in the middle of a turn.
-                    Origin::Hook { hook } if !shown.replay => follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
                     Origin::Person if self.parent.is_some() => {
                         if let Some(parent) = &self.parent {
@@ -666,6 +666,16 @@ impl Cursor {
 /// own prompts.
 fn is_from_user(change: &Change) -> bool {
     change.is_prompt() && !matches!(change, Change::Queued { .. })
+}
+
+/// The fill level of the context window; `_meta.usage` has the usage of the last model call.
+fn usage_update(usage: &UsageNow) -> Update {
+    let meta = json!({ "usage": v2::tokens(&usage.last) });
+    let mut update = wire::UsageUpdate::new(usage.used, usage.size).meta(meta.as_object().cloned());
+    if let Some(cost) = usage.cost.filter(|cost| cost.is_finite()) {
+        update = update.cost(wire::Cost::new(text::rounded_dollars(cost), "USD"));
+    }
+    Update::shared(wire::SessionUpdate::UsageUpdate(update))
 }
 
 /// How an entry is shown.

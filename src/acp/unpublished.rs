@@ -1,7 +1,6 @@
-//! Types that are newer than the published schema crate (1.17), written by hand. A newer crate replaces this file.
-//!
-//! Sources: the documentation of schema 1.17 to 1.21 and the protocol's RFDs on session options, session cursors, agent
-//! skills and subagent sessions (which became stable on 2026-11-20, with the `session` content of a call).
+//! Types that are newer than the schema crate of the SDK, written by hand: cursors, skills and the keys of prompts. They are
+//! in version 1.20 of `agent-client-protocol-schema`, but the SDK (5.2.0) requires exactly 1.17.0, and Cargo admits no
+//! second version beside it. An SDK with a newer one replaces this file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +11,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answers;
-use super::config_options::option_value;
 use super::from_wire::{BadParams, RequestParams};
 use super::model::AcpVersion;
 use super::updates::wire_path;
@@ -21,28 +19,6 @@ use epitome_thread::{Content, PartId, Seq, SessionId};
 
 /// Longest `idempotencyKey`, in characters: the schema's `maxLength`.
 const KEY_CHARS_MAX: usize = 255;
-
-/// `configOptions` of a request that opens a session: ids and values of its initial options. Malformed options are
-/// skipped, since unknown options and values are ignored too; only an unknown `type` is an error.
-pub fn initial_options(params: &RequestParams<'_>) -> Result<Vec<(String, String)>, BadParams> {
-    let given: Vec<Value> = params.list("configOptions")?;
-    let mut options = Vec::with_capacity(given.len());
-    for (at, option) in given.iter().enumerate() {
-        match option.get("type") {
-            None => {}
-            Some(Value::String(kind)) if matches!(kind.as_str(), "id" | "boolean") => {}
-            Some(_) => {
-                return Err(BadParams(format!("`configOptions[{at}].type` is none that this agent knows")));
-            }
-        }
-        let is_boolean = option["type"] == "boolean";
-        let value = option_value(&option["value"]).filter(|_| option["value"].is_boolean() == is_boolean);
-        if let (Some(id), Some(value)) = (option["configId"].as_str(), value) {
-            options.push((id.to_owned(), value.to_owned()));
-        }
-    }
-    Ok(options)
-}
 
 /// `cursorId` of `session/fork`: the last entry that the fork includes.
 pub fn fork_cursor(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams> {
@@ -149,26 +125,6 @@ mod tests {
     fn with<T>(json: &str, read: impl FnOnce(&RequestParams<'_>) -> T) -> T {
         let raw: &RawValue = serde_json::from_str(json).expect("JSON");
         read(&RequestParams::read(Some(raw)).expect("an object"))
-    }
-
-    #[test]
-    fn only_an_unknown_type_of_an_initial_option_is_an_error() {
-        let json = r#"{"configOptions":[
-            {"configId":"mode","value":"allow"},
-            {"configId":"thought_level","type":"id","value":"high"},
-            {"configId":"web","type":"boolean","value":true},
-            {"configId":"web","value":true},
-            {"configId":7,"value":"x"},
-            "nonsense"]}"#;
-        let options = with(json, initial_options).expect("nothing in it is refused");
-        let text = |(id, value): &(String, String)| format!("{id}={value}");
-        assert_eq!(
-            options.iter().map(text).collect::<Vec<_>>(),
-            ["mode=allow", "thought_level=high", "web=on"]
-        );
-        assert_eq!(with("{}", initial_options), Ok(Vec::new()));
-        let unknown = r#"{"configOptions":[{"configId":"mode","type":"slider","value":3}]}"#;
-        assert!(with(unknown, initial_options).is_err());
     }
 
     #[test]

@@ -10,13 +10,10 @@ use serde_json::json;
 use wire::SessionUpdate;
 
 use super::model::{MessagePiece, TextUpdate, Update};
-use epitome_session::{NoticeSeverity, TextKind, UsageNow};
+use epitome_session::{NoticeSeverity, TextKind};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
-use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, ReplyCut, StopReason,
-    Usage, describe, text,
-};
+use epitome_thread::{Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, describe, text};
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
 const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
@@ -40,7 +37,7 @@ pub(super) fn chunks(
     updates: &mut Vec<Update>,
 ) {
     let mut send = |text: String, piece| {
-        updates.push(Update::Text(TextUpdate { kind, id: id.clone(), text, piece, meta: None }));
+        updates.push(Update::Text(TextUpdate { kind, id: id.clone(), text, piece }));
     };
     if text.len() > CHUNK_TEXT_BYTES_MAX {
         for (index, part) in pieces(&text).enumerate() {
@@ -66,18 +63,9 @@ pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<Update>) {
     chunks(TextKind::Reply, &wire::MessageId::new(id), MessagePiece::First, text, updates);
 }
 
-/// A follow-up prompt by a hook, shown as a line of the agent. `_meta` has the hook's name, for programs.
+/// A follow-up prompt by a hook, shown as a line of the agent.
 pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<Update>) {
-    let first = updates.len();
     agent_line(&message.id.to_string(), text::follow_up(hook, message), updates);
-    updates[first..].iter_mut().for_each(|update| name_hook(update, hook));
-}
-
-/// Puts the name of the hook that wrote a text into its `_meta`.
-pub(super) fn name_hook(update: &mut Update, hook: &str) {
-    if let Update::Text(TextUpdate { meta, .. }) | Update::UserMessage { meta, .. } = update {
-        *meta = json!({ "epitome": { "hook": hook } }).as_object().cloned();
-    }
 }
 
 /// Shows an entry by its one-line description.
@@ -111,7 +99,6 @@ pub(super) fn empty_line(line: &wire::MessageId) -> Update {
         id: line.clone(),
         text: "\n\n".to_owned(),
         piece: MessagePiece::More,
-        meta: None,
     })
 }
 
@@ -121,7 +108,11 @@ pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<Te
         Update::Text(text) => Some(text.kind),
         // Shown outside the conversation.
         Update::Commands { .. } | Update::Options { .. } | Update::Mode(_) | Update::State(_) => before,
-        Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_)) => before,
+        Update::Shared(update)
+            if matches!(**update, SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_)) =>
+        {
+            before
+        }
         Update::Shared(_)
         | Update::UserMessage { .. }
         | Update::Call(_)
@@ -227,31 +218,13 @@ pub(super) fn info_update(title: &str, at: Option<u64>) -> Update {
     if let Some(at) = at {
         update = update.updated_at(timestamp(at));
     }
-    Update::Shared(SessionUpdate::SessionInfoUpdate(update))
+    Update::shared(SessionUpdate::SessionInfoUpdate(update))
 }
 
 /// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.
 pub fn timestamp(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
-}
-
-/// The fill level of the context window; `_meta.usage` has the usage of the last model call.
-pub(super) fn usage_update(usage: &UsageNow) -> Update {
-    let meta = json!({ "usage": tokens(&usage.last) });
-    let mut update = wire::UsageUpdate::new(usage.used, usage.size).meta(meta.as_object().cloned());
-    if let Some(cost) = usage.cost.filter(|cost| cost.is_finite()) {
-        update = update.cost(wire::Cost::new(text::rounded_dollars(cost), "USD"));
-    }
-    Update::Shared(SessionUpdate::UsageUpdate(update))
-}
-
-/// Token usage. Clients also read it in `_meta`.
-pub(super) fn tokens(usage: &Usage) -> wire::Usage {
-    wire::Usage::new(usage.total(), usage.input, usage.output)
-        .cached_read_tokens(usage.cache_read)
-        .cached_write_tokens(usage.cache_write)
-        .thought_tokens(usage.thinking)
 }
 
 /// Builds a notice. The first line of the text is the title, the rest is the description.
@@ -264,31 +237,12 @@ pub(super) fn notice(severity: NoticeSeverity, text: &str) -> Update {
     let text = text.trim();
     let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
     let rest = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
-    Update::Shared(SessionUpdate::Notice(wire::Notice::new(severity, title.trim_end()).description(rest)))
-}
-
-/// The complete plan.
-pub(super) fn plan(id: &'static str, steps: &[PlanStep]) -> SessionUpdate {
-    let entry = |step: &PlanStep| {
-        let priority = match step.priority {
-            PlanPriority::High => wire::PlanEntryPriority::High,
-            PlanPriority::Medium => wire::PlanEntryPriority::Medium,
-            PlanPriority::Low => wire::PlanEntryPriority::Low,
-        };
-        let status = match step.status {
-            PlanStatus::Pending => wire::PlanEntryStatus::Pending,
-            PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
-            PlanStatus::Completed => wire::PlanEntryStatus::Completed,
-        };
-        wire::PlanEntry::new(&step.content, priority, status)
-    };
-    let items = wire::PlanItems::new(id, steps.iter().map(entry).collect());
-    SessionUpdate::PlanUpdate(wire::PlanUpdate::new(wire::PlanUpdateContent::Items(items)))
+    Update::shared(SessionUpdate::Notice(wire::Notice::new(severity, title.trim_end()).description(rest)))
 }
 
 /// A piece of the agent's text.
-pub(super) fn chunk(TextUpdate { kind, id, text, piece: _, meta }: TextUpdate) -> SessionUpdate {
-    let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text), id).meta(meta);
+pub(super) fn chunk(TextUpdate { kind, id, text, piece: _ }: TextUpdate) -> SessionUpdate {
+    let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text), id);
     match kind {
         TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
         TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),

@@ -1,18 +1,23 @@
 //! Projects the `model` to version 1 of the protocol: version 2, translated where its form is another one. Pure.
 
+#[expect(clippy::duplicate_mod, reason = "it has the types of another version in each of them")]
+#[path = "both_versions.rs"]
+mod same;
+
 use agent_client_protocol::v1::schema as wire;
 use agent_client_protocol::v2::schema as wire_v2;
 use serde_json::{Map, json};
 use wire::SessionUpdate;
 
-use super::config_options::config_options;
 use super::model::{
     AnnouncedCall, CallContent, CallUpdate, FileDiff, PermissionCard, TerminalChange, Update, UpdateLine,
 };
-use super::updates::{chunk, plan, wire_path};
+use super::updates::{chunk, wire_path};
 use epitome_session::{CommandInfo, SessionOptions};
 use epitome_thread::diff::changed_part;
-use epitome_thread::{Location, Mode, PlanPriority, PlanStatus, PlanStep, SessionId, ToolKind};
+use epitome_thread::{Mode, SessionId, ToolKind};
+pub use same::{config_options, tokens};
+use same::{location, plan, plan_entry, tool_kind};
 
 /// The id of the plan. A session has one.
 const PLAN: &str = "todos";
@@ -20,7 +25,7 @@ const PLAN: &str = "todos";
 /// Passes the updates of version 1 for an update to `send`. What version 1 can't express is left out.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
-        Update::Shared(update) => return send(UpdateLine::V2(update)),
+        Update::Shared(update) => return send(UpdateLine::V2(*update)),
         Update::Text(text) => return send(UpdateLine::V2(chunk(text))),
         Update::UserMessage { id, content, meta } => {
             for block in content {
@@ -44,7 +49,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
                 wire::ToolCallUpdate::new(id.0, fields).meta(meta.as_object().cloned()),
             )
         }
-        Update::Plan { steps, by_id: true } => return send(UpdateLine::V2(plan(PLAN, &steps))),
+        Update::Plan { steps, by_id: true } => plan(PLAN, &steps),
         Update::Plan { steps, by_id: false } => {
             SessionUpdate::Plan(wire::Plan::new(steps.iter().map(plan_entry).collect()))
         }
@@ -53,7 +58,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
             SessionUpdate::AvailableCommandsUpdate(wire::AvailableCommandsUpdate::new(list))
         }
         Update::Options { options, shows_booleans } => SessionUpdate::ConfigOptionUpdate(
-            wire::ConfigOptionUpdate::new(options_of(&options, shows_booleans)),
+            wire::ConfigOptionUpdate::new(config_options(&options, shows_booleans)),
         ),
         Update::Mode(mode) => SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())),
         Update::TerminalReplaced { .. } | Update::Terminal { .. } | Update::State(_) => return,
@@ -80,33 +85,19 @@ fn call_update(call: CallUpdate) -> wire::ToolCallUpdate {
         CallContent::Terminal => wire::ToolCallContent::Terminal(wire::Terminal::new(terminal_id.clone())),
         CallContent::Agent(child) => wire::SessionReference::new(child.0).into(),
     };
-    // What is missing from a new call is empty, and its kind `other`.
+    // Fields that are left out of a new call are empty, and its kind is `other`.
     let is_new = call.is_new;
     let locations = call.locations.filter(|locations| !(is_new && locations.is_empty()));
     let fields = wire::ToolCallUpdateFields::new()
         .name(call.name)
         .title(call.title)
-        .kind(call.kind.filter(|kind| !(is_new && *kind == ToolKind::Other)).map(kind))
+        .kind(call.kind.filter(|kind| !(is_new && *kind == ToolKind::Other)).map(tool_kind))
         .status(call.status.map(status))
         .content(call.content.map(|parts| parts.into_iter().map(part).collect::<Vec<_>>()))
         .locations(locations.map(|locations| locations.iter().map(location).collect::<Vec<_>>()))
         .raw_input(call.raw_input)
         .raw_output(call.raw_output);
     wire::ToolCallUpdate::new(call.id, fields).meta((!meta.is_empty()).then_some(meta))
-}
-
-fn kind(kind: ToolKind) -> wire::ToolKind {
-    match kind {
-        ToolKind::Read => wire::ToolKind::Read,
-        ToolKind::Edit => wire::ToolKind::Edit,
-        ToolKind::Delete => wire::ToolKind::Delete,
-        ToolKind::Move => wire::ToolKind::Move,
-        ToolKind::Search => wire::ToolKind::Search,
-        ToolKind::Execute => wire::ToolKind::Execute,
-        ToolKind::Think => wire::ToolKind::Think,
-        ToolKind::Fetch => wire::ToolKind::Fetch,
-        ToolKind::Other => wire::ToolKind::Other,
-    }
 }
 
 fn status(status: wire_v2::ToolCallStatus) -> wire::ToolCallStatus {
@@ -116,10 +107,6 @@ fn status(status: wire_v2::ToolCallStatus) -> wire::ToolCallStatus {
         wire_v2::ToolCallStatus::Failed | wire_v2::ToolCallStatus::Cancelled => wire::ToolCallStatus::Failed,
         _ => wire::ToolCallStatus::InProgress,
     }
-}
-
-fn location(location: &Location) -> wire::ToolCallLocation {
-    wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line.filter(|line| *line > 0))
 }
 
 fn diff(FileDiff { path, mut old, mut new, bytes_max }: FileDiff) -> wire::ToolCallContent {
@@ -174,68 +161,11 @@ fn terminal_meta(id: &str, change: &TerminalChange) -> wire::Meta {
     Map::from_iter([(name.to_owned(), meta)])
 }
 
-fn plan_entry(step: &PlanStep) -> wire::PlanEntry {
-    let priority = match step.priority {
-        PlanPriority::High => wire::PlanEntryPriority::High,
-        PlanPriority::Medium => wire::PlanEntryPriority::Medium,
-        PlanPriority::Low => wire::PlanEntryPriority::Low,
-    };
-    let status = match step.status {
-        PlanStatus::Pending => wire::PlanEntryStatus::Pending,
-        PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
-        PlanStatus::Completed => wire::PlanEntryStatus::Completed,
-    };
-    wire::PlanEntry::new(&step.content, priority, status)
-}
-
 /// A slash command.
 fn command(command: &CommandInfo) -> wire::AvailableCommand {
-    let input = command.hint.as_ref().map(|hint| wire::UnstructuredCommandInput::new(hint));
+    let input = command.hint.as_ref().map(wire::UnstructuredCommandInput::new);
     wire::AvailableCommand::new(&command.name, &command.description)
         .input(input.map(wire::AvailableCommandInput::Unstructured))
-}
-
-/// The options of a session. `booleans`: whether the client supports boolean options.
-pub fn options_of(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
-    config_options(options, booleans).into_iter().filter_map(config_option).collect()
-}
-
-fn config_option(option: wire_v2::SessionConfigOption) -> Option<wire::SessionConfigOption> {
-    let choice = |choice: wire_v2::SessionConfigSelectOption| {
-        wire::SessionConfigSelectOption::new(choice.value.0, choice.name).description(choice.description)
-    };
-    let group = |group: wire_v2::SessionConfigSelectGroup| {
-        let choices = group.options.into_iter().map(choice).collect();
-        wire::SessionConfigSelectGroup::new(group.group_id.0, group.name, choices)
-    };
-    let kind = match option.kind {
-        wire_v2::SessionConfigKind::Select(select) => {
-            let choices = match select.options {
-                wire_v2::SessionConfigSelectOptions::Ungrouped(choices) => {
-                    wire::SessionConfigSelectOptions::Ungrouped(choices.into_iter().map(choice).collect())
-                }
-                wire_v2::SessionConfigSelectOptions::Grouped(groups) => {
-                    wire::SessionConfigSelectOptions::Grouped(groups.into_iter().map(group).collect())
-                }
-                _ => return None,
-            };
-            wire::SessionConfigKind::Select(wire::SessionConfigSelect::new(select.current_value.0, choices))
-        }
-        wire_v2::SessionConfigKind::Boolean(boolean) => {
-            wire::SessionConfigKind::Boolean(wire::SessionConfigBoolean::new(boolean.current_value))
-        }
-        _ => return None,
-    };
-    let category = option.category.and_then(|category| match category {
-        wire_v2::SessionConfigOptionCategory::Mode => Some(wire::SessionConfigOptionCategory::Mode),
-        wire_v2::SessionConfigOptionCategory::Model => Some(wire::SessionConfigOptionCategory::Model),
-        wire_v2::SessionConfigOptionCategory::ThoughtLevel => {
-            Some(wire::SessionConfigOptionCategory::ThoughtLevel)
-        }
-        _ => None,
-    });
-    let translated = wire::SessionConfigOption::new(option.config_id.0, option.name, kind);
-    Some(translated.category(category).description(option.description))
 }
 
 /// The modes in the older form, for clients that don't support the `mode` option.

@@ -1,5 +1,9 @@
 //! Projects the `model` to version 2 of the protocol (a preview, `unstable_protocol_v2` in the schema crate). Pure.
 
+#[expect(clippy::duplicate_mod, reason = "it has the types of another version in each of them")]
+#[path = "both_versions.rs"]
+mod same;
+
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use base64::Engine;
@@ -7,16 +11,17 @@ use base64::engine::general_purpose::STANDARD;
 use wire::SessionUpdate;
 
 use super::answers;
-use super::config_options::config_options;
 use super::model::{
     CallContent, CallUpdate, FileDiff, MessagePiece, PermissionCard, TerminalChange, TextUpdate, Update,
     UpdateLine,
 };
 use super::unpublished;
-use super::updates::{chunk, plan, tokens, wire_path};
+use super::updates::{chunk, wire_path};
 use epitome_session::{CommandInfo, Foreground, SessionState, TextKind, WorkEnd};
 use epitome_thread::diff::git_patch;
-use epitome_thread::{Location, SessionId, ToolKind, Usage};
+use epitome_thread::{SessionId, Usage};
+pub use same::{config_options, tokens};
+use same::{location, plan, tool_kind};
 
 /// The id of the plan. A session has one.
 const PLAN: &str = "plan";
@@ -24,16 +29,14 @@ const PLAN: &str = "plan";
 /// Passes the updates of version 2 for an update to `send`.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
-        Update::Shared(update) => update,
+        Update::Shared(update) => *update,
         Update::Text(text) if text.piece == MessagePiece::More => chunk(text),
-        Update::Text(TextUpdate { kind, id, text, piece: _, meta }) => {
-            let (content, meta) = (vec![wire::ContentBlock::from(text)], given(meta));
+        Update::Text(TextUpdate { kind, id, text, piece: _ }) => {
+            let content = vec![wire::ContentBlock::from(text)];
             match kind {
-                TextKind::Reply => {
-                    SessionUpdate::AgentMessage(wire::AgentMessage::new(id).content(content).meta(meta))
-                }
+                TextKind::Reply => SessionUpdate::AgentMessage(wire::AgentMessage::new(id).content(content)),
                 TextKind::Thinking => {
-                    SessionUpdate::AgentThought(wire::AgentThought::new(id).content(content).meta(meta))
+                    SessionUpdate::AgentThought(wire::AgentThought::new(id).content(content))
                 }
             }
         }
@@ -89,31 +92,13 @@ fn call_update(call: CallUpdate) -> wire::ToolCallUpdate {
     wire::ToolCallUpdate::new(call.id)
         .name(given(call.name))
         .title(given(call.title))
-        .kind(given(call.kind.map(kind)))
+        .kind(given(call.kind.map(tool_kind)))
         .status(given(call.status))
         .content(given(call.content.map(|parts| parts.into_iter().map(part).collect())))
         .locations(given(call.locations.map(|locations| locations.iter().map(location).collect())))
         .raw_input(given(call.raw_input))
         .raw_output(given(call.raw_output))
         .capabilities(given(call.can_cancel).map(|can| can.filter(|can| *can).map(|_| can_cancel())))
-}
-
-fn kind(kind: ToolKind) -> wire::ToolKind {
-    match kind {
-        ToolKind::Read => wire::ToolKind::Read,
-        ToolKind::Edit => wire::ToolKind::Edit,
-        ToolKind::Delete => wire::ToolKind::Delete,
-        ToolKind::Move => wire::ToolKind::Move,
-        ToolKind::Search => wire::ToolKind::Search,
-        ToolKind::Execute => wire::ToolKind::Execute,
-        ToolKind::Think => wire::ToolKind::Think,
-        ToolKind::Fetch => wire::ToolKind::Fetch,
-        ToolKind::Other => wire::ToolKind::Other,
-    }
-}
-
-fn location(location: &Location) -> wire::ToolCallLocation {
-    wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line)
 }
 
 /// Without a patch if it is too long: a client can't show all of the change then.

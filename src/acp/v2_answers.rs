@@ -7,7 +7,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answers::{self, LoginOffer};
-use super::config_options::config_options;
 use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
 use super::{unpublished, v2};
@@ -91,16 +90,16 @@ pub fn result(
     match (kind, answer) {
         (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
             let response = wire::NewSessionResponse::new(session.0);
-            let shown = config_options(&options, true);
+            let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
         (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
             let response = wire::ResumeSessionResponse::new();
-            let shown = config_options(&options, true);
+            let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
         (RequestKind::SetOption, SessionAnswer::Options(options)) => {
-            answers::raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options, true)))
+            answers::raw(&wire::SetSessionConfigOptionResponse::new(v2::config_options(&options, true)))
         }
         (RequestKind::CancelOne, SessionAnswer::Accepted) => Ok(answers::empty()),
         // A prompt that ends without becoming a message.
@@ -123,7 +122,7 @@ pub fn options(
     commands: &[CommandInfo],
     shows_skills: bool,
 ) -> Result<Box<RawValue>, Error> {
-    let response = wire::SessionOptionsResponse::new().config_options(config_options(options, true));
+    let response = wire::SessionOptionsResponse::new().config_options(v2::config_options(options, true));
     answers::raw(&response.available_commands(v2::commands(commands, shows_skills)))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_client_protocol::v1::schema as wire_v1;
 use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use wire::ToolCallStatus;
 
 use super::answers;
@@ -46,6 +46,18 @@ struct PositionLine<'a> {
     /// Whether the session is now shown from its beginning.
     begins: bool,
     at: &'a Position,
+}
+
+/// A question with a form. Its schema is that of a tool or an MCP server and is passed on unchanged, while the schema
+/// crate's type would drop the fields that it does not know.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FormQuestion<'a> {
+    #[serde(flatten)]
+    scope: wire::ElicitationSessionScope,
+    mode: &'static str,
+    message: Cow<'a, str>,
+    requested_schema: &'a Value,
 }
 
 /// Whether position lines are sent to the client.
@@ -138,7 +150,7 @@ impl UpdateWriter {
                         notification(target.buffer, "elicitation/complete", &done);
                     }
                 }
-                SessionEvent::Wish { ask, wish } => editor_request(session, ask, &wish, target),
+                SessionEvent::Wish { ask, wish: request } => editor_request(session, ask, &request, target),
                 SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
@@ -380,25 +392,24 @@ impl UpdateWriter {
         if !target.traits.questions().can(&question.wants) {
             return;
         }
-        let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
-        if let Some(call) = &question.call {
-            params["toolCallId"] = json!(call.0);
-        }
+        let call = question.call.as_ref().map(|call| wire::ToolCallId::new(call.0.as_str()));
+        let scope = wire::ElicitationSessionScope::new(session.0.as_str()).tool_call_id(call);
+        let (kind, method) = (OutgoingKind::Elicitation, "elicitation/create");
         match &question.wants {
             QuestionKind::Form { schema } => {
-                params["mode"] = json!("form");
-                params["requestedSchema"] = schema.clone();
+                let message = visible(&question.message);
+                let form = FormQuestion { scope, mode: "form", message, requested_schema: schema };
+                target.request(session, ask, kind, method, &form);
             }
             QuestionKind::Url { url, id } => {
-                params["mode"] = json!("url");
-                params["url"] = json!(url);
-                params["elicitationId"] = json!(id);
                 if self.addresses.len() < ADDRESSES_MAX {
                     self.addresses.insert(id.clone());
                 }
+                let mode = wire::ElicitationUrlMode::new(scope, id.as_str(), url);
+                let params = wire::CreateElicitationRequest::new(mode, visible(&question.message));
+                target.request(session, ask, kind, method, &params);
             }
         }
-        target.request(session, ask, OutgoingKind::Elicitation, "elicitation/create", &params);
     }
 
     fn answer(
@@ -501,9 +512,9 @@ fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
 }
 
 /// Asks an editor to read or write a file. Sent only to clients that support it.
-fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: &mut WriteTarget<'_>) {
+fn editor_request(session: SessionId, ask: AskId, request: &EditorRequest, target: &mut WriteTarget<'_>) {
     let id = wire_v1::SessionId::new(session.0.as_str());
-    match wish {
+    match request {
         EditorRequest::Text { path } => {
             let params = wire_v1::ReadTextFileRequest::new(id, wire_path(path));
             target.request(session, ask, OutgoingKind::Text, "fs/read_text_file", &params);
@@ -517,7 +528,7 @@ fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: 
 
 /// How a line that was too long to read is handled.
 pub enum TooLongLine {
-    /// It is a request or nothing known. This line is sent back as its answer.
+    /// It is a request, or can't be read. This line is sent back as its answer.
     Refused(Vec<u8>),
     /// It is a response. This error is read in its place, so that the request that it belongs to does not wait for ever.
     Replaced(Vec<u8>),
@@ -560,6 +571,8 @@ pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use serde_json::json;
 
     use super::super::requests::{Cancellation, IncomingRequest};
     use super::*;

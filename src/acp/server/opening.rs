@@ -216,7 +216,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             environment: self.config.environment.clone(),
             overrides: self.config.login.overrides(),
             instructions: params.system_prompt()?,
-            choices: unpublished::initial_options(params)?,
+            choices: params.initial_options()?,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What clients with limited rights may send. Everything that is not listed here needs all rights.
+//! The messages that clients with limited rights may send. Everything that is not listed here needs all rights.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
@@ -60,7 +60,7 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
     let Ok(params) = RequestParams::read(params) else { return Ok(()) };
     for (name, scope) in OPENING_PARAMS {
         let Some(given) = params.raw(name) else { continue };
-        // Fails closed: what is no value here may be one for a more tolerant reader.
+        // Fails closed: a text that is no value here may be one for a more tolerant reader.
         let is_empty = serde_json::from_str::<Value>(given.get())
             .is_ok_and(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty));
         if !is_empty {
@@ -70,7 +70,7 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
     Ok(())
 }
 
-/// What a client is sent instead of a question that it may not answer; `None` to send nothing.
+/// Returns the event that a client is sent instead of a question that it may not answer; `None` to send nothing.
 pub(super) fn instead_of_question(out: SessionEvent, grant: Option<&AccessGrant>) -> Option<SessionEvent> {
     let may_answer = allows(grant, AccessScope::Approve);
     match out {

@@ -19,7 +19,7 @@ pub const PAGE_SESSIONS: usize = 50;
 impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn list(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let cwd: Option<String> = params.optional("cwd")?;
-        let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
+        let cwd = cwd.map(|cwd| from_wire::absolute("cwd", cwd)).transpose()?;
         let cursor: Option<String> = params.optional("cursor")?;
         let bad = || BadParams("`cursor` was not issued by this agent".to_owned());
         let after = cursor.map(|cursor| read_cursor(&cursor).ok_or_else(bad)).transpose()?;

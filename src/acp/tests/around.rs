@@ -5,10 +5,12 @@ use super::*;
 #[test]
 fn a_hook_follow_up_is_a_line_live_and_a_user_message_in_a_replay() {
     let change = || said(vec![text("Please run the linter.")], Origin::Hook { hook: "lint".into() });
-    let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
-    line["_meta"] = json!({ "epitome": { "hook": "lint" } });
+    let line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
     for own in [true, false] {
-        assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, own).updates, [line.clone()]);
+        assert_eq!(
+            WireClient::new(PLAIN).any_entry(change(), false, own).updates,
+            std::slice::from_ref(&line)
+        );
         let shown = [chunk("user_message_chunk", "m3", "Please run the linter.")];
         assert_eq!(WireClient::new(PLAIN).any_entry(change(), true, own).updates, shown);
     }

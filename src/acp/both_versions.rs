@@ -1,10 +1,13 @@
-//! The config options of a session, as clients show them. Pure.
+//! Types whose schema has the same names in both versions of the protocol, such as the options of a session. This file is a
+//! module of `v1` and of `v2`, each with the types of its version. Pure.
 
-use agent_client_protocol::v2::schema as wire;
-use serde_json::Value;
-
+use super::wire;
+use crate::from_wire::{OFF, ON, on_or_off};
+use crate::updates::wire_path;
 use epitome_session::{ModelOption, SessionOptions, provider_title};
-use epitome_thread::{Mode, ModelName, ThoughtLevel};
+use epitome_thread::{
+    Location, Mode, ModelName, PlanPriority, PlanStatus, PlanStep, ThoughtLevel, ToolKind, Usage,
+};
 
 /// Up to this many models are shown in one flat list, even from several providers.
 const MODELS_FLAT_MAX: usize = 8;
@@ -15,11 +18,7 @@ pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
 pub const AUTO_COMPACT: &str = "auto_compact";
 
-/// The values of a boolean option, for clients that support only selections.
-const ON: &str = "on";
-const OFF: &str = "off";
-
-/// All config options of a session, most important first, as version 2 has them. `booleans`: whether the client supports
+/// All config options of a session, most important first. `booleans`: whether the client supports
 /// boolean options.
 pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::SessionConfigOption> {
     let mode = |mode: &Mode| choice(mode.id(), mode.name(), mode.description());
@@ -33,14 +32,14 @@ pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::Ses
     let auto_compact = match booleans {
         true => wire::SessionConfigOption::boolean(AUTO_COMPACT, name, options.auto_compact),
         false => {
-            let current = if options.auto_compact { ON } else { OFF };
+            let current = on_or_off(options.auto_compact);
             let choices = vec![choice(ON, "On", ""), choice(OFF, "Off", "")];
             wire::SessionConfigOption::select(AUTO_COMPACT, name, current, choices)
         }
     };
     let model = options.model.as_ref().map(|model| {
         let choices = model_options(model, &options.models);
-        wire::SessionConfigOption::select(MODEL, "Model", model.0.as_str(), choices)
+        wire::SessionConfigOption::select(MODEL, "Model", model.0.clone(), choices)
             .category(wire::SessionConfigOptionCategory::Model)
     });
     let others = [
@@ -56,16 +55,7 @@ pub fn config_options(options: &SessionOptions, booleans: bool) -> Vec<wire::Ses
 /// A value of an option; the description may be empty.
 fn choice(value: &str, name: impl Into<String>, description: &str) -> wire::SessionConfigSelectOption {
     let description = (!description.is_empty()).then(|| description.to_owned());
-    wire::SessionConfigSelectOption::new(value, name).description(description)
-}
-
-/// The value of an option in a request: a string, or a boolean as `true` or `false`.
-pub fn option_value(value: &Value) -> Option<&str> {
-    match value {
-        Value::String(value) => Some(value),
-        Value::Bool(is_on) => Some(if *is_on { ON } else { OFF }),
-        _ => None,
-    }
+    wire::SessionConfigSelectOption::new(value.to_owned(), name).description(description)
 }
 
 /// The values of the model option. They are grouped by provider if there are many, from several providers: a short list
@@ -95,7 +85,7 @@ fn model_options(current: &ModelName, models: &[ModelOption]) -> wire::SessionCo
     }
     let group = |(provider, models): (&str, Vec<(&ModelName, &str)>)| {
         let choices = models.into_iter().map(|(model, about)| choice(&model.0, parts(model).1, about));
-        wire::SessionConfigSelectGroup::new(provider, provider_title(provider), choices.collect())
+        wire::SessionConfigSelectGroup::new(provider.to_owned(), provider_title(provider), choices.collect())
     };
     groups.into_iter().map(group).collect::<Vec<_>>().into()
 }
@@ -113,4 +103,50 @@ fn level_name(level: ThoughtLevel) -> &'static str {
         ThoughtLevel::High => "High",
         ThoughtLevel::Max => "Maximum",
     }
+}
+
+pub fn tool_kind(kind: ToolKind) -> wire::ToolKind {
+    match kind {
+        ToolKind::Read => wire::ToolKind::Read,
+        ToolKind::Edit => wire::ToolKind::Edit,
+        ToolKind::Delete => wire::ToolKind::Delete,
+        ToolKind::Move => wire::ToolKind::Move,
+        ToolKind::Search => wire::ToolKind::Search,
+        ToolKind::Execute => wire::ToolKind::Execute,
+        ToolKind::Think => wire::ToolKind::Think,
+        ToolKind::Fetch => wire::ToolKind::Fetch,
+        ToolKind::Other => wire::ToolKind::Other,
+    }
+}
+
+pub fn location(location: &Location) -> wire::ToolCallLocation {
+    wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line.filter(|line| *line > 0))
+}
+
+/// The complete plan.
+pub fn plan(id: &'static str, steps: &[PlanStep]) -> wire::SessionUpdate {
+    let items = wire::PlanItems::new(id, steps.iter().map(plan_entry).collect());
+    wire::SessionUpdate::PlanUpdate(wire::PlanUpdate::new(wire::PlanUpdateContent::Items(items)))
+}
+
+pub fn plan_entry(step: &PlanStep) -> wire::PlanEntry {
+    let priority = match step.priority {
+        PlanPriority::High => wire::PlanEntryPriority::High,
+        PlanPriority::Medium => wire::PlanEntryPriority::Medium,
+        PlanPriority::Low => wire::PlanEntryPriority::Low,
+    };
+    let status = match step.status {
+        PlanStatus::Pending => wire::PlanEntryStatus::Pending,
+        PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
+        PlanStatus::Completed => wire::PlanEntryStatus::Completed,
+    };
+    wire::PlanEntry::new(&step.content, priority, status)
+}
+
+/// Token usage. Clients also read it in `_meta`.
+pub fn tokens(usage: &Usage) -> wire::Usage {
+    wire::Usage::new(usage.total(), usage.input, usage.output)
+        .cached_read_tokens(usage.cache_read)
+        .cached_write_tokens(usage.cache_write)
+        .thought_tokens(usage.thinking)
 }
