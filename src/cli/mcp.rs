@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use super::hooks::Project;
 use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_keeping_mode};
-use crate::config::{McpServer, McpSource, McpTransport};
-use crate::hooks::servers;
-use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
+use epitome_config::{McpServer, McpSource, McpTransport};
+use epitome_hooks::servers;
+use epitome_mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use epitome_platform::root::read_regular_text;
 use import::ImportedServers;
 

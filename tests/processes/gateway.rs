@@ -221,7 +221,7 @@ fn a_policy_in_the_database_counts_for_what_is_offered() {
     let store = PostgresServer::address(&[&database]);
     machine.user.write(".epitome/config.toml", &format!("store = {store:?}\n"));
     machine.user.write("project/policy.toml", "policy.models = [\"gemini/*\"]\n");
-    machine.user.run(&["policy", "set", "policy.toml"]).ok();
+    machine.user.run(&["store", "policy", "set", "policy.toml"]).ok();
     let server = serve(&machine.user, &["--listen", "127.0.0.1:0"]);
     let machine = Machine { server, ..machine };
     let work = token(&machine.user, "box", "work");

@@ -3,7 +3,7 @@
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, value};
 
-use crate::config::{McpServer, McpTransport};
+use epitome_config::{McpServer, McpTransport};
 
 /// Returns the text with a table for the server. The error is a sentence.
 pub fn add_server(text: &str, server: &McpServer) -> Result<String, String> {
@@ -91,7 +91,7 @@ fn add_pairs(table: &mut Table, name: &str, pairs: &[(String, String)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::McpSource;
+    use epitome_config::McpSource;
 
     fn process(name: &str) -> McpServer {
         let way = McpTransport::Stdio {
