@@ -237,7 +237,10 @@ fn pairs(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
 }
 
 /// Changes `config.toml`. A new one can only be read by its owner, because it may contain keys.
-fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, String>) -> Result<(), CliError> {
+fn change_config(
+    paths: &Paths,
+    change: impl FnOnce(&str) -> Result<String, CliError>,
+) -> Result<(), CliError> {
     // Keep a symbolic link to the user's file.
     let file = paths.config_file();
     let file = file.canonicalize().unwrap_or(file);
