@@ -27,10 +27,9 @@ pub fn is_built_in(arguments: &[OsString]) -> bool {
 
 /// Returns the definition of the command line.
 pub fn definition() -> Command {
-    let former = |root: Command, (name, _): &(&'static str, &str)| {
-        root.mut_subcommand(*name, |former| former.hide(true))
-    };
-    let root = RENAMED.iter().fold(Cli::command(), former);
+    let is_former = |name: &str| RENAMED.iter().any(|(former, _)| *former == name);
+    let hidden = |command: Command| if is_former(command.get_name()) { command.hide(true) } else { command };
+    let root = Cli::command().mut_subcommands(hidden);
     let groups = groups(&root);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"

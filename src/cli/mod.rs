@@ -307,16 +307,14 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if let Some(gone) = renamed::gone(arguments) {
         return Err(gone);
     }
-    if !groups::is_built_in(arguments)
-        && let Some(ran) = helper::run(arguments)
-    {
-        return ran;
-    }
     let words = std::iter::once("epitome".into()).chain(arguments.iter().cloned());
     let parsed = groups::definition().try_get_matches_from(words);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return not_a_command(&error, arguments),
+        Err(error) => {
+            let ran = if groups::is_built_in(arguments) { None } else { helper::run(arguments) };
+            return ran.unwrap_or_else(|| not_a_command(&error, arguments));
+        }
     };
     check_home()?;
     renamed::announce(arguments);
