@@ -117,8 +117,8 @@
 //! linked into `epitome`, which starts them (`epitome NAME` runs the `epitome-NAME` beside it).
 //!
 //! ```text
-//!    11      ┌ ahp             program: the Agent Host Protocol, as a client of the daemon
-//!            ├ cli             commands and composition root (this package)
+//!            ┌ cli             commands and composition root (this package)
+//!    10      ├ ahp             program: the Agent Host Protocol, as a client of the daemon
 //!     9      ├ daemon          one process for all windows, with control API and inspector
 //!     8      ├ acp             the Agent Client Protocol
 //!     7      ├ session         the only writer of a thread

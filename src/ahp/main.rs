@@ -20,7 +20,13 @@ const TOKEN_VARIABLE: &str = "EPITOME_AHP_TOKEN";
 /// VS Code and other clients attach to sessions of the daemon, several to one session. Sessions are created in this
 /// directory unless the client names another.
 #[derive(Debug, Parser)]
-#[command(name = "epitome ahp", version, args_override_self = true, max_term_width = 100)]
+#[command(
+    name = "epitome ahp",
+    bin_name = "epitome ahp",
+    version,
+    args_override_self = true,
+    max_term_width = 100
+)]
 struct AhpArgs {
     /// Loopback address to listen on; port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]

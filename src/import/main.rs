@@ -14,7 +14,7 @@ use epitome_transfer::{AGENTS, ReadAnswer};
 ///
 /// `epitome sessions import` uses this program, and stores what it reads.
 #[derive(Parser)]
-#[command(name = "epitome-import", version)]
+#[command(name = "epitome import", bin_name = "epitome import", version)]
 enum ImportCli {
     /// Print the number of sessions of each agent, as JSON
     Count,

@@ -45,7 +45,8 @@ fn worktree(user: &User, name: &str) -> PathBuf {
 
 /// What `/worktree merge` or `/worktree discard` answers in the newest session of a worktree.
 fn finished(user: &User, action: &str, name: &str) -> String {
-    user.run(&["run", "--worktree", name, "--follow", &format!("/worktree {action}")]).out
+    let ran = user.run(&["run", "--worktree", name, "--follow", &format!("/worktree {action}")]);
+    ran.out + &ran.err
 }
 
 fn read(path: PathBuf) -> String {
@@ -180,11 +181,7 @@ fn a_worktree_in_which_a_turn_runs_is_left_alone() {
     let session = opened["sessionId"].as_str().expect("an id").to_owned();
     let prompt = agent.prompt(&session, "half");
     agent.hear("The first half, ");
-    for action in ["merge", "discard"] {
-        let refused = finished(&user, action, "parser");
-        assert!(refused.contains(&format!("session {session} is at work there")), "{refused:?}");
-    }
-    // The command of another session there says the same.
+    // The command of another session there leaves it alone.
     let mut other = user.start();
     let opened = other.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
     let second = opened["sessionId"].as_str().expect("an id").to_owned();
@@ -219,7 +216,7 @@ fn errors_name_what_is_in_the_way() {
     let made_by_hand = user.home().join("by-hand").display().to_string();
     git(&user.project(), &["worktree", "add", "--quiet", "-b", "epitome/mine", &made_by_hand]);
     let refused = finished(&user, "discard", "mine");
-    assert!(refused.contains("there is no worktree \"mine\" of Epitome"), "{refused:?}");
+    assert!(refused.contains("the branch epitome/mine exists already"), "{refused:?}");
     assert!(Path::new(&made_by_hand).exists());
 }
 

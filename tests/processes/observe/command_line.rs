@@ -7,7 +7,10 @@ use regex::Regex;
 
 use epitome_test_harness::user::User;
 
-/// The names of the commands that `epitome --help` lists.
+/// Commands that are programs of their own.
+const PROGRAMS: [&str; 3] = ["ahp", "check", "import"];
+
+/// The names of the built-in commands that `epitome --help` lists.
 fn commands(user: &User) -> Vec<String> {
     let help = user.run(&["--help"]).ok();
     let groups = help.split("\nPrograms of their own:\n").next().expect("groups of commands");
@@ -20,8 +23,10 @@ fn every_command_has_help() {
     let user = User::new();
     let commands = commands(&user);
     assert!((15..=24).contains(&commands.len()), "{commands:?}");
-    let programs = ["ahp", "check", "import"].map(str::to_owned);
-    for command in commands.into_iter().chain(programs) {
+    for program in PROGRAMS {
+        assert!(user.run(&[program, "--help"]).ok().contains("Usage: "), "{program}");
+    }
+    for command in commands {
         let help = user.run(&[&command, "--help"]).ok();
         assert!(help.contains(&format!("Usage: epitome {command}")), "{help}");
         assert_eq!(user.run(&["help", &command]).ok(), help);
@@ -49,7 +54,8 @@ fn commands_in(page: &str) -> Vec<Vec<String>> {
 #[test]
 fn documented_commands_exist_with_their_options() {
     let user = User::new();
-    let known = commands(&user);
+    let mut known = commands(&user);
+    known.extend(PROGRAMS.map(str::to_owned));
     // Most commands are in the pages several times.
     let mut helps: HashMap<Vec<String>, String> = HashMap::new();
     let mut help_of = |command: &[&str]| {
