@@ -1,7 +1,7 @@
 //! A conformance suite for agents that speak version 1 or 2 of the Agent Client Protocol (ACP) over stdio: checks rules of the protocol,
 //! runs protocol fixtures, and reports the first difference of each.
 //!
-//! The command `acp-check` of this crate and `epitome check` run both for any agent, with the agent's own configuration
+//! The command `acp-check` of this crate, which `epitome check` starts, runs both for any agent, with the agent's own configuration
 //! and keys, or with a scripted model. Epitome's own tests run all fixtures with a [`story::ModelSide`] that also
 //! scripts the model's replies.
 
@@ -9,6 +9,7 @@ pub mod agent;
 mod client;
 mod invariants;
 pub mod model;
+pub mod recording;
 mod report;
 pub mod rules;
 mod rules_v2;

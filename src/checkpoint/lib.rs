@@ -27,9 +27,6 @@ mod tracker;
 mod user_files;
 mod walk;
 
-#[cfg(test)]
-mod simulation;
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,15 +34,17 @@ use std::time::Duration;
 
 use epitome_files::disk::{Disk, PutMode, RealDisk};
 use epitome_thread::SessionId;
-use user_files::{RealFiles, UserFiles};
+use user_files::RealFiles;
 
+pub use node::NodeStamp;
 pub use plan::{Conflict, ConflictReason};
 pub use record::{LineCount, TouchedPath, TurnRecord};
 pub use restore::{Progress, RestoreFailure};
 pub use tracker::{AffectedFiles, Checkpoints, RewindReport, RewindTarget};
+pub use user_files::{NodeKind, NodeStat, UserFiles};
 
 /// Name prefix of temporary files.
-const TEMPORARY: &str = ".epitome-rewind-";
+pub const TEMPORARY: &str = ".epitome-rewind-";
 
 /// Limits on what is kept. Anything beyond them is reported when files are restored.
 #[derive(Clone, Debug)]
@@ -86,9 +85,9 @@ impl Default for Bounds {
 
 /// Where checkpoints are stored, and the files that they are of.
 #[derive(Clone, Debug)]
-struct CheckpointDisk {
-    disk: Arc<dyn Disk>,
-    files: Arc<dyn UserFiles>,
+pub struct CheckpointDisk {
+    pub disk: Arc<dyn Disk>,
+    pub files: Arc<dyn UserFiles>,
 }
 
 impl CheckpointDisk {

@@ -114,7 +114,7 @@ impl Checkpoints {
         Checkpoints::on(CheckpointDisk::real(), data, session, bounds)
     }
 
-    pub(super) fn on(disk: CheckpointDisk, data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
+    pub fn on(disk: CheckpointDisk, data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
         let inner = CheckpointsInner {
             disk,
             directory: directory(data, session),

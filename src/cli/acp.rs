@@ -1,17 +1,16 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
 //! the entire agent in this process if requested or if no daemon can be started.
 
-use epitome_platform::os::OpenOptionsExt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliContext as _, CliError, EXIT_USAGE, log, login, serve, server, terminal};
-use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
+use super::{CliContext as _, CliError, EXIT_USAGE, helper, log, login, serve, server, terminal};
+use crate::acp::connection::{Connection, ConnectionCloser, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
 use crate::atomic_file::read_private;
@@ -29,7 +28,6 @@ use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::thread::visible::visible_line;
-use crate::transcript::Recorder;
 use epitome_platform::process::standard_ends;
 use epitome_platform::signals::EndRequests;
 
@@ -147,7 +145,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);
-    let tap = args.transcript.as_deref().map(record).transpose()?;
+    let tap = args.transcript.as_deref().map(helper::record).transpose()?;
     let (reader, writer) = standard_ends().map_err(|error| {
         CliError::failed(format!("stdin and stdout can't be used: {error}"))
             .hint("start it from an editor, or with pipes")
@@ -336,19 +334,4 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
         // It blocks, which threads of the runtime must not do.
         std::thread::spawn(move || end.now());
     });
-}
-
-fn record(path: &Path) -> Result<Tap, CliError> {
-    // Private like the journals, because it contains the conversation.
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let file = file.context(format_args!("the transcript {} can't be written", path.display()))?;
-    let mut recorder = Recorder::new(file);
-    Ok(Box::new(move |direction, line| {
-        let direction = match direction {
-            LineDirection::FromClient => crate::transcript::MessageDirection::ToAgent,
-            LineDirection::ToClient => crate::transcript::MessageDirection::ToEditor,
-        };
-        // A full disk must not end the session.
-        drop(recorder.line(direction, line));
-    }))
 }

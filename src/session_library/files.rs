@@ -4,19 +4,19 @@ use epitome_platform::os::{DirBuilderExt, OpenOptionsExt};
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::path::{Component, Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use super::{LibraryError, SessionListing, Unlisted, fold, list, opencode};
+use super::{LibraryError, SessionListing, Unlisted, fold, list};
+use epitome_platform::program::helper;
 use epitome_platform::root::DirectoryEntry;
 use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::problem::Problem;
 use epitome_thread::{SessionId, Thread, text};
-use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
+use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportDraft, ImportFile, ReadAnswer};
 
 /// Export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +133,9 @@ pub fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
+/// Reads a file in another agent's format: its path, the working directory of conversations that name none, its bytes.
+pub type ForeignReader = dyn Fn(&Path, &Path, Vec<u8>) -> Result<Vec<ImportDraft>, LibraryError>;
+
 /// The user's choices for an import.
 pub struct ImportRequest<'a> {
     pub files: &'a [PathBuf],
@@ -142,6 +145,8 @@ pub struct ImportRequest<'a> {
     pub keep_id: bool,
     /// Whether sessions of other agents that were imported before are imported again.
     pub again: bool,
+    /// Reads files in the formats of other agents.
+    pub reader: &'a ForeignReader,
 }
 
 /// An imported session.
@@ -163,15 +168,14 @@ pub struct Imported {
 
 /// Imports the conversations of all files. If one can't be read, none is stored.
 pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, LibraryError> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut drafts: Vec<(PathBuf, SessionId, ImportDraft)> = Vec::new();
     let mut imported = Vec::new();
     let mut taken = BTreeSet::new();
     for file in ask.files {
-        for mut draft in read(file, ask.cwd, now)? {
+        for mut draft in read(ask, file)? {
             let session = match &draft.session {
                 Some(session) if ask.keep_id => session.clone(),
-                None if draft.source.is_foreign() && !ask.again => imported_id(&draft, file),
+                None if draft.source.is_foreign() && !ask.again => draft.imported_id(file),
                 Some(_) | None => new_id(),
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
@@ -226,19 +230,6 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
     Ok(imported)
 }
 
-/// Returns the id of an imported session of another agent. It is deterministic, so that a second import finds the
-/// first.
-pub(super) fn imported_id(draft: &ImportDraft, file: &Path) -> SessionId {
-    let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
-    id_of(draft.source, &name)
-}
-
-pub(super) fn id_of(source: ImportSource, name: &str) -> SessionId {
-    let digest = Sha256::digest(format!("{}\n{name}", source.words()));
-    let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
-    SessionId(format!("s_{digits}"))
-}
-
 fn known(
     store: &Store,
     session: SessionId,
@@ -260,35 +251,54 @@ fn known(
     })
 }
 
-fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryError> {
-    let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
-    if opencode::is_database(path) {
-        let problem = Problem {
-            path: path.to_path_buf(),
-            place: None,
-            message: "this is a database of many sessions".to_owned(),
-            hint: Some("`epitome sessions import --from opencode` lists them".to_owned()),
-        };
-        return Err(LibraryError::File(problem));
+/// Returns the conversations of a file.
+fn read(ask: &ImportRequest, path: &Path) -> Result<Vec<ImportDraft>, LibraryError> {
+    if let Some(draft) = journal(path)? {
+        return Ok(vec![draft]);
     }
-    let (text, is_lossy) = match opencode::text(path) {
-        Some(text) => (text.map_err(failed)?, false),
-        // A damaged journal may not be valid text.
-        None => match journal(path)? {
-            Some(draft) => return Ok(vec![draft]),
-            None => text_of(path)?,
-        },
-    };
-    let folder = path.parent().unwrap_or(path);
-    let sibling = |name: &Path| read_sibling(folder, name);
-    let context = ImportContext { cwd, now, read_sibling: &sibling };
-    let mut drafts = transfer::read(path, &text, &context).map_err(LibraryError::File)?;
-    if is_lossy {
-        let note = "it contains bytes that are not UTF-8; each became the character \u{fffd}";
-        drafts.iter_mut().for_each(|draft| draft.notes.push(note.to_owned()));
+    // opencode's sessions are named as if its database were a directory.
+    let is_inside_of_file = path.parent().is_some_and(Path::is_file);
+    let bytes = if is_inside_of_file { Vec::new() } else { bytes_of(path)? };
+    match std::str::from_utf8(&bytes) {
+        Ok(text) if transfer::is_export(text) => {
+            let draft = transfer::read(ImportFile { path }, text).map_err(LibraryError::File)?;
+            Ok(vec![draft])
+        }
+        Ok(_) | Err(_) => (ask.reader)(path, ask.cwd, bytes),
     }
-    Ok(drafts)
 }
+
+/// Has the program `epitome-import` read a file with these contents, in the format of another agent.
+pub fn read_by_helper(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, LibraryError> {
+    let failed = |what: &str| LibraryError::failed(format!("{} can't be read: {what}", path.display()));
+    let program = helper(READER).map_err(|missing| LibraryError::Refused {
+        message: format!("{} can't be read: {missing}", path.display()),
+        hint: Some(missing.hint()),
+    })?;
+    let mut child = Command::new(program)
+        .arg("read")
+        .args([path, cwd])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| failed(&format!("{READER} can't be started: {error}")))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It reads everything before it answers, or ends early with an answer that says why.
+        drop(stdin.write_all(&bytes));
+    }
+    let ended = child.wait_with_output().map_err(|error| failed(&error.to_string()))?;
+    match serde_json::from_slice(&ended.stdout) {
+        Ok(ReadAnswer::Drafts(drafts)) => Ok(drafts),
+        Ok(ReadAnswer::Refused { place, message, hint }) => {
+            Err(LibraryError::File(Problem { path: path.to_path_buf(), place, message, hint }))
+        }
+        Err(_) => Err(failed(&format!("{READER} ended without an answer ({})", ended.status))),
+    }
+}
+
+/// The program that reads the formats of other agents.
+const READER: &str = "epitome-import";
 
 /// Reads a journal, even a damaged one; `None` if the file is something else. What is not a regular file has no length that
 /// limits what is read, and can be read only once.
@@ -320,9 +330,8 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     Ok(Some(draft))
 }
 
-/// Reads a file as text. In sessions of other agents, bytes that are not UTF-8 are replaced, which the second result
-/// reports: the agent may have been killed in the middle of a character.
-fn text_of(path: &Path) -> Result<(String, bool), LibraryError> {
+/// Reads a file, within the limit.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -330,37 +339,6 @@ fn text_of(path: &Path) -> Result<(String, bool), LibraryError> {
     if bytes.len() as u64 > IMPORT_BYTES_MAX {
         return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
     }
-    let error = match String::from_utf8(bytes) {
-        Ok(text) => return Ok((text, false)),
-        Err(error) => error,
-    };
-    let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-    if ImportSource::detect(&text).is_some_and(ImportSource::is_foreign) {
-        return Ok((text, true));
-    }
-    let at = error.utf8_error().valid_up_to();
-    Err(file_problem(path, format!("this file is not text: byte {at} is not UTF-8")))
-}
-
-/// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.
-pub(super) fn read_sibling(folder: &Path, name: &Path) -> Option<String> {
-    String::from_utf8(read_below(folder, name).ok()?).ok()
-}
-
-/// Reads the first `IMPORT_BYTES_MAX` bytes of a regular file below `folder`. A session that someone sent may contain links
-/// to private files of the user, and pipes, so neither is opened.
-pub(super) fn read_below(folder: &Path, name: &Path) -> io::Result<Vec<u8>> {
-    if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(io::Error::other("its path leads elsewhere"));
-    }
-    // The user may reach the directory itself by links.
-    let real = Path::new(".").join(folder).canonicalize()?.join(name);
-    let file = DirectoryEntry::at(&real)?.read()?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(IMPORT_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -371,7 +349,6 @@ fn file_problem(path: &Path, message: String) -> LibraryError {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -393,33 +370,7 @@ mod tests {
             move || fs::write(pipe, text).expect("it is read")
         });
         assert!(journal(&pipe).expect("it is not opened").is_none());
-        assert_eq!(text_of(&pipe).expect("it is text"), (text.to_owned(), false));
+        assert_eq!(bytes_of(&pipe).expect("it is read"), text.as_bytes());
         written.join().expect("it was read");
-    }
-
-    /// An archive of a session had a link to a private key in place of a result's file. The import followed it, and the
-    /// key was in the log. A pipe in that place blocked the import forever.
-    #[test]
-    fn other_files_of_a_session_are_not_reached_by_links() {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let (private, session) = (folder.path().join("private"), folder.path().join("session"));
-        fs::create_dir(&private).expect("made");
-        fs::create_dir_all(session.join("results")).expect("made");
-        for file in [private.join("key"), session.join("results/one")] {
-            fs::write(file, "text").expect("written");
-        }
-        symlink(&private, session.join("directory")).expect("linked");
-        symlink(private.join("key"), session.join("results/key")).expect("linked");
-        let pipe = session.join("pipe");
-        make_pipe(&pipe);
-        for name in ["directory/key", "results/key", "pipe", "results", "../private/key", "missing"] {
-            assert_eq!(read_sibling(&session, Path::new(name)), None, "{name}");
-        }
-        // The session's directory may be a link: the user chose it.
-        let chosen = folder.path().join("chosen");
-        symlink(&session, &chosen).expect("linked");
-        for folder in [&session, &chosen] {
-            assert_eq!(read_sibling(folder, Path::new("results/one")).as_deref(), Some("text"));
-        }
     }
 }

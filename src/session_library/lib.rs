@@ -2,9 +2,7 @@
 //! return data, shared by the command line and the control API. They block on the disk, work on open sessions too,
 //! and ignore running turns.
 
-mod agents;
 mod files;
-mod opencode;
 mod search;
 
 use std::sync::Arc;
@@ -16,9 +14,9 @@ use epitome_store::{Header, SessionQuery, Store, StoreError};
 use epitome_thread::problem::Problem;
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
-pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
 pub use files::{
-    ExportFormat, Exported, ExportedFiles, ImportRequest, Imported, export, export_all, import, write_new,
+    ExportFormat, Exported, ExportedFiles, ImportRequest, Imported, export, export_all, import,
+    read_by_helper, write_new,
 };
 pub use search::{SearchRequest, SearchResults, SessionFind, search};
 

@@ -18,7 +18,7 @@ use super::{DiskResultExt, StoreError};
 
 /// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
 /// journal, and sled keeps large values in files that it never syncs.
-pub(super) const INLINE_BYTES_MAX: usize = 64 * 1024;
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes read from a blob. Far above every limit on what becomes one (32 MB of tool output, in base64);
 /// keeps a tampered file from exhausting memory.

@@ -47,8 +47,6 @@ mod repair;
 mod rows;
 mod saved_listing;
 mod scan;
-#[cfg(test)]
-mod simulation;
 mod sync_mark;
 
 use std::fmt;
@@ -66,7 +64,7 @@ use index::Index;
 use serde::{Deserialize, Serialize};
 
 pub use append_times::AppendTimes;
-pub use blobs::{Blobs, digest};
+pub use blobs::{Blobs, INLINE_BYTES_MAX, digest};
 pub use copies::{ForkedSession, Outside};
 pub use epitome_files::disk;
 pub use header::{ForkOrigin, Header};

@@ -33,7 +33,17 @@ pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_jso
     Ok(written)
 }
 
-pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem> {
+/// Number of JSON values that are examined to recognize an export.
+const PROBED_VALUES: usize = 50;
+
+/// Whether a text is a log in this format.
+pub fn is_export(text: &str) -> bool {
+    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    values.map_while(Result::ok).take(PROBED_VALUES).any(|value| value["change"] == "opened")
+}
+
+/// Reads a log in this format.
+pub fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem> {
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         if entries.is_empty() {

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use epitome::session_library::{self, ExportFormat, ImportRequest, SearchRequest};
+use epitome::session_library::{self, ExportFormat, ImportRequest, LibraryError, SearchRequest};
 use epitome::store::{Store, StoreError};
 use epitome::thread::*;
+use epitome::transfer::ImportDraft;
 use epitome_test_harness::user::{Ran, User};
 use sha2::{Digest as _, Sha256};
 
@@ -73,9 +74,20 @@ fn thread(store: &Store, session: &SessionId) -> Thread {
     Thread::replay(store.read(session).expect("it can be read")).expect("a log")
 }
 
+/// What `epitome-import` does.
+fn by_another_program(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, LibraryError> {
+    epitome_import::read_bytes(path, cwd, bytes).map_err(LibraryError::File)
+}
+
 fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<session_library::Imported>, String> {
     let files = [file.to_path_buf()];
-    let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id, again: false };
+    let ask = ImportRequest {
+        files: &files,
+        cwd: Path::new("/w"),
+        keep_id,
+        again: false,
+        reader: &by_another_program,
+    };
     session_library::import(store, &ask).map_err(|error| error.to_string())
 }
 
@@ -242,7 +254,13 @@ fn an_invalid_file_aborts_the_entire_import() {
         let path = home.path().join("bad.jsonl");
         fs::write(&path, bad).expect("written");
         let files = [good.clone(), path];
-        let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id: true, again: false };
+        let ask = ImportRequest {
+            files: &files,
+            cwd: Path::new("/w"),
+            keep_id: true,
+            again: false,
+            reader: &by_another_program,
+        };
         let error = session_library::import(&other.store(), &ask).expect_err("it can't be").to_string();
         assert!(error.contains(words), "{error}");
         assert!(other.store().list().expect("a listing").headers.is_empty());

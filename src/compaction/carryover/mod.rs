@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use super::input::CompactionInput;
 use super::lost::LostKind;
-use cpu_time::ThreadTime;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
@@ -148,8 +147,17 @@ impl Deadline {
 }
 
 /// The processor time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
+#[cfg(unix)]
 fn thread_time() -> Duration {
-    ThreadTime::now().as_duration()
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::disallowed_methods, reason = "only the limit depends on it")]
+fn thread_time() -> Duration {
+    static BEGIN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    BEGIN.elapsed()
 }
 
 impl<'a> Carryover<'a> {

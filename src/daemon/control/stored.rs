@@ -11,7 +11,7 @@ use super::params::{EntryName, SessionName, directory};
 use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
 use epitome_session_library::{
-    self as session_library, ExportFormat, Exported, ImportRequest, SearchRequest,
+    self as session_library, ExportFormat, Exported, ImportRequest, SearchRequest, read_by_helper,
 };
 
 pub(super) fn register(table: &mut MethodTable) {
@@ -100,6 +100,12 @@ struct ImportParams {
 fn import(daemon: &Arc<Daemon>, wanted: ImportParams) -> MethodResult {
     let cwd = directory(wanted.cwd)?;
     let files = wanted.files.into_iter().map(directory).collect::<Result<Vec<_>, _>>()?;
-    let ask = ImportRequest { files: &files, cwd: &cwd, keep_id: wanted.keep_id, again: wanted.again };
+    let ask = ImportRequest {
+        files: &files,
+        cwd: &cwd,
+        keep_id: wanted.keep_id,
+        again: wanted.again,
+        reader: &read_by_helper,
+    };
     Ok(json!({ "sessions": json_of(&session_library::import(&daemon.store, &ask)?)? }))
 }

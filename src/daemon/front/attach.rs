@@ -144,6 +144,11 @@ impl Connector {
         self.hello.served_at = Some(address.to_owned());
     }
 
+    /// Starts this program as daemon, instead of the running one.
+    pub fn starting(self, program: PathBuf) -> Connector {
+        Connector { program, ..self }
+    }
+
     /// Reports slow daemons only in the log from now on, so that nothing is written over a full-screen program.
     pub fn report_in_log_only(&mut self) {
         self.notices = SlowNotices::LogOnly;

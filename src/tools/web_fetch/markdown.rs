@@ -1,5 +1,6 @@
 //! Converts a page's HTML to Markdown, reduced to its text. Pure: runs and loads nothing.
 
+use htmd::element_handler::Handlers;
 use htmd::{Element, HtmlToMarkdown};
 
 /// Maximum nesting of elements for the conversion, which is recursive. Deeper pages are assumed to be attacks on the
@@ -32,18 +33,21 @@ pub fn markdown(
     let for_images = link.clone();
     let converter = HtmlToMarkdown::builder()
         .skip_tags(LEFT_OUT.to_vec())
-        .add_handler(vec!["a"], move |element: Element| {
-            let words = element.content.split_whitespace().collect::<Vec<_>>().join(" ");
+        .add_handler(vec!["a"], move |handlers: &dyn Handlers, element: Element| {
+            let content = handlers.walk_children(element.node).content;
+            let words = content.split_whitespace().collect::<Vec<_>>().join(" ");
             let address = attribute(&element, "href").filter(|address| !address.starts_with('#'));
             match address.and_then(|address| link(&address)) {
-                Some(address) if !words.is_empty() => Some(format!("[{words}]({})", escaped(&address))),
-                Some(_) | None => Some(element.content.to_owned()),
+                Some(address) if !words.is_empty() => {
+                    Some(format!("[{words}]({})", escaped(&address)).into())
+                }
+                Some(_) | None => Some(content.into()),
             }
         })
-        .add_handler(vec!["img"], move |element: Element| {
+        .add_handler(vec!["img"], move |_: &dyn Handlers, element: Element| {
             let words = attribute(&element, "alt").filter(|words| !words.trim().is_empty())?;
             let address = attribute(&element, "src").and_then(|address| for_images(&address))?;
-            Some(format!("![{}]({})", words.trim(), escaped(&address)))
+            Some(format!("![{}]({})", words.trim(), escaped(&address)).into())
         })
         .build();
     let text = converter.convert(html).unwrap_or_else(|_| bare(html));

@@ -13,11 +13,12 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, outcome_content, ran, text,
-    text_of, text_part, thinking_part, time, token_counts, trigger_of,
+    ImportContext, file_part, list, objects, outcome_content, ran, text, text_of, text_part, thinking_part,
+    time, token_counts, trigger_of,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that Copilot CLI added.
 const BY: &str = "Copilot CLI";
@@ -52,7 +53,7 @@ const SILENT: [&str; 22] = [
 ];
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (events, broken) = file.objects(text);
+    let (events, broken) = objects(file, text);
     let (events, rewound) = without_rewound(events);
     let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
     let workspace = WorkspaceFile::load(context);

@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, model_name, outcome_content, ran,
-    text, text_of, text_part, thinking_part, time, token_counts, with_cache,
+    ImportContext, file_part, list, model_name, outcome_content, ran, text, text_of, text_part,
+    thinking_part, time, token_counts, with_cache,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, OutcomeStatus, ReplyCut, Seq, StopReason, ThoughtLevel, Trigger, Usage,
 };
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The newest supported version.
 const VERSION_MAX: u64 = 3;

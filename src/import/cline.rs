@@ -18,13 +18,14 @@ use serde_json::{Map, Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, joined_text, list, outcome_content,
-    text, text_of, thinking, time, token_counts,
+    ImportContext, document, file_part, joined_text, list, outcome_content, text, text_of, thinking, time,
+    token_counts,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Cline";
@@ -107,7 +108,7 @@ static STEP: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^\s*[-*] \[([ xX~-])\] (.+)$").expect("a valid pattern"));
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let session = file.document(text)?;
+    let session = document(file, text)?;
     let messages = session.as_array().or_else(|| session["messages"].as_array());
     let messages = messages.ok_or_else(|| file.problem(1, "these are not messages of Cline"))?;
     let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

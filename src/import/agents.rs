@@ -8,12 +8,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
-
-use super::files::{imported_id, read_sibling};
-use super::opencode;
-use epitome_thread::{Change, SessionId};
-use epitome_transfer::{self as transfer, ImportContext};
+use super::files::read_sibling;
+use super::{ImportContext, opencode_store};
+use epitome_thread::Change;
+use epitome_transfer::{AGENTS, ForeignSession};
 
 /// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble that some
 /// agents write.
@@ -27,8 +25,6 @@ const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub struct ForeignAgent {
     /// The name on the command line.
     pub name: &'static str,
-    /// The name shown to the user.
-    pub words: &'static str,
     /// Environment variable with its directory, which overrides `folders`.
     variable: Option<&'static str>,
     folders: &'static [&'static str],
@@ -37,38 +33,33 @@ pub struct ForeignAgent {
 }
 
 /// All supported agents. A directory that does not start with `~/` is relative to the current directory.
-pub const AGENTS: [ForeignAgent; 7] = [
+const FOREIGN_AGENTS: [ForeignAgent; AGENTS.len()] = [
     ForeignAgent {
         name: "claude-code",
-        words: "Claude Code",
         variable: Some("CLAUDE_CONFIG_DIR"),
         folders: &["~/.claude", "~/.config/claude"],
         files: &["projects/*/*.jsonl"],
     },
     ForeignAgent {
         name: "codex",
-        words: "Codex",
         variable: Some("CODEX_HOME"),
         folders: &["~/.codex"],
         files: &["sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"],
     },
     ForeignAgent {
         name: "opencode",
-        words: "opencode",
         variable: Some("XDG_DATA_HOME"),
         folders: &["~/.local/share"],
         files: &["opencode/opencode*.db", "opencode/storage/session/*/ses_*.json"],
     },
     ForeignAgent {
         name: "gemini",
-        words: "Gemini CLI",
         variable: None,
         folders: &["~/.gemini"],
         files: &["tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl"],
     },
     ForeignAgent {
         name: "cline",
-        words: "Cline and Roo Code",
         variable: None,
         folders: &[
             "~/.cline/data",
@@ -83,18 +74,11 @@ pub const AGENTS: [ForeignAgent; 7] = [
     },
     ForeignAgent {
         name: "copilot",
-        words: "Copilot CLI",
         variable: Some("COPILOT_HOME"),
         folders: &["~/.copilot"],
         files: &["session-state/*/events.jsonl"],
     },
-    ForeignAgent {
-        name: "aider",
-        words: "aider",
-        variable: None,
-        folders: &[""],
-        files: &[".aider.chat.history.md"],
-    },
+    ForeignAgent { name: "aider", variable: None, folders: &[""], files: &[".aider.chat.history.md"] },
 ];
 
 /// The machine's properties that determine where sessions are stored.
@@ -104,26 +88,14 @@ pub struct Machine<'a> {
     pub cwd: &'a Path,
 }
 
-/// A session of another agent on disk.
-#[derive(Clone, Debug, Serialize)]
-pub struct ForeignSession {
-    /// Its id in that agent.
-    pub id: String,
-    pub file: PathBuf,
-    /// Empty if the beginning of the file does not contain it.
-    pub cwd: PathBuf,
-    /// Its title, or otherwise its first prompt.
-    pub title: Option<String>,
-    /// Time of the last change, in milliseconds since the Unix epoch.
-    pub updated_at: u64,
-    pub bytes: u64,
-    /// The id of the session that an import of it creates.
-    pub session: SessionId,
-}
-
 impl ForeignAgent {
+    /// All of them, in the order of `AGENTS`.
+    pub fn all() -> impl Iterator<Item = &'static ForeignAgent> {
+        FOREIGN_AGENTS.iter()
+    }
+
     pub fn named(name: &str) -> Option<&'static ForeignAgent> {
-        AGENTS.iter().find(|agent| agent.name == name)
+        FOREIGN_AGENTS.iter().find(|agent| agent.name == name)
     }
 
     /// Returns the agent's session files, newest first; a file may contain many sessions. Unreadable directories are
@@ -153,7 +125,7 @@ impl ForeignAgent {
     /// Returns the number of its sessions.
     pub fn count(&self, machine: &Machine) -> usize {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
-            self.files(machine).into_iter().partition(|file| opencode::is_database(file));
+            self.files(machine).into_iter().partition(|file| opencode_store::is_database(file));
         let kept: HashSet<String> =
             databases.iter().flat_map(|file| database_sessions(file)).map(|kept| kept.id).collect();
         let is_other =
@@ -165,7 +137,7 @@ impl ForeignAgent {
     /// are skipped: most agents create one before the first prompt.
     pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
-        let of_file = |file: &PathBuf| match opencode::is_database(file) {
+        let of_file = |file: &PathBuf| match opencode_store::is_database(file) {
             true => database_sessions(file),
             false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
@@ -180,7 +152,7 @@ impl ForeignAgent {
 
 /// Returns the sessions of a database; none if it can't be read.
 fn database_sessions(database: &Path) -> Vec<ForeignSession> {
-    opencode::sessions(database).unwrap_or_else(|error| {
+    opencode_store::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
         Vec::new()
     })
@@ -227,9 +199,9 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let default = if path.starts_with(cwd) { cwd } else { nowhere };
     let context = ImportContext { cwd: default, now: 0, read_sibling: &sibling };
     let draft = |text: io::Result<String>| {
-        transfer::read(path, &text.ok()?, &context).ok().and_then(|drafts| drafts.into_iter().next())
+        super::read(path, &text.ok()?, &context).ok().and_then(|drafts| drafts.into_iter().next())
     };
-    let draft = match opencode::text(path) {
+    let draft = match opencode_store::text(path) {
         Some(text) => draft(text),
         None if path.extension().is_none_or(|extension| extension != "jsonl") => {
             draft(head(path, DOCUMENT_BYTES_MAX))
@@ -248,7 +220,7 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
         _ => None,
     });
     Some(ForeignSession {
-        session: imported_id(&draft, path),
+        session: draft.imported_id(path),
         id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
         file: path.to_path_buf(),
         cwd: cwd.unwrap_or_default(),
@@ -272,6 +244,11 @@ fn head(path: &Path, bytes_max: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_agent_that_is_offered_is_found() {
+        assert!(ForeignAgent::all().map(|agent| agent.name).eq(AGENTS.map(|(name, _)| name)));
+    }
 
     #[test]
     fn file_names_match_patterns_with_one_star() {

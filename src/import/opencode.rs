@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, data_url_part, list, model_name, outcome_content,
-    text_of, text_part, thinking_part, tokens, with_cache, with_thinking,
+    ImportContext, data_url_part, document, list, model_name, outcome_content, text_of, text_part,
+    thinking_part, tokens, with_cache, with_thinking,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that opencode added.
 const BY: &str = "opencode";
@@ -37,7 +38,7 @@ const ABORTED: &str = "Tool execution aborted";
 const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"];
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let session = file.document(text)?;
+    let session = document(file, text)?;
     let info = &session["info"];
     let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
     let mut reader = OpencodeReader {

@@ -31,7 +31,7 @@ fn on_many_disks(name: &str, share: u64, rare: &[&str], test: impl Fn(u64) -> BT
         match catch_unwind(AssertUnwindSafe(|| test(seed))) {
             Ok(more) => more.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times),
             Err(_) => panic!(
-                "disk {seed} failed; to repeat it: EPITOME_SEED={seed} EPITOME_DISKS=1 cargo test -p epitome-store {name}"
+                "disk {seed} failed; to repeat it: EPITOME_SEED={seed} EPITOME_DISKS=1 cargo test -p epitome-simulations {name}"
             ),
         }
     }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::builder::{Builder, ForeignCall};
-use super::{ImportContext, ImportDraft, ImportFile, ImportSource, text, thinking};
+use super::{ImportContext, text, thinking};
 use epitome_thread::problem::Problem;
 use epitome_thread::{
     Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStep, StopReason,
@@ -21,6 +21,7 @@ use epitome_transcript::editor::{CallParams, EditorAct};
 use epitome_transcript::names::Names;
 use epitome_transcript::update::{ChunkKind, ExpectedUpdate};
 use epitome_transcript::{Fixture, LineContent};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The model of a reply if the transcript names none.
 const UNKNOWN: &str = "transcript/unknown";

@@ -13,11 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, moment, outcome_content, text,
-    text_of, thinking, time, token_counts, with_thinking,
+    ImportContext, file_part, list, moment, objects, outcome_content, text, text_of, thinking, time,
+    token_counts, with_thinking,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The model's fixed reply to the summary of a compaction.
 const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";
@@ -43,7 +44,7 @@ const BY: &str = "Gemini CLI";
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (records, broken) = match serde_json::from_str::<Value>(text) {
         Ok(document) => (vec![document], None),
-        Err(_) => file.objects(text),
+        Err(_) => objects(file, text),
     };
     let mut session = GeminiSession::default();
     for record in &records {

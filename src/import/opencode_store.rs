@@ -14,9 +14,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::agents::ForeignSession;
-use super::files::{id_of, read_below};
-use epitome_transfer::{IMPORT_BYTES_MAX, ImportSource};
+use super::files::read_below;
+use epitome_transfer::{ForeignSession, IMPORT_BYTES_MAX, ImportSource, imported_id};
 
 /// Maximum attempts to copy a database whose files change during the copy.
 const COPIES_MAX: usize = 3;
@@ -28,7 +27,7 @@ const LOG_HEAD_BYTES: u64 = 32;
 pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     let folder = path.parent()?;
     let name = path.file_name()?.to_str()?;
-    if is_database(folder) && folder.is_file() {
+    if is_below_database(path) {
         return Some(Database::open(folder).and_then(|database| database.session(name)));
     }
     // storage/session/PROJECT/ses_1.json
@@ -36,6 +35,11 @@ pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     let id = name.strip_suffix(".json")?;
     let is_file = id.starts_with("ses_") && folder.parent()?.ends_with("storage/session");
     is_file.then(|| read_files(path, storage, id))
+}
+
+/// Whether the path is that of a session in a database.
+pub(super) fn is_below_database(path: &Path) -> bool {
+    path.parent().is_some_and(|folder| is_database(folder) && folder.is_file())
 }
 
 /// Whether the path has the extension of a database.
@@ -55,7 +59,7 @@ pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
     let session = |row: &Row| {
         let id: String = row.get(0)?;
         Ok(ForeignSession {
-            session: id_of(ImportSource::Opencode, &id),
+            session: imported_id(ImportSource::Opencode, &id),
             file: database.join(&id),
             id,
             cwd: PathBuf::from(row.get::<_, String>(1)?),

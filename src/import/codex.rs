@@ -10,20 +10,18 @@ use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, data_url_part, joined_text, list,
-    outcome_content, text, text_of, text_part, thinking_part, time, token_counts,
+    ImportContext, begins_with, data_url_part, joined_text, list, objects, outcome_content, text, text_of,
+    text_part, thinking_part, time, token_counts,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
+use epitome_transfer::{ENCRYPTED, ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Codex";
 
 /// Maximum bytes of user messages that older versions keep in addition to a summary.
 const KEPT_BYTES_MAX: usize = 80_000;
-
-/// The replacement for a summary that only Codex can use.
-pub const ENCRYPTED: &str = "(A summary that the service encrypted, so that only Codex can use it.)";
 
 /// Prefixes of user messages that Codex adds before each turn: its environment and the project's instructions.
 /// Epitome adds its equivalents.
@@ -45,7 +43,7 @@ pub(super) fn is_old_header(value: &Value) -> bool {
 }
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (lines, broken) = file.objects(text);
+    let (lines, broken) = objects(file, text);
     let lines: Vec<Value> = lines.into_iter().map(in_envelope).collect();
     let (lines, rolled_back) = without_rolled_back(&lines);
     let meta = lines.iter().find(|line| line["type"] == "session_meta").copied().unwrap_or(&Value::Null);

@@ -4,8 +4,12 @@ mod agents;
 
 use std::fmt::Write as _;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use super::*;
-use epitome_thread::{Mode, Thread, ViewItem};
+use epitome_thread::{Change, Entry, Mode, SessionId, Thread, ViewItem};
+use epitome_transfer::json_lines;
 
 fn context() -> ImportContext<'static> {
     ImportContext { cwd: Path::new("/w"), now: 1_000, read_sibling: &|_| None }

@@ -1,10 +1,9 @@
 //! Damage of data that was on disk: it costs the damaged lines, is reported, and keeps the session from being written
 //! until the user accepts it.
 
-use super::super::StoreError;
-use super::super::health::{FindingKind, FindingSeverity};
 use super::on_many_disks;
 use super::world::World;
+use epitome_store::{FindingKind, FindingSeverity, StoreError};
 use epitome_thread::{Change, Thread};
 
 /// The kinds of damage to a journal.
@@ -216,7 +215,7 @@ fn a_journal_that_is_removed_while_it_is_open_is_noticed() {
         20,
         &["it was replaced", "it was removed"],
         |seed| {
-            use super::super::disk::{Disk, PutMode};
+            use epitome_store::disk::{Disk, PutMode};
             let mut world = World::new(seed);
             while !world.sessions.iter().any(|session| session.is_there() && session.is_open()) {
                 world.work();

@@ -8,9 +8,10 @@
 use std::path::Path;
 
 use super::builder::Builder;
-use super::{AIDER_OPENING, ImportContext, ImportDraft, ImportFile, ImportSource, ran, text};
+use super::{AIDER_OPENING, ImportContext, ran, text};
 use epitome_thread::problem::Problem;
 use epitome_thread::{StopReason, Trigger};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that the user did not type.
 const BY: &str = "aider";

@@ -16,9 +16,10 @@ use epitome_simulated_disk::{InjectedFault, SimDisk};
 use epitome_thread::{Seq, SessionId};
 use parking_lot::Mutex;
 
-use super::node::NodeStamp;
-use super::user_files::{NodeKind, NodeStat, UserFiles};
-use super::{AffectedFiles, Bounds, CheckpointDisk, Checkpoints, RewindReport, RewindTarget, TEMPORARY};
+use epitome_checkpoint::{
+    AffectedFiles, Bounds, CheckpointDisk, Checkpoints, NodeKind, NodeStamp, NodeStat, RewindReport,
+    RewindTarget, TEMPORARY, UserFiles,
+};
 
 /// Disks of a normal run.
 const DISKS: u64 = 400;
@@ -393,7 +394,7 @@ fn a_rewind_is_complete_or_was_never_begun() {
         match played {
             Ok(more) => more.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times),
             Err(_) => panic!(
-                "to repeat it: EPITOME_SEED={seed} EPITOME_DISKS=1 cargo test -p epitome-checkpoint simulation"
+                "to repeat it: EPITOME_SEED={seed} EPITOME_DISKS=1 cargo test -p epitome-simulations checkpoint"
             ),
         }
     }

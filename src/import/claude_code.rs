@@ -13,11 +13,12 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, file_part, joined_text, list,
-    outcome_content, text, text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
+    ImportContext, begins_with, file_part, joined_text, list, objects, outcome_content, text, text_of,
+    text_part, thinking_part, time, token_counts, trigger_of, with_cache,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Claude Code";
@@ -59,7 +60,7 @@ const SILENT: [&str; 11] = [
 ];
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (lines, broken) = file.objects(text);
+    let (lines, broken) = objects(file, text);
     let kept = newest_branch(&lines);
     let first = lines.iter().enumerate().find(|(at, _)| kept.contains(at));
     let first = first.map_or(&Value::Null, |(_, line)| line);

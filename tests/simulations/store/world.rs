@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::blobs::INLINE_BYTES_MAX;
-use super::super::health::{FindingKind, FindingSeverity};
-use super::super::{Journal, Store, StoreError};
 use epitome_simulated_disk::{InjectedFault, SimDisk};
+use epitome_store::{FindingKind, FindingSeverity, INLINE_BYTES_MAX, Journal, Store, StoreError};
 use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, Origin, Seq, SessionId, Thread,
 };
@@ -93,7 +91,7 @@ impl World {
     }
 
     fn create(&mut self) {
-        let id = super::super::new_id();
+        let id = epitome_store::new_id();
         let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: "/w".into() };
         let created = self.store.create(&id, opened.clone());
         println!("create {id}: {:?}", created.as_ref().map(|_| ()));
@@ -192,7 +190,7 @@ impl World {
     }
 
     fn insert(&mut self, at: usize) {
-        let id = super::super::new_id();
+        let id = epitome_store::new_id();
         let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: "/w".into() };
         let more = self.sessions[at].history[1..].iter().cloned();
         let history: Vec<Change> = [opened].into_iter().chain(more).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{BrokenLines, ImportContext, ImportDraft, ImportFile, ImportSource, TOKENS_MAX};
+use super::{BrokenLines, ImportContext, TOKENS_MAX};
 use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
@@ -15,6 +15,7 @@ use epitome_thread::{
     ToolCall, ToolKind, ToolOutcome, Trigger, Usage,
 };
 use epitome_tokens::estimate;
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// Maximum number of characters in a title made from the first prompt.
 const TITLE_CHARS_MAX: usize = 60;
