@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{ImportContext, detect, opencode_store};
 use epitome_platform::root::DirectoryEntry;
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_transfer::{IMPORT_BYTES_MAX, ImportDraft, ImportSource};
 
 /// Reads the conversations of a file.

@@ -37,7 +37,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 

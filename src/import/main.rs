@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use epitome_files::paths::Paths;
 use epitome_import::{ForeignAgent, Machine, read_bytes};
-use epitome_problem::Problem;
+use epitome_thread::problem::Problem;
 use epitome_transfer::{AGENTS, ReadAnswer};
 
 /// Read the sessions of other agents

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{LibraryError, SessionListing, Unlisted, fold, list};
 use epitome_platform::program::helper;
-use epitome_platform::root::DirectoryEntry;
 use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::problem::Problem;

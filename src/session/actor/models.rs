@@ -5,8 +5,8 @@ use crate::model_link::{Choices, ModelListQuery};
 use crate::provider_errors::provider_error;
 use crate::work::AfterScan;
 use crate::{SessionAnswer, SessionError, SessionEvent};
-use epitome_recipe::render::ShellOutputs;
 use epitome_provider::endpoint::LocalServer;
+use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Mode, ThoughtLevel};
 
 impl Session {
