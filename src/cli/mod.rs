@@ -157,7 +157,7 @@ fn before_subcommand(name: &'static str) -> clap::Arg {
 }
 
 /// An error that ends a command: a message, and separately a hint about what to do.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct CliError {
     pub message: String,
     pub hint: Option<String>,
