@@ -59,7 +59,7 @@ fn seen(thread: &Thread) -> String {
 }
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 fn file(path: &str) -> String {

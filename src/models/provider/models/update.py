@@ -2,7 +2,7 @@
 """Writes table.rs beside this file from litellm's catalogue of models.
 
     pip download --no-deps litellm==1.109.1 -d /tmp/litellm
-    python3 src/provider/models/update.py /tmp/litellm/litellm-*.whl
+    python3 src/models/provider/models/update.py /tmp/litellm/litellm-*.whl
 
 The wheel is only unzipped, never installed: all that is wanted is one JSON file. It is under the MIT licence
 as is everything of litellm outside `enterprise/`; this is checked at each run. Which models are in the table,

@@ -247,10 +247,11 @@ fn reply_of(stream: &[u8], endpoint: &Endpoint, prefix: String) -> Vec<Content> 
     collector.finish().content
 }
 
-const WITH_CALLS: &[u8] =
-    include_bytes!("../../../protocol-fixtures/providers/responses-hidden-thinking-and-parallel-calls.sse");
+const WITH_CALLS: &[u8] = include_bytes!(
+    "../../../../protocol-fixtures/providers/responses-hidden-thinking-and-parallel-calls.sse"
+);
 const WITH_PHASE: &[u8] =
-    include_bytes!("../../../protocol-fixtures/providers/responses-thinking-and-phase.sse");
+    include_bytes!("../../../../protocol-fixtures/providers/responses-thinking-and-phase.sse");
 
 /// Encrypted reasoning preserves why the model made its calls. The service accepts it only complete and unchanged, for
 /// the model that generated it, and after the same prefix.

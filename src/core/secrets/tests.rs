@@ -280,11 +280,11 @@ fn every_mask_is_recognized_whatever_it_describes() {
 #[test]
 fn ordinary_texts_stay_as_they_are() {
     for plain in [
-        include_str!("../../Cargo.lock"),
-        include_str!("../../README.md"),
-        include_str!("../tools/permission.rs"),
+        include_str!("../../../Cargo.lock"),
+        include_str!("../../../README.md"),
+        include_str!("../../tools/tools/permission.rs"),
         include_str!("names.rs"),
-        include_str!("../acp_check/story.rs"),
+        include_str!("../../programs/acp_check/story.rs"),
         "a git sha 5d41402abc4b2a76b9719d911017c592aabbccdd, a UUID 123e4567-e89b-12d3-a456-426614174000",
         "class=\"sk-circle-fade-dot-12 sk-chase\" sk-learn sk-something-long-with-words-2024",
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_page_names_all_keys_and_commands() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/chat.md");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/chat.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
         let keys = HELP.iter().flat_map(|(keys, _)| keys.split([',']).flat_map(|key| key.split(" or ")));
         let commands = crate::complete::commands(&[]);

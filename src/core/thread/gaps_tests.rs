@@ -6,9 +6,9 @@ use super::{CallId, Change, Entry, OutcomeStatus, Seq, Thread, ToolOutcome, View
 
 /// Logs of real runs, with parallel calls, compactions, undone layers and hooks.
 const LOGS: [&str; 3] = [
-    include_str!("../../tests/golden/format-1.jsonl"),
-    include_str!("../../tests/golden/hooks.jsonl"),
-    include_str!("../../tests/golden/layers.jsonl"),
+    include_str!("../../../tests/golden/format-1.jsonl"),
+    include_str!("../../../tests/golden/hooks.jsonl"),
+    include_str!("../../../tests/golden/layers.jsonl"),
 ];
 
 /// Longest gap that is tried.

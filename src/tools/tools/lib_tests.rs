@@ -71,7 +71,10 @@ fn real_path_is_fast_with_many_missing_components() {
 async fn the_worked_tool_runs_as_it_is_printed() {
     let printed: String = include_str!("line_count.rs").lines().map(|line| format!("   {line}\n")).collect();
     let printed = printed.replace("   \n", "\n");
-    assert!(include_str!("../../CONTRIBUTING.md").contains(&printed), "CONTRIBUTING.md prints line_count.rs");
+    assert!(
+        include_str!("../../../CONTRIBUTING.md").contains(&printed),
+        "CONTRIBUTING.md prints line_count.rs"
+    );
     let home = tempfile::tempdir().expect("a temporary directory");
     write(home.path().join("a.txt"), "one\ntwo\n").expect("written");
     let workspace = Arc::new(Workspace::new(
