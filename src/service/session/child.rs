@@ -20,7 +20,8 @@ use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::effects::half_of;
-use super::lineage::{HandedHistory, Lineage, RunningCost};
+pub use super::lineage::Lineage;
+use super::lineage::{HandedHistory, RunningCost};
 use super::overrides::Overrides;
 use super::provider_errors::sentence;
 use super::responder::{QueuedPrompt, Responder};
@@ -41,7 +42,8 @@ use epitome_thread::{
 };
 use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
-use news::{ChildGoneGuard, ChildNews, NewsSender};
+use news::ChildGoneGuard;
+pub use news::{ChildNews, NewsReceiver, NewsSender, news};
 pub use outlet::ChildLog;
 use outlet::ChildOutlet;
 

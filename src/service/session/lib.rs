@@ -30,7 +30,16 @@
 //! | `McpHost` (`mcp`) | MCP servers |
 //! | `InstructionWatch` (`instructions`) | the instruction files |
 //!
-//! `session_state` reports to clients that follow it whether the session is working, waiting or idle. `reminders`
+//! Everything that changes a `Session` stands in `actor` and below it, where its fields are private: `actor::clients`
+//! takes the commands of clients, `actor::driving` carries out what a turn asks for, and `actor::session_state` reports
+//! to clients that follow it whether the session is working, waiting or idle.
+//!
+//! Slow work runs beside the session and ends in a value: `JobResult` (`work`) for jobs of the running turn,
+//! `BackgroundResult` (`background`) for all other work. `actor::finished` has one line for each of them, with the method
+//! that goes on.
+//!
+//! Imports run downwards: `registry` and `child` use the actor, the actor uses the components, these use the core, and the
+//! core uses none of them. A session reaches the other sessions of its process through the trait in `host`. `reminders`
 //! compares the view with what the model has to know. `commands` are functions over the core.
 
 mod actor;

@@ -235,10 +235,8 @@ fn with_text(mut outcome: ToolOutcome, text: String) -> ToolOutcome {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use epitome_thread::{CallId, Entry, FORMAT_VERSION, OutcomeStatus, SessionId};
+    use epitome_thread::{CallId, OutcomeStatus};
 
     const LARGE: OutcomeBudget =
         OutcomeBudget { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
@@ -326,20 +324,5 @@ mod tests {
             super::cut(&Ruler::for_model(None), outcome(text), OutcomeSource::Recall, Seq(7), &LARGE);
         assert_eq!(recalled.whole, None, "it is in the log already");
         assert!(recalled.model_text().contains("`limit`"));
-    }
-
-    #[test]
-    fn what_is_kept_is_summed_as_it_comes() {
-        let session = SessionId("s_00000000000000000000".to_owned());
-        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
-        let entry = |seq, change| Arc::new(Entry { seq: Seq(seq), at: 0, change });
-        let mut thread = Thread::replay([entry(0, opened)]).expect("the log begins with its opening entry");
-        let mut wholes = StoredOutputs::default();
-        for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
-            let outcome = ToolOutcome { whole: whole.map(str::to_owned), ..outcome("shown".to_owned()) };
-            thread.apply(entry(seq, Change::ToolFinished { outcome }));
-            assert_eq!(wholes.total_bytes(&thread), bytes);
-            assert_eq!(wholes.total_bytes(&thread), bytes, "nothing is summed twice");
-        }
     }
 }

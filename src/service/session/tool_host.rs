@@ -205,3 +205,27 @@ impl ToolHost {
         self.stored.total_bytes(thread)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::{Entry, FORMAT_VERSION, OutcomeStatus, Seq, SessionId, ToolOutcome};
+
+    #[test]
+    fn what_is_kept_is_summed_as_it_comes() {
+        let session = SessionId("s_00000000000000000000".to_owned());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let entry = |seq, change| Arc::new(Entry { seq: Seq(seq), at: 0, change });
+        let mut thread = Thread::replay([entry(0, opened)]).expect("the log begins with its opening entry");
+        let mut wholes = StoredOutputs::default();
+        for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
+            let outcome = ToolOutcome {
+                whole: whole.map(str::to_owned),
+                ..ToolOutcome::text(CallId("c".to_owned()), OutcomeStatus::Completed, "shown")
+            };
+            thread.apply(entry(seq, Change::ToolFinished { outcome }));
+            assert_eq!(wholes.total_bytes(&thread), bytes);
+            assert_eq!(wholes.total_bytes(&thread), bytes, "nothing is summed twice");
+        }
+    }
+}
