@@ -16,7 +16,7 @@
 //! | `json settings` | parsed as a settings file of Claude Code |
 //! | `json mcp` | parsed as the `.mcp.json` of a repository, without a problem |
 //! | `text problems` | the problems reported for the preceding settings |
-//! | `text protocol` | each line occurs in the documentation of `src/hooks/resident.rs` |
+//! | `text protocol` | each line occurs in the documentation of `src/tools/hooks/resident.rs` |
 //! | `markdown recipe=ID` | parsed as a recipe with its handlers; also `command`, `skill`, `gemini` |
 //! | `markdown agent=NAME` | parsed as an agent, without a warning |
 //! | `toml config` | parsed as the user's settings |
@@ -158,12 +158,13 @@ fn the_examples_in_observe_md_work() {
 
 /// The pages of the guide.
 fn pages() -> Vec<String> {
-    let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
-    let mut pages: Vec<String> = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".md"))
-        .collect();
+    let names = |folder: &str| {
+        let entries = std::fs::read_dir(root().join("docs").join(folder)).expect("there is a guide");
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".md")).map(|name| format!("{prefix}{name}")).collect::<Vec<_>>()
+    };
+    let mut pages = [names(""), names("builders")].concat();
     pages.sort();
     pages
 }
@@ -176,10 +177,10 @@ fn pages() -> Vec<String> {
 /// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
 /// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
 /// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
-/// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/store_postgres/tests.rs` does
+/// `src/front/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/world/store_postgres/tests.rs` does
 /// what `docs/fleet.md` describes, with real servers, `tests/processes/daemon/remote.rs` what `docs/remote.md`
-/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/speed.md` reports dated measurements, which no
-/// test can repeat.
+/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/builders/speed.md` reports dated measurements, which no
+/// test can repeat, and `docs/builders/architecture.md` describes the code.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -189,6 +190,10 @@ fn every_page_is_tested() {
             "acp-v2.md",
             "acp.md",
             "ahp.md",
+            "builders/architecture.md",
+            "builders/red-team.md",
+            "builders/reliability.md",
+            "builders/speed.md",
             "chat.md",
             "checkpoints.md",
             "cli.md",
@@ -218,11 +223,8 @@ fn every_page_is_tested() {
             "programs.md",
             "providers.md",
             "recipes.md",
-            "red-team.md",
-            "reliability.md",
             "remote.md",
             "sandbox.md",
-            "speed.md",
             "store.md",
             "subagents.md",
             "team-rules.md",

@@ -1,7 +1,7 @@
 //! Attempts to circumvent the user's permissions, each made by a model in a complete session with the real tools.
 //!
 //! A group of attempts is a file with a table of rows; to add a group, add its file and name it in `GROUPS`.
-//! The rows are printed as `docs/red-team.md`, and a test keeps the page up to date: `UPDATE=1 cargo test
+//! The rows are printed as `docs/builders/red-team.md`, and a test keeps the page up to date: `UPDATE=1 cargo test
 //! --test sessions red_team_page` writes it.
 
 mod agents;
@@ -153,7 +153,7 @@ fn the_red_team_page_lists_these_attempts() {
             );
         }
     }
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/red-team.md");
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/builders/red-team.md");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, &page).expect("the page can be written");
     }
