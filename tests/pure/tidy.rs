@@ -279,7 +279,8 @@ fn reachable(arrows: &BTreeSet<(Vec<String>, Vec<String>)>, from: &[String]) -> 
 /// The room of each member in the drawing in the crate documentation.
 fn drawing() -> BTreeMap<String, String> {
     let text = read("src/lib.rs");
-    let drawn = text.split("//! # The rooms").nth(1).expect("a chapter").split("```").nth(1).expect("a drawing");
+    let drawn =
+        text.split("//! # The rooms").nth(1).expect("a chapter").split("```").nth(1).expect("a drawing");
     let mut room = String::new();
     let mut found = BTreeMap::new();
     for line in drawn.lines().filter_map(|line| line.strip_prefix("//! ")) {
