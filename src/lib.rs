@@ -120,6 +120,7 @@
 //!    10      ├ ahp             the Agent Host Protocol, as a client of the daemon
 //!     9      ├ daemon          one process for all windows, with control API and inspector
 //!     8      ├ acp             the Agent Client Protocol
+//!            │ client          a client of it, for commands that print a session
 //!     7      ├ session         the only writer of a thread
 //!     6      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
@@ -151,7 +152,7 @@
 //! ```
 //!
 //! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have few users:
-//! `sled` is used by `store`, `agent-client-protocol` by `acp`, `acp_check` and `chat`, `reqwest` by `provider`, `jsonrpsee`
+//! `sled` is used by `store`, `agent-client-protocol` by `acp`, `acp_check`, `chat` and `client`, `reqwest` by `provider`, `jsonrpsee`
 //! by `daemon`, `rmcp` by `mcp`, `ahp` (types and reducers of the Agent Host Protocol) by the crate `ahp`, `ratatui` by
 //! `chat`.
 //!

@@ -78,6 +78,8 @@ pub struct ClientTraits {
     pub details_alone: bool,
     /// Offers only its own writes for review, not the diffs of calls.
     pub reviews_writes: bool,
+    /// Prints sessions from the entries of their logs, as Epitome's own commands do (`_meta.epitome.log`).
+    pub reads_log: bool,
 }
 
 /// Names of clients that drop the message of a prompt's authentication error. Zed: `prompt` and `map_acp_error` in
@@ -126,6 +128,7 @@ impl ClientTraits {
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
         let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
+        let reads_log = is_v2 && flag("/_meta/epitome/log");
         // Every client of version 2 supports these. Version 2 has no methods for the client's files and terminals.
         ClientTraits {
             version,
@@ -138,7 +141,7 @@ impl ClientTraits {
             skills: is_v2 && marker("/session/commands/skill"),
             elicitation_form: marker("/elicitation/form"),
             elicitation_url: marker("/elicitation/url"),
-            subagents: is_v2 || marker("/subagents"),
+            subagents: (is_v2 && !reads_log) || marker("/subagents"),
             plan_updates: !is_v2 && marker("/plan"),
             cursors: is_v2 || marker("/session/cursors"),
             suggestions: marker("/session/promptSuggestions"),
@@ -149,6 +152,7 @@ impl ClientTraits {
             drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
             details_alone: is_one_of(&SHOW_DETAILS_ALONE),
             reviews_writes: is_one_of(&REVIEW_WRITES),
+            reads_log,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
+use serde_json::json;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
@@ -14,7 +15,7 @@ use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
-    line_id, name_hook, notice, part_id, set_apart, usage_update, user_message,
+    line_id, log_update, name_hook, notice, part_id, set_apart, usage_update, user_message,
 };
 use epitome_session::{
     BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
@@ -253,7 +254,12 @@ impl Cursor {
                     self.notice_turn(&entry.change, updates);
                 }
                 let shown = Showing { replay, own, traits };
+                let from = updates.len();
                 self.entry(&entry, shown, updates);
+                if traits.reads_log {
+                    updates.truncate(from);
+                    updates.push(log_update(json!({ "entry": entry, "replay": replay })));
+                }
                 (self.after, self.in_replay) = (Some(entry.seq), replay);
             }
             SessionEvent::Text { message, part, kind, text } => {
@@ -272,8 +278,17 @@ impl Cursor {
                 self.announce_late(&call, updates);
                 updates.extend(self.progress(&call, output, traits.version))
             }
+            SessionEvent::CallFinished { outcome } if traits.reads_log => {
+                updates.push(log_update(json!({ "outcome": outcome })));
+            }
             SessionEvent::CallFinished { outcome } => {
                 updates.extend(self.finish(&outcome, CallDetail::Live, traits.version));
+            }
+            SessionEvent::Compaction { id, state: CompactionState::Began { tokens } } if traits.reads_log => {
+                updates.push(Update::Shared(json!({
+                    "sessionUpdate": "compaction_update", "compactionId": id.to_string(), "status": "in_progress",
+                    "_meta": { "epitome": { "tokens": tokens } },
+                })));
             }
             SessionEvent::Compaction { id, state } if traits.compaction => {
                 self.compacting.state(id, state, updates);

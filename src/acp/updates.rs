@@ -230,6 +230,11 @@ pub(super) fn info_update(title: String, at: Option<u64>) -> Update {
     Update::Shared(update)
 }
 
+/// What only clients that read logs are sent: an update without fields of its own, which others ignore.
+pub(super) fn log_update(reported: Value) -> Update {
+    Update::Shared(json!({ "sessionUpdate": "session_info_update", "_meta": { "epitome": reported } }))
+}
+
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.
 pub(super) fn usage_update(usage: &UsageNow) -> Update {
     let mut update = json!({

@@ -1,5 +1,7 @@
 //! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
 
+use std::path::Path;
+
 use agent_client_protocol::v1::schema::Error;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -19,7 +21,11 @@ const CANCELLED: i32 = -32800;
 const REFUSED: i32 = -31003;
 
 /// The agent's capabilities and authentication methods. `methods` are in the form of version 1.
-pub fn initialize(mut methods: Vec<Value>, takes_audio: bool) -> Result<Box<RawValue>, Error> {
+pub fn initialize(
+    mut methods: Vec<Value>,
+    takes_audio: bool,
+    traits: &ClientTraits,
+) -> Result<Box<RawValue>, Error> {
     for fields in methods.iter_mut().filter_map(Value::as_object_mut) {
         let id = fields.remove("id").unwrap_or_default();
         fields.insert("methodId".to_owned(), id);
@@ -30,6 +36,10 @@ pub fn initialize(mut methods: Vec<Value>, takes_audio: bool) -> Result<Box<RawV
     let mut prompt = json!({ "image": {}, "embeddedContext": {}, "skill": {} });
     if takes_audio {
         prompt["audio"] = json!({});
+    }
+    let mut meta = json!({ "steering": { "supported": true } });
+    if traits.reads_log {
+        meta["epitome"] = json!({ "log": true });
     }
     answers::raw(&json!({
         "protocolVersion": 2,
@@ -47,7 +57,7 @@ pub fn initialize(mut methods: Vec<Value>, takes_audio: bool) -> Result<Box<RawV
             "options": {},
         }, "auth": { "status": {} }, "providers": {} },
         "authMethods": methods,
-        "_meta": { "steering": { "supported": true } },
+        "_meta": meta,
     }))
 }
 
@@ -69,14 +79,16 @@ pub fn result(
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
-        (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
+        (RequestKind::New, SessionAnswer::Attached { session, cwd, options, now }) => {
             let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
+            add_directory(&mut result, &cwd, traits);
             answers::raw(&result)
         }
-        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
+        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { cwd, options, now, .. }) => {
             let mut result = json!({ "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref(), traits);
+            add_directory(&mut result, &cwd, traits);
             answers::raw(&result)
         }
         (RequestKind::SetOption, SessionAnswer::Options(options)) => {
@@ -122,5 +134,12 @@ pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
 fn add_commands(result: &mut Value, now: Option<&SessionNow>, traits: &ClientTraits) {
     if let Some(now) = now {
         result["availableCommands"] = json!(v2::commands(&now.commands, traits.skills));
+    }
+}
+
+/// The directory of a session's commands, for clients that read logs.
+fn add_directory(result: &mut Value, cwd: &Path, traits: &ClientTraits) {
+    if traits.reads_log {
+        result["_meta"] = json!({ "epitome": { "cwd": cwd.to_string_lossy() } });
     }
 }

@@ -19,7 +19,7 @@ use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::unpublished;
-use super::updates::wire_path;
+use super::updates::{log_update, wire_path};
 use super::{subagent_wire, v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
@@ -27,7 +27,7 @@ use epitome_session::{
     agent_of_call,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, StopReason, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -71,6 +71,9 @@ pub struct UpdateWriter {
     replayed: HashMap<(SessionId, CallId), (SessionId, String)>,
     /// The id of the agent's last message, by session, for clients that support cursors.
     last_messages: HashMap<SessionId, String>,
+    /// Prompts that became messages and whose turns have not ended, with the ids of their requests, for clients that read
+    /// logs.
+    turns: HashMap<Ticket, Box<str>>,
 }
 
 /// A subagent that the call that has started it links to.
@@ -142,7 +145,7 @@ impl UpdateWriter {
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
-                SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
+                SessionEvent::Inserted { ticket, message } => self.inserted(ticket, message, target),
                 SessionEvent::Suggestions(prompts) => {
                     session_update(target.buffer, &session, &unpublished::suggestions(&prompts));
                 }
@@ -366,10 +369,13 @@ impl UpdateWriter {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        let params = match target.traits.version {
+        let mut params = match target.traits.version {
             AcpVersion::V1 => v1::permission(&shown_in, card),
             AcpVersion::V2 => v2::permission(&shown_in, card),
         };
+        if target.traits.reads_log {
+            params["_meta"] = json!({ "epitome": { "permission": permission } });
+        }
         target.request(session, ask, what, "session/request_permission", &params);
     }
 
@@ -413,6 +419,9 @@ impl UpdateWriter {
         target: &mut WriteTarget<'_>,
     ) {
         let is_v2 = target.traits.version == AcpVersion::V2;
+        if target.traits.reads_log {
+            self.report_end(session, ticket, &answer, target);
+        }
         let Some(open) = target.outbox.requests().answer(ticket) else {
             if is_v2 {
                 // The prompt was answered when it became a message. The session's state reports how its turn ended.
@@ -461,9 +470,53 @@ impl UpdateWriter {
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
             }
+            Err(error) if target.traits.reads_log => {
+                Err(answers::session_error(&error).data(json!({ "error": error })))
+            }
             Err(error) => Err(answers::session_error(&error)),
         };
         response(target.buffer, &open.id, result);
+    }
+
+    /// Reports the end of a prompt, which the protocol leaves to the state of the session.
+    fn report_end(
+        &mut self,
+        session: &SessionId,
+        ticket: Ticket,
+        answer: &Result<SessionAnswer, SessionError>,
+        target: &mut WriteTarget<'_>,
+    ) {
+        let refused = || {
+            let requests = target.outbox.requests();
+            let open = requests.unanswered(ticket).filter(|open| open.kind == RequestKind::Prompt);
+            open.map(|open| open.id.clone())
+        };
+        let Some(request) = self.turns.remove(&ticket).or_else(refused) else { return };
+        let request: Option<u64> = request.parse().ok();
+        let ended = match answer {
+            Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
+                let result =
+                    meta.as_ref().and_then(|meta| meta.get("epitome")).filter(|result| result.is_object());
+                let none = json!({});
+                json!({
+                    "request": request, "reason": reason, "usage": usage, "result": result.unwrap_or(&none),
+                })
+            }
+            Ok(_) => json!({ "request": request, "reason": StopReason::Cancelled }),
+            Err(error) => json!({ "request": request, "error": error }),
+        };
+        target.update(session, log_update(json!({ "ended": ended })));
+    }
+
+    /// Answers a prompt that has become a message. Only for clients of version 2.
+    fn inserted(&mut self, ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
+        let open = target.outbox.requests().answer(ticket);
+        if let Some(open) = open {
+            response(target.buffer, &open.id, v2_answers::inserted(message));
+            if target.traits.reads_log {
+                self.turns.insert(ticket, open.id);
+            }
+        }
     }
 
     fn cursor(&mut self, session: &SessionId) -> &mut Cursor {
@@ -494,14 +547,6 @@ fn last_agent_message(updates: &[Update]) -> Option<String> {
 /// Whether an event is dropped because the client has cancelled the request that opened its session.
 fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool {
     !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
-}
-
-/// Answers a prompt that has become a message. Only for clients of version 2.
-fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
-    let open = target.outbox.requests().answer(ticket);
-    if let Some(open) = open {
-        response(target.buffer, &open.id, v2_answers::inserted(message));
-    }
 }
 
 /// Asks an editor to read or write a file. Sent only to clients that support it.

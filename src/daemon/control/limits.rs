@@ -1,5 +1,5 @@
 //! Time limits of calls. Every method has one, so that a hanging disk or session costs the caller an error
-//! instead of an endless wait. Only a turn may take any time.
+//! instead of an endless wait.
 
 use std::time::Duration;
 
@@ -32,11 +32,9 @@ impl Default for MethodTimeouts {
 }
 
 impl MethodTimeouts {
-    /// Time limit of a method; `None` for a prompt, whose turn has no limit. For a subscription it limits the
-    /// time until it has started.
-    pub fn limit(&self, method: &str) -> Option<Duration> {
-        Some(match method {
-            "sessions.prompt" => return None,
+    /// Time limit of a method.
+    pub fn limit(&self, method: &str) -> Duration {
+        match method {
             "sessions.compact" => self.compact,
             "sessions.search"
             | "sessions.fork"
@@ -47,15 +45,11 @@ impl MethodTimeouts {
             | "sessions.checkpoints"
             | "hooks.list"
             | "models.list" => self.long,
-            "sessions.new" | "sessions.set" | "sessions.undo" | "sessions.redo" | "sessions.rename" => {
-                self.change
-            }
+            "sessions.set" | "sessions.undo" | "sessions.redo" | "sessions.rename" => self.change,
             "sessions.list" | "sessions.show" | "sessions.entries" | "sessions.timeline"
-            | "sessions.entry" | "sessions.tail" | "recipes.list" | "recipes.show" | "hooks.trail"
-            | "port.list" => self.read,
-            // Internal methods (`port.…`) pass commands on; the results arrive elsewhere.
+            | "sessions.entry" | "recipes.list" | "recipes.show" | "hooks.trail" => self.read,
             _ => self.quick,
-        })
+        }
     }
 
     /// Awaits a method's result, within the method's limit.
@@ -64,20 +58,9 @@ impl MethodTimeouts {
         method: &str,
         act: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        match self.limit(method) {
-            Some(limit) => within(limit, method, act).await,
-            None => act.await,
-        }
+        let limit = self.limit(method);
+        tokio::time::timeout(limit, act).await.unwrap_or_else(|_| Err(Fault::timed_out(method, limit)))
     }
-}
-
-/// Awaits a method's result, within `limit`.
-pub async fn within<T>(
-    limit: Duration,
-    method: &str,
-    act: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    tokio::time::timeout(limit, act).await.unwrap_or_else(|_| Err(Fault::timed_out(method, limit)))
 }
 
 #[cfg(test)]
