@@ -54,6 +54,9 @@ pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 use stream_json::StreamJson;
 
+/// The name of this client.
+const NAME: &str = "epitome-run";
+
 /// How long the daemon may take to let go of the session at the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -107,27 +110,25 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let resumed = resumed(&paths, &request, &cwd)?;
     let is_there = stdin.is_none() && terminal::keyboard().is_some();
     let forms = if is_there { QuestionForms::Shown } else { QuestionForms::Unsupported };
-    let connect =
-        |stream: Stream| SessionClient::connect(stream, "epitome-run", forms, RunRequest::Initialize);
     let runtime = serve::runtime()?;
+    let overrides = request.overrides.clone();
     let daemon = match request.standalone {
         true => None,
-        false => in_daemon(&paths, &request.overrides)
-            .and_then(|stream| stream.map(connect).transpose())
-            .unwrap_or_else(|why| {
+        false => {
+            in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(|why| {
                 note!("epitome: {why}; continuing without it");
                 None
-            }),
+            })
+        }
     };
     let prepared = PreparedRun { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
         Some(connection) => prepared.run(&runtime, connection),
         None => {
-            let agent = LocalAgent::start(paths, prepared.request.overrides.clone(), &runtime)
+            let agent = LocalAgent::start(paths, overrides, &runtime)
                 .context("the agent can't be started in this process")?;
-            let code = connect(agent.stream)
-                .map_err(CliError::failed)
-                .and_then(|connection| prepared.run(&runtime, connection));
+            let connected = SessionClient::connect(agent.stream, NAME, forms, RunRequest::Initialize);
+            let code = connected.map_err(CliError::failed).and_then(|client| prepared.run(&runtime, client));
             serve::settle(&agent.sessions, &runtime);
             code
         }
@@ -137,13 +138,33 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     code
 }
 
-/// A connection to the daemon, whose sessions include those open in editors, if one is running.
-pub(super) fn in_daemon(paths: &Paths, overrides: &Overrides) -> Result<Option<Stream>, String> {
-    let connector = Connector::new(paths, EnvironmentObject::current(), overrides.clone());
+/// A client, and the reader of what the agent sends to it.
+pub(super) type Connected<K> = (SessionClient<K>, BufReader<Stream>);
+
+/// A client of the daemon, whose sessions include those open in editors, if one is running. The daemon knows it by this
+/// name.
+pub(super) fn in_daemon<K>(
+    paths: &Paths,
+    overrides: Overrides,
+    name: &str,
+    forms: QuestionForms,
+    initialize: K,
+) -> Result<Option<Connected<K>>, String> {
+    let connector = Connector::new(paths, EnvironmentObject::current(), overrides);
     let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
     let Some(link) = connector.attach_running()? else { return Ok(None) };
+    let version = link.version.clone();
     let stream = link.into_stream().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
-    stream.map(Some).map_err(|error| format!("the connection to the daemon can't be used: {error}"))
+    let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
+    SessionClient::connect(stream, name, forms, initialize).map(Some).map_err(|why| {
+        match env!("CARGO_PKG_VERSION") {
+            own if own == version => why,
+            own => format!(
+                "the daemon is of version {version}, this program of version {own} (`epitome daemon stop` ends it; the \
+                 next window starts another, of its own version)"
+            ),
+        }
+    })
 }
 
 /// The session that is continued, if any.
@@ -190,11 +211,7 @@ struct PreparedRun {
 }
 
 impl PreparedRun {
-    fn run(
-        self,
-        runtime: &Runtime,
-        (mut client, reader): (SessionClient<RunRequest>, BufReader<Stream>),
-    ) -> Result<i32, CliError> {
+    fn run(self, runtime: &Runtime, (mut client, reader): Connected<RunRequest>) -> Result<i32, CliError> {
         let PreparedRun { request, prompt, stdin, expected, cwd, resumed } = self;
         let queue = Arc::new(InputQueue::default());
         catch_interrupts(runtime, &queue)?;

@@ -1,12 +1,12 @@
 //! `epitome sessions tail`: prints the log of a session, and then its events if it is live in the daemon.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 
 use serde::Serialize;
 
 use super::super::acp::LocalAgent;
 use super::super::printer::Printer;
-use super::super::run::in_daemon;
+use super::super::run::{Connected, in_daemon};
 use super::super::terminal::{self, Style};
 use super::super::{CliContext as _, CliError, serve};
 use crate::paths::Paths;
@@ -14,7 +14,6 @@ use crate::session::registry::Overrides;
 use crate::thread::visible::visible;
 use crate::thread::{Change, Seq, SessionId};
 use epitome_client::{ClientEvent, ClientMessage, QuestionForms, SessionClient};
-use epitome_platform::local::Stream;
 
 /// Print the log of a session, then its events as they happen, until Ctrl-C
 ///
@@ -29,6 +28,9 @@ pub struct TailArgs {
     pub(super) from: Seq,
 }
 
+/// The name of this client.
+const NAME: &str = "epitome-tail";
+
 /// The answers that a tail waits for.
 enum TailRequest {
     Initialize,
@@ -38,13 +40,18 @@ enum TailRequest {
 
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
-    if let Some(stream) = in_daemon(paths, &Overrides::default()).map_err(CliError::failed)? {
-        return follow(stream, &session, args.from, json, TailEnd::Interrupt);
+    let (overrides, forms) = (Overrides::default(), QuestionForms::Unsupported);
+    let daemon = in_daemon(paths, overrides.clone(), NAME, forms, TailRequest::Initialize);
+    if let Some(client) = daemon.map_err(CliError::failed)? {
+        return follow(client, &session, args.from, json, TailEnd::Interrupt);
     }
     let runtime = serve::runtime()?;
-    let agent = LocalAgent::start(paths.clone(), Overrides::default(), &runtime);
+    let agent = LocalAgent::start(paths.clone(), overrides, &runtime);
     let agent = agent.context("the agent can't be started in this process")?;
-    let ended = follow(agent.stream, &session, args.from, json, TailEnd::Log);
+    let client = SessionClient::connect(agent.stream, NAME, forms, TailRequest::Initialize);
+    let ended = client
+        .map_err(CliError::failed)
+        .and_then(|client| follow(client, &session, args.from, json, TailEnd::Log));
     runtime.shutdown_background();
     ended
 }
@@ -57,10 +64,13 @@ enum TailEnd {
     Interrupt,
 }
 
-fn follow(stream: Stream, session: &SessionId, from: Seq, json: bool, end: TailEnd) -> Result<i32, CliError> {
-    let connected =
-        SessionClient::connect(stream, "epitome-tail", QuestionForms::Unsupported, TailRequest::Initialize);
-    let (mut client, mut reader): (_, BufReader<Stream>) = connected.map_err(CliError::failed)?;
+fn follow(
+    (mut client, mut reader): Connected<TailRequest>,
+    session: &SessionId,
+    from: Seq,
+    json: bool,
+    end: TailEnd,
+) -> Result<i32, CliError> {
     client.watch(session, from, TailRequest::Watch);
     let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
     let mut line = Vec::new();

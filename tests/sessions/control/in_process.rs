@@ -78,15 +78,9 @@ impl TestDaemon {
     /// Opens another connection.
     pub fn connect(&self) -> Wire {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        let served = tokio::spawn(serve(self.daemon.clone(), theirs));
+        tokio::spawn(serve(self.daemon.clone(), theirs));
         let (reading, writing) = ours.into_split();
-        Wire {
-            reading: BufReader::new(reading),
-            writing: Some(writing),
-            served,
-            next: 1,
-            set_aside: Vec::new(),
-        }
+        Wire { reading: BufReader::new(reading), writing: Some(writing), next: 1, set_aside: Vec::new() }
     }
 
     pub fn client(&self) -> ControlClient {
@@ -191,7 +185,6 @@ impl EventSink for EventSender {
 pub struct Wire {
     reading: BufReader<OwnedReadHalf>,
     writing: Option<OwnedWriteHalf>,
-    pub served: tokio::task::JoinHandle<()>,
     next: u64,
     set_aside: Vec<Value>,
 }

@@ -12,7 +12,7 @@ use epitome_test_harness::does_without;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 
-use super::in_process::{TestDaemon, text};
+use super::in_process::{InProcessClient, TestDaemon, text};
 
 /// The session id in the page.
 const SHOWN_SESSION: &str = "s_0123456789abcdef0123";
@@ -89,8 +89,12 @@ async fn the_examples_in_control_md_work() {
     }
     let test = TestDaemon::new(vec![text("A test is missing.")]);
     let mut wire = test.connect();
-    let (mut session, mut answer) = (test.session().await, Value::Null);
+    let mut client = InProcessClient::new(&test, None).await;
+    client.prompt("Why does the build fail?");
+    client.ended().await;
+    let (mut session, mut answer) = (client.session.0.clone(), Value::Null);
     wire.call("sessions.rename", json!({ "session": session, "title": "The build" })).await;
+    drop(client);
     let mut sessions = vec![session.clone()];
     for block in blocks(&page()) {
         let at = format!("docs/control.md:{}", block.line);
