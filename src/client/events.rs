@@ -279,3 +279,59 @@ fn without_fence(text: &str) -> &str {
     let inside = text.split_once('\n').map_or(text, |(_, inside)| inside);
     inside.rsplit_once('\n').map_or(inside, |(inside, _)| inside)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(update: Value) -> Option<Value> {
+        let event = updated(json!({ "sessionId": "s_1", "update": update }))?;
+        Some(serde_json::to_value(event).expect("JSON"))
+    }
+
+    #[test]
+    fn updates_become_events() {
+        let chunk = |id: &str| {
+            json!({
+                "sessionUpdate": "agent_message_chunk", "messageId": id, "content": { "type": "text", "text": "hi" },
+            })
+        };
+        let text = json!({ "message": 3, "part": 1, "kind": "reply", "text": "hi" });
+        assert_eq!(shown(chunk("m3.1")), Some(json!({ "type": "text", "data": text })));
+        for line_of_the_agent in ["m3", "m3.cut", "e7", "n1"] {
+            assert_eq!(shown(chunk(line_of_the_agent)), None, "{line_of_the_agent}");
+        }
+        let entry = json!({ "seq": 4, "at": 1, "change": "titled", "title": "Ours" });
+        let meta = json!({ "epitome": { "entry": entry, "replay": true } });
+        let seen = shown(json!({ "sessionUpdate": "session_info_update", "_meta": meta })).expect("an entry");
+        assert_eq!((&seen["type"], &seen["data"]["entry"]["title"]), (&json!("entry"), &json!("Ours")));
+        assert_eq!(shown(json!({ "sessionUpdate": "session_info_update", "title": "Ours" })), None);
+        let ended = json!({ "request": 5, "reason": "end_turn", "result": { "undo": {} } });
+        let meta = json!({ "epitome": { "ended": ended } });
+        let seen = shown(json!({ "sessionUpdate": "session_info_update", "_meta": meta })).expect("an end");
+        assert_eq!((&seen["data"]["request"], &seen["data"]["reason"]), (&json!(5), &json!("end_turn")));
+        let usage = json!({ "sessionUpdate": "usage_update", "used": 5, "size": 9 });
+        let seen = shown(usage).expect("numbers");
+        assert_eq!(seen["data"], json!({ "used": 5, "size": 9, "cost": null }));
+    }
+
+    #[test]
+    fn output_of_calls_comes_from_terminals_and_from_content() {
+        let terminal =
+            json!({ "sessionUpdate": "terminal_output_chunk", "terminalId": "c1", "data": "b25lCg==" });
+        let output = json!({ "type": "call_progress", "data": { "call": "c1", "output": "one\n" } });
+        assert_eq!(shown(terminal), Some(output));
+        let call = |content: Value| {
+            json!({
+                "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "in_progress", "content": content,
+            })
+        };
+        let block = json!([{ "type": "content", "content": { "type": "text", "text": "```\none\n```" } }]);
+        let output = json!({ "type": "call_progress", "data": { "call": "c1", "output": "one" } });
+        assert_eq!(shown(call(block)), Some(output));
+        let started = json!({ "type": "call_started", "data": { "call": "c1" } });
+        assert_eq!(shown(call(json!([{ "type": "terminal", "terminalId": "c1" }]))), Some(started));
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  requests ──► SessionClient ──► AcpLink ──► lines ──► agent
-//!  ClientMessage ◄── events ◄──────┘ ◄──────── lines ◄──┘
+//!  SessionMessage ◄── events ◄──────┘ ◄──────── lines ◄──┘
 //! ```
 //!
 //! - `link`: the unanswered requests of one connection. No I/O: lines in, lines out.
@@ -20,4 +20,4 @@ mod session_client;
 
 pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
 pub use link::{AcpLink, LinkMessage};
-pub use session_client::{ClientMessage, OpenedSession, QuestionForms, SessionClient, SessionRequest};
+pub use session_client::{OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest};

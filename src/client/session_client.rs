@@ -49,7 +49,7 @@ pub struct OpenedSession {
 
 /// A message of the agent. `K` is what the answer to a request is for.
 #[derive(Debug)]
-pub enum ClientMessage<K> {
+pub enum SessionMessage<K> {
     Event(ClientEvent),
     Answer(K, Result<Value, SessionError>),
     /// It needs no reaction.
@@ -183,17 +183,17 @@ impl<K> SessionClient<K> {
     }
 
     /// Reads a line of the agent.
-    pub fn receive(&mut self, line: &[u8]) -> ClientMessage<K> {
+    pub fn receive(&mut self, line: &[u8]) -> SessionMessage<K> {
         let message = match self.link.receive(line) {
             Ok(message) => message,
             Err(error) => {
                 tracing::error!(%error, "a line of the agent can't be read");
-                return ClientMessage::Nothing;
+                return SessionMessage::Nothing;
             }
         };
         let event = match message {
             LinkMessage::Answer(pending, result) => {
-                return ClientMessage::Answer(pending, result.map_err(|error| error_of(&error)));
+                return SessionMessage::Answer(pending, result.map_err(|error| error_of(&error)));
             }
             LinkMessage::Notification { method, params } => match method.as_str() {
                 "session/update" => events::updated(params),
@@ -211,7 +211,7 @@ impl<K> SessionClient<K> {
             }
             LinkMessage::Nothing => None,
         };
-        event.map_or(ClientMessage::Nothing, ClientMessage::Event)
+        event.map_or(SessionMessage::Nothing, SessionMessage::Event)
     }
 
     /// The agent sends nothing more: what was waited for, and the error that answers it.

@@ -26,7 +26,7 @@ use crate::session::{AskId, CommandInfo, PermissionRequest, QuestionReply, Sessi
 use crate::thread::{
     Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage,
 };
-use epitome_client::{ClientEvent, ClientMessage, OpenedSession, PromptEnd, SessionChoices, SessionClient};
+use epitome_client::{ClientEvent, OpenedSession, PromptEnd, SessionChoices, SessionClient, SessionMessage};
 
 /// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub struct PromptRun {
     /// The number of prompts that were sent.
     sent: u64,
     /// The request of the latest prompt, and whether it is a message of the session yet.
-    prompt: (u64, PromptState),
+    prompt: (u64, PromptProgress),
     is_running: bool,
     /// The program that sends prompts, if one does.
     pub(super) host: Option<HostLink>,
@@ -94,7 +94,7 @@ pub struct PromptRun {
 
 /// Whether the session has taken the latest prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PromptState {
+enum PromptProgress {
     Sent,
     /// It is to be cancelled, and may become a message before the session knows that.
     Cancelled,
@@ -160,7 +160,7 @@ impl PromptRun {
             sink,
             prompts: prompt.into_iter().collect(),
             sent: 0,
-            prompt: (0, PromptState::Taken),
+            prompt: (0, PromptProgress::Taken),
             is_running: false,
             keyboard: if host.is_some() { Keyboard::Missing } else { Keyboard::Unknown },
             host,
@@ -190,9 +190,9 @@ impl PromptRun {
         loop {
             let step = match self.queue.next(TICK) {
                 Some(RunInput::Agent(line)) => match self.client.receive(&line) {
-                    ClientMessage::Event(event) => self.take(event),
-                    ClientMessage::Answer(request, answer) => self.answered(request, answer),
-                    ClientMessage::Nothing => Ok(None),
+                    SessionMessage::Event(event) => self.take(event),
+                    SessionMessage::Answer(request, answer) => self.answered(request, answer),
+                    SessionMessage::Nothing => Ok(None),
                 },
                 Some(RunInput::AgentLeft) => Ok(self.agent_left()),
                 Some(RunInput::Typed(line)) => self.typed(line).map(|()| None),
@@ -349,7 +349,7 @@ impl PromptRun {
             }
             (RunRequest::Prompt(number), _) if number != self.sent => None,
             (RunRequest::Prompt(_), Ok(_)) => {
-                if std::mem::replace(&mut self.prompt.1, PromptState::Taken) == PromptState::Cancelled {
+                if std::mem::replace(&mut self.prompt.1, PromptProgress::Taken) == PromptProgress::Cancelled {
                     self.cancel();
                 }
                 None
@@ -440,7 +440,7 @@ impl PromptRun {
         self.reply.clear();
         self.sent += 1;
         let request = self.client.prompt(&self.session, content, RunRequest::Prompt(self.sent));
-        self.prompt = (request, PromptState::Sent);
+        self.prompt = (request, PromptProgress::Sent);
     }
 
     /// Stops for good, before the end of the running turn.
@@ -455,11 +455,11 @@ impl PromptRun {
         }
         match self.prompt {
             // The work of others, which it waits for, goes on.
-            (request, PromptState::Sent | PromptState::Cancelled) => {
-                self.prompt.1 = PromptState::Cancelled;
+            (request, PromptProgress::Sent | PromptProgress::Cancelled) => {
+                self.prompt.1 = PromptProgress::Cancelled;
                 self.client.cancel_request(request);
             }
-            (_, PromptState::Taken) => self.client.cancel(&self.session),
+            (_, PromptProgress::Taken) => self.client.cancel(&self.session),
         }
     }
 

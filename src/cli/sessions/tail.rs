@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use crate::session::registry::Overrides;
 use crate::thread::visible::visible;
 use crate::thread::{Change, Seq, SessionId};
-use epitome_client::{ClientEvent, ClientMessage, QuestionForms, SessionClient};
+use epitome_client::{ClientEvent, QuestionForms, SessionClient, SessionMessage};
 
 /// Print the log of a session, then its events as they happen, until Ctrl-C
 ///
@@ -76,13 +76,13 @@ fn follow(
     let mut line = Vec::new();
     while let Ok(1..) = reader.read_until(b'\n', &mut line) {
         let shown = match client.receive(&line) {
-            ClientMessage::Event(event) if json => print_json(session, &event),
-            ClientMessage::Event(event) => show(&mut printer, event),
-            ClientMessage::Answer(TailRequest::Watch, Err(error)) => {
+            SessionMessage::Event(event) if json => print_json(session, &event),
+            SessionMessage::Event(event) => show(&mut printer, event),
+            SessionMessage::Answer(TailRequest::Watch, Err(error)) => {
                 return Err(CliError::failed(error.to_string()));
             }
-            ClientMessage::Answer(TailRequest::Watch, Ok(_)) if end == TailEnd::Log => break,
-            ClientMessage::Answer(..) | ClientMessage::Nothing => Ok(()),
+            SessionMessage::Answer(TailRequest::Watch, Ok(_)) if end == TailEnd::Log => break,
+            SessionMessage::Answer(..) | SessionMessage::Nothing => Ok(()),
         };
         match shown {
             Ok(()) => {}

@@ -9,7 +9,7 @@ use epitome::session::registry::Overrides;
 use epitome::session::{AskId, UserDecision};
 use epitome::thread::{Content, SessionId};
 use epitome_client::{
-    ClientEvent, ClientMessage, OpenedSession, QuestionForms, SessionClient, SessionRequest,
+    ClientEvent, OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest,
 };
 use epitome_test_harness::WITHIN;
 
@@ -48,7 +48,7 @@ impl Editor {
         }
         let mut editor = Editor { client, lines, session: SessionId(session.unwrap_or_default().to_owned()) };
         let answer = loop {
-            if let ClientMessage::Answer((), answer) = editor.next() {
+            if let SessionMessage::Answer((), answer) = editor.next() {
                 break answer;
             }
         };
@@ -71,7 +71,7 @@ impl Editor {
     /// Waits for an event.
     pub fn until<T>(&mut self, wanted: impl Fn(&ClientEvent) -> Option<T>) -> T {
         loop {
-            if let ClientMessage::Event(event) = self.next()
+            if let SessionMessage::Event(event) = self.next()
                 && let Some(found) = wanted(&event)
             {
                 return found;
@@ -79,7 +79,7 @@ impl Editor {
         }
     }
 
-    fn next(&mut self) -> ClientMessage<()> {
+    fn next(&mut self) -> SessionMessage<()> {
         let line = self.lines.recv_timeout(WITHIN).expect("a line in time");
         self.client.receive(&line)
     }

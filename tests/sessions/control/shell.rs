@@ -273,7 +273,7 @@ fn a_run_explains_that_the_daemon_has_another_version() {
                         "jsonrpc": "2.0", "id": message["id"], "result": { "protocolVersion": 2 },
                     }),
                     _ => {
-                        json!({ "build": { "version": "9.9.9", "sources": "0", "written_ns": 0 }, "refused": null })
+                        json!({ "version": "9.9.9", "pid": 1, "refused": null })
                     }
                 };
                 // A probe does not listen.
