@@ -28,6 +28,7 @@ use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::thread::visible::visible_line;
+use epitome_platform::local;
 use epitome_platform::process::standard_ends;
 use epitome_platform::signals::EndRequests;
 
@@ -279,10 +280,25 @@ fn standalone(
     let runtime = serve::runtime()?;
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     sessions.services().store.keep_listing();
+    let connection = Connection::open(writer, local_client(&sessions, paths, overrides, &runtime), tap);
+    let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
+    end_on_signal(&runtime, &end);
+    runtime.spawn(crate::daemon::idle::tidy_while_idle(end.sessions.clone()));
+    connection.read(reader);
+    end.now()
+}
+
+/// The only client of the sessions of this process.
+fn local_client(
+    sessions: &Sessions,
+    paths: Paths,
+    overrides: Overrides,
+    runtime: &tokio::runtime::Runtime,
+) -> ConnectionConfig<Sessions> {
     let environment = serve::environment();
     let v2_paths = paths.clone();
     let login = ClientLogin::new(paths, overrides, environment.clone());
-    let parts = ConnectionConfig {
+    ConnectionConfig {
         sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),
@@ -292,13 +308,33 @@ fn standalone(
         ids_above: 0,
         positions: Positions::Omitted,
         offers_v2: Box::new(move || crate::daemon::offers_v2(&v2_paths)),
-    };
-    let connection = Connection::open(writer, parts, tap);
-    let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
-    end_on_signal(&runtime, &end);
-    runtime.spawn(crate::daemon::idle::tidy_while_idle(end.sessions.clone()));
-    connection.read(reader);
-    end.now()
+    }
+}
+
+/// An agent that runs in this process for one of its commands, and ends with the connection.
+pub struct LocalAgent {
+    pub sessions: Sessions,
+    /// The client's end.
+    pub stream: local::Stream,
+}
+
+impl LocalAgent {
+    /// Serves the connection on threads of its own.
+    pub fn start(
+        paths: Paths,
+        overrides: Overrides,
+        runtime: &tokio::runtime::Runtime,
+    ) -> io::Result<LocalAgent> {
+        let sessions = serve::sessions(paths.clone(), runtime.handle());
+        let (stream, served) = local::pair()?;
+        let (reader, config) = (served.try_clone()?, local_client(&sessions, paths, overrides, runtime));
+        std::thread::Builder::new().name("agent-reader".to_owned()).spawn(move || {
+            let connection = Connection::open(served, config, None);
+            connection.read(reader);
+            connection.closer().close();
+        })?;
+        Ok(LocalAgent { sessions, stream })
+    }
 }
 
 /// Ends a process that runs without a daemon.

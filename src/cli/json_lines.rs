@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::printer::line;
 use super::streamed::Streamed;
-use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
+use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolCall, ToolOutcome, Usage, text};
+use epitome_client::{ClientEvent, ContextUsage};
 
 /// Writes one object per line.
 pub struct JsonLines<'a> {
@@ -20,44 +21,37 @@ impl<'a> JsonLines<'a> {
         JsonLines { out: Box::new(out), streamed: Streamed::default() }
     }
 
-    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
+    pub fn show(&mut self, out: &ClientEvent) -> io::Result<()> {
         match out {
-            SessionEvent::Text { message, part, kind, text } => {
+            ClientEvent::Text { message, part, kind, text } => {
                 self.streamed.saw(*message, *part, *kind, text.len());
                 self.write(&text_event(*message, *kind, text))
             }
-            SessionEvent::Entry { replay: true, .. } => Ok(()),
-            SessionEvent::Entry { entry, .. } => {
+            ClientEvent::Entry { replay: true, .. } => Ok(()),
+            ClientEvent::Entry { entry, .. } => {
                 if let Change::Compacted { .. } = &entry.change {
                     self.compacted(entry)?;
                 }
                 self.entry(&entry.change)
             }
-            SessionEvent::Usage(UsageNow { used, size, cost, last: _ }) => {
+            ClientEvent::Usage(ContextUsage { used, size, cost }) => {
                 let mut line = json!({ "type": "usage", "used": used, "size": size });
                 if let Some(cost) = cost {
                     line["cost"] = json!(text::rounded_dollars(*cost));
                 }
                 self.write(&line)
             }
-            SessionEvent::Notice { severity, text } => self.notice(*severity, text),
-            SessionEvent::CallStarted { .. }
-            | SessionEvent::CallProgress { .. }
-            | SessionEvent::CallFinished { .. }
-            | SessionEvent::Seen(_)
-            | SessionEvent::Subagent(_)
-            | SessionEvent::Compaction { .. }
-            | SessionEvent::Commands(_)
-            | SessionEvent::Options(_)
-            | SessionEvent::Ask { .. }
-            | SessionEvent::Question { .. }
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::Withdrawn { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Answer { .. } => Ok(()),
+            ClientEvent::Notice { severity, text } => self.notice(*severity, text),
+            ClientEvent::CallStarted { .. }
+            | ClientEvent::CallProgress { .. }
+            | ClientEvent::CallFinished { .. }
+            | ClientEvent::Compacting { .. }
+            | ClientEvent::Commands(_)
+            | ClientEvent::Options(_)
+            | ClientEvent::Ask { .. }
+            | ClientEvent::Question { .. }
+            | ClientEvent::Withdrawn { .. }
+            | ClientEvent::PromptEnded(_) => Ok(()),
         }
     }
 

@@ -11,9 +11,7 @@ use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
 use crate::chat::form::FormDialog;
 use crate::chat::markdown::Markdown;
-use crate::session::{
-    CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
-};
+use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{shortened, visible, visible_line};
@@ -21,6 +19,7 @@ use crate::thread::{
     CallId, Change, ChangeGroup, Decider, Origin, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome,
     describe,
 };
+use epitome_client::{ClientEvent, ContextUsage};
 
 /// Maximum number of diff lines that are shown with a result.
 const DIFF_LINES_MAX: usize = 16;
@@ -68,7 +67,7 @@ pub struct Printer<'a> {
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
-    usage: Option<UsageNow>,
+    usage: Option<ContextUsage>,
     live: PrintedOutput,
     /// Rows of the progress display on the screen; the cursor is in the last one.
     progress_rows: usize,
@@ -114,23 +113,23 @@ impl<'a> Printer<'a> {
     }
 
     /// Shows one event. The caller handles questions and answers.
-    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
+    pub fn show(&mut self, out: &ClientEvent) -> io::Result<()> {
         match out {
-            SessionEvent::Text { message, part, kind, text } => {
+            ClientEvent::Text { message, part, kind, text } => {
                 self.streamed.saw(*message, *part, *kind, text.len());
                 self.text(*kind, text)
             }
-            SessionEvent::Entry { replay: true, .. } => Ok(()),
-            SessionEvent::Entry { entry, .. } => self.entry(&entry.change),
-            SessionEvent::CallStarted { call } => {
+            ClientEvent::Entry { replay: true, .. } => Ok(()),
+            ClientEvent::Entry { entry, .. } => self.entry(&entry.change),
+            ClientEvent::CallStarted { call } => {
                 self.running.push(call.clone());
                 Ok(())
             }
-            SessionEvent::Usage(usage) => {
+            ClientEvent::Usage(usage) => {
                 self.usage = Some(*usage);
                 Ok(())
             }
-            SessionEvent::Notice { severity, text } => {
+            ClientEvent::Notice { severity, text } => {
                 let color = match severity {
                     NoticeSeverity::Info => Color::Dim,
                     NoticeSeverity::Warning => Color::Yellow,
@@ -138,35 +137,23 @@ impl<'a> Printer<'a> {
                 };
                 self.remark(color, text)
             }
-            SessionEvent::Compaction { state: CompactionState::Began { tokens }, .. } => {
+            ClientEvent::Compacting { tokens } => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
-            // The result is also a log entry, or the response.
-            SessionEvent::Compaction {
-                state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
-                ..
-            } => Ok(()),
-            SessionEvent::CallProgress { call, output } => {
-                self.live.printed(call, &output.text);
+            ClientEvent::CallProgress { call, output } => {
+                self.live.printed(call, output);
                 match self.progress_at {
                     Some(at) if at.elapsed() < REDRAW => Ok(()),
                     Some(_) | None => self.tick(),
                 }
             }
-            SessionEvent::CallFinished { .. }
-            | SessionEvent::Seen(_)
-            | SessionEvent::Subagent(_)
-            | SessionEvent::Commands(_)
-            | SessionEvent::Options(_)
-            | SessionEvent::Ask { .. }
-            | SessionEvent::Question { .. }
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::Withdrawn { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Answer { .. } => Ok(()),
+            ClientEvent::CallFinished { .. }
+            | ClientEvent::Commands(_)
+            | ClientEvent::Options(_)
+            | ClientEvent::Ask { .. }
+            | ClientEvent::Question { .. }
+            | ClientEvent::Withdrawn { .. }
+            | ClientEvent::PromptEnded(_) => Ok(()),
         }
     }
 

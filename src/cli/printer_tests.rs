@@ -34,7 +34,7 @@ impl Paper {
 }
 
 /// Returns the output on stdout and stderr.
-fn printed(style: Style, stream: &[SessionEvent]) -> (String, String) {
+fn printed(style: Style, stream: &[ClientEvent]) -> (String, String) {
     let (out, err) = (Paper::default(), Paper::default());
     let mut printer = Printer::new(out.clone(), style, err.clone(), style);
     for item in stream {
@@ -53,10 +53,10 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
         input: json!({}),
         card: CallDisplay { title: "make".into(), ..CallDisplay::default() },
     };
-    let progress = |output: &str| SessionEvent::CallProgress { call: call.id.clone(), output: output.into() };
+    let progress = |output: &str| ClientEvent::CallProgress { call: call.id.clone(), output: output.into() };
     let stream = |printer: &mut Printer<'_>, quiet: bool| {
         for item in
-            [replied(vec![Content::Call(call.clone())]), SessionEvent::CallStarted { call: call.id.clone() }]
+            [replied(vec![Content::Call(call.clone())]), ClientEvent::CallStarted { call: call.id.clone() }]
         {
             printer.show(&item).expect("paper takes everything");
         }
@@ -96,7 +96,7 @@ fn the_progress_line_stays_in_its_row() {
     let call = ToolCall { id: CallId("c".into()), name: "bash".into(), input: json!({}), card };
     let err = Paper::default();
     let mut printer = Printer::new(Paper::default(), Style::Plain, err.clone(), Style::Terminal);
-    for item in [replied(vec![Content::Call(call.clone())]), SessionEvent::CallStarted { call: call.id }] {
+    for item in [replied(vec![Content::Call(call.clone())]), ClientEvent::CallStarted { call: call.id }] {
         printer.show(&item).expect("paper takes everything");
     }
     printer.last_print -= QUIET;
@@ -152,15 +152,15 @@ fn a_question_that_a_mistake_requires_names_the_mistake() {
     assert!(text.ends_with("ls. config.toml:3 has a mistake.\n") && !text.contains("--allow"), "{text}");
 }
 
-fn streamed(part: u32, kind: TextKind, text: &str) -> SessionEvent {
-    SessionEvent::Text { message: MessageId(1), part, kind, text: text.to_owned() }
+fn streamed(part: u32, kind: TextKind, text: &str) -> ClientEvent {
+    ClientEvent::Text { message: MessageId(1), part, kind, text: text.to_owned() }
 }
 
-fn entry(change: Change) -> SessionEvent {
-    SessionEvent::Entry { entry: Arc::new(Entry { seq: Seq(9), at: 0, change }), replay: false, own: true }
+fn entry(change: Change) -> ClientEvent {
+    ClientEvent::Entry { entry: Arc::new(Entry { seq: Seq(9), at: 0, change }), replay: false }
 }
 
-fn replied(content: Vec<Content>) -> SessionEvent {
+fn replied(content: Vec<Content>) -> ClientEvent {
     let message = Message { id: MessageId(1), content, author: None };
     entry(Change::Replied { message, model: ModelName("local/small".to_owned()), usage: None, cut: None })
 }
@@ -178,7 +178,7 @@ fn edit() -> Content {
     })
 }
 
-fn edited(status: OutcomeStatus) -> SessionEvent {
+fn edited(status: OutcomeStatus) -> ClientEvent {
     let mut outcome = ToolOutcome::text(CallId("c1".to_owned()), status, "the text for the model");
     if status == OutcomeStatus::Completed {
         let (old, new) = (Some("one\ntwo\n".to_owned()), "one\n2\n".to_owned());
@@ -196,7 +196,7 @@ fn a_turn_reads_as_text_calls_and_diffs() {
             streamed(0, TextKind::Reply, "it."),
             replied(vec![text("I change it."), edit()]),
             edited(OutcomeStatus::Completed),
-            SessionEvent::Text {
+            ClientEvent::Text {
                 message: MessageId(2),
                 part: 0,
                 kind: TextKind::Reply,
@@ -298,13 +298,10 @@ fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
         message: Message { id: MessageId(0), content: vec![text("hello")], author: None },
         origin: Origin::Person,
     };
-    let past = SessionEvent::Entry {
-        entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }),
-        replay: true,
-        own: false,
-    };
+    let past =
+        ClientEvent::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }), replay: true };
     let notice =
-        SessionEvent::Notice { severity: NoticeSeverity::Warning, text: "Trying again in 1.0 s.".to_owned() };
+        ClientEvent::Notice { severity: NoticeSeverity::Warning, text: "Trying again in 1.0 s.".to_owned() };
     let (out, err) = printed(Style::Plain, &[past, notice]);
     assert_eq!((out.as_str(), err.as_str()), ("", "Trying again in 1.0 s.\n"));
 }

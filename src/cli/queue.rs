@@ -1,24 +1,23 @@
-//! A bounded queue between a session and the printing thread, which merges text.
-//!
-//! A session never waits for a delta to be printed. It does wait if the printer is a thousand entries behind: the
-//! terminal was then stopped, and the session should not continue unseen.
+//! What a run reacts to, in order: lines of the agent, and input of the user.
 
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::run::HostLine;
-use crate::session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
-use crate::session::{CompactionState, EventSink, QuestionSupport, SessionEvent};
-use crate::thread::SessionId;
 
-/// A turn commits far fewer items before it calls the model again.
-const LIMITS: QueueLimits =
-    QueueLimits { items: 1_024, text_bytes: 64 * 1024, output_bytes: 8 * 1024, ..QueueLimits::NONE };
+/// Lines that may wait to be printed. While there are so many, nothing more is read from the agent.
+const LINES_MAX: usize = 256;
 
-/// Input that is not from a session.
+/// A line of the agent, or input.
 #[derive(Debug)]
-pub enum UserInput {
+pub enum RunInput {
+    Agent(Vec<u8>),
+    /// The agent sends nothing more.
+    AgentLeft,
     /// A line that the user typed; `None` at the end of input.
     Typed(Option<String>),
     /// The user pressed Ctrl-C.
@@ -29,114 +28,93 @@ pub enum UserInput {
     HostLeft,
 }
 
+#[derive(Default)]
 pub struct InputQueue {
     state: Mutex<InputQueueState>,
     changed: Condvar,
-    shows: QuestionSupport,
 }
 
+#[derive(Default)]
 struct InputQueueState {
-    items: EventQueue<UserInput>,
+    items: VecDeque<RunInput>,
+    /// How many of them are lines of the agent.
+    lines: usize,
     closed: bool,
 }
 
 impl InputQueue {
-    /// Creates a queue whose reader can show these questions in addition to permission questions.
-    pub fn new(shows: QuestionSupport) -> InputQueue {
-        let state = InputQueueState { items: EventQueue::new(LIMITS), closed: false };
-        InputQueue { state: Mutex::new(state), changed: Condvar::new(), shows }
-    }
-
     /// Returns the next item, or `None` after the timeout.
-    pub fn next(&self, within: Duration) -> Option<QueuedItem<UserInput>> {
+    pub fn next(&self, within: Duration) -> Option<RunInput> {
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, |state| state.items.is_empty(), within);
-        let item = state.items.pop();
-        self.changed.notify_all();
+        let item = state.items.pop_front();
+        if let Some(RunInput::Agent(_)) = item {
+            state.lines -= 1;
+            self.changed.notify_all();
+        }
         item
     }
 
-    /// Queues input that is not from a session. Its amount is small, so it is not limited.
-    pub fn put_input(&self, input: UserInput) {
-        self.state.lock().items.put_own(input);
+    /// Queues input of the user. Its amount is small, so it is not limited.
+    pub fn put_input(&self, input: RunInput) {
+        self.state.lock().items.push_back(input);
         self.changed.notify_all();
     }
 
-    /// Drops all items from now on and never blocks, because the reader is gone.
+    /// Reads the lines of the agent on a thread of its own, until the agent sends nothing more.
+    pub fn read_agent(
+        self: &Arc<Self>,
+        mut reader: BufReader<impl Read + Send + 'static>,
+    ) -> std::io::Result<()> {
+        let queue = self.clone();
+        let read = move || {
+            let mut line = Vec::new();
+            while let Ok(1..) = reader.read_until(b'\n', &mut line) {
+                queue.put_line(std::mem::take(&mut line));
+            }
+            queue.put_input(RunInput::AgentLeft);
+        };
+        std::thread::Builder::new().name("agent".to_owned()).spawn(read).map(drop)
+    }
+
+    /// Drops the lines of the agent from now on, because nobody prints them any more.
     pub fn close(&self) {
         let mut state = self.state.lock();
-        state.closed = true;
-        state.items.clear();
+        (state.closed, state.lines) = (true, 0);
+        state.items.retain(|item| !matches!(item, RunInput::Agent(_)));
         self.changed.notify_all();
     }
-}
 
-impl EventSink for InputQueue {
-    fn put(&self, session: &SessionId, mut out: SessionEvent) {
-        if let SessionEvent::Compaction { state: CompactionState::Wrote(_), .. } = out {
-            return;
-        }
+    fn put_line(&self, line: Vec<u8>) {
         let mut state = self.state.lock();
-        while !state.closed
-            && let PutResult::Full(rejected) = state.items.put(session, out)
-        {
-            out = rejected;
-            self.changed.wait(&mut state);
+        self.changed.wait_while(&mut state, |state| state.lines >= LINES_MAX && !state.closed);
+        if !state.closed {
+            state.lines += 1;
+            state.items.push_back(RunInput::Agent(line));
+            self.changed.notify_all();
         }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn shows(&self) -> QuestionSupport {
-        self.shows
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::TextKind;
-    use crate::thread::{CallId, MessageId};
-
-    fn text(message: u64, text: &str) -> SessionEvent {
-        SessionEvent::Text {
-            message: MessageId(message),
-            part: 0,
-            kind: TextKind::Reply,
-            text: text.to_owned(),
-        }
-    }
-
-    fn session() -> SessionId {
-        SessionId("s_00000000000000000001".to_owned())
-    }
 
     #[test]
-    fn an_unread_stream_takes_bounded_memory_and_has_no_gap() {
-        let queue = InputQueue::new(QuestionSupport::default());
-        let piece = "x".repeat(LIMITS.text_bytes);
-        for _ in 0..LIMITS.items + 10 {
-            queue.put(&session(), text(1, &piece));
+    fn the_agent_waits_for_a_slow_printer_but_not_for_one_that_has_gone() {
+        let queue = Arc::new(InputQueue::default());
+        let lines = "a\n".repeat(LINES_MAX + 2);
+        queue.read_agent(BufReader::new(std::io::Cursor::new(lines))).expect("a thread");
+        while queue.state.lock().lines < LINES_MAX {
+            std::thread::yield_now();
         }
-        assert!(queue.next(Duration::ZERO).is_some(), "there is room again");
-        queue.put(&session(), text(1, "behind the hole"));
-        queue.put(&session(), text(2, "the next message"));
-        let waiting: Vec<_> = std::iter::from_fn(|| queue.next(Duration::ZERO)).collect();
-        assert_eq!(waiting.len(), LIMITS.items);
-        let last = waiting.last();
-        assert!(matches!(
-            last,
-            Some(QueuedItem::Event { out: SessionEvent::Text { message: MessageId(2), .. }, .. })
-        ));
-    }
-
-    #[test]
-    fn a_printer_that_has_gone_delays_nothing() {
-        let queue = InputQueue::new(QuestionSupport::default());
+        queue.put_input(RunInput::Interrupted);
+        assert!(matches!(queue.next(Duration::ZERO), Some(RunInput::Agent(line)) if line == b"a\n"));
         queue.close();
-        for _ in 0..LIMITS.items * 2 {
-            queue.put(&session(), SessionEvent::CallStarted { call: CallId("c".to_owned()) });
-        }
-        assert!(queue.next(Duration::ZERO).is_none());
+        let rest = std::iter::from_fn(|| queue.next(Duration::from_secs(5)));
+        let ends = |item: &RunInput| matches!(item, RunInput::AgentLeft);
+        let rest: Vec<RunInput> =
+            rest.scan(false, |over, item| (!std::mem::replace(over, ends(&item))).then_some(item)).collect();
+        assert!(matches!(rest[..], [RunInput::Interrupted, RunInput::AgentLeft]), "{rest:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! `epitome run`: one prompt without an editor, in the same kind of session that editors use.
 //!
-//! It contains no agent loop: it is a client of `session` that prints. If a daemon is running, it connects to the
-//! daemon's sessions; otherwise it runs them in this process.
+//! It contains no agent loop: it is a client of the Agent Client Protocol that prints. If a daemon is running, it connects
+//! to the daemon; otherwise it serves itself in this process.
 
 mod attach;
 mod drive;
@@ -16,30 +16,34 @@ mod request;
 mod stream_json;
 
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tokio::runtime::Runtime;
 
+use super::acp::LocalAgent;
 use super::json_lines::JsonLines;
 use super::mcp::import::from_claude;
+use super::methods;
 use super::printer::Printer;
-use super::queue::{InputQueue, UserInput};
+use super::queue::{InputQueue, RunInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
 use super::{CliContext as _, CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::config::{McpServer, McpSource};
-use crate::daemon::control::ControlClient;
-use crate::daemon::control::fault::Fault;
-use crate::daemon::control::remote::RemoteSessions;
+use crate::daemon::control::EnvironmentObject;
+use crate::daemon::front::attach::Connector;
 use crate::paths::Paths;
-use crate::session::port::SessionPort;
-use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
-use crate::store::SessionQuery;
+use crate::session::SessionError;
+use crate::session::registry::Overrides;
 use crate::thread::visible::visible_line;
 use crate::thread::{Content, SessionId};
-use drive::{PromptRun, RunInputs};
+use drive::{PromptRun, RunInputs, RunRequest};
+use epitome_client::{QuestionForms, SessionClient, SessionRequest};
+use epitome_platform::local::Stream;
 use epitome_platform::signals::Interrupts;
 use event_printer::EventPrinter;
 use expected::ExpectedJson;
@@ -50,8 +54,11 @@ pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 use stream_json::StreamJson;
 
-const CLIENT: ClientId = ClientId(1);
-const ATTACH: Ticket = Ticket(1);
+/// The name of this client.
+const NAME: &str = "epitome-run";
+
+/// How long the daemon may take to let go of the session at the end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 pub fn main(args: RunArgs) -> Result<i32, CliError> {
     perform(args.request()?)
@@ -97,31 +104,32 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
             expected = Some(ExpectedJson::new(schema.clone()).map_err(CliError::usage)?);
         }
     }
-    let resumed = match &request.session {
-        SessionChoice::Named(id) => Some(super::sessions::named(&paths, id)?),
-        SessionChoice::New | SessionChoice::Newest => None,
-    };
     if let Some(name) = &request.worktree {
         cwd = super::worktree::open(&cwd, name)?;
     }
+    let resumed = resumed(&paths, &request, &cwd)?;
+    let is_there = stdin.is_none() && terminal::keyboard().is_some();
+    let forms = if is_there { QuestionForms::Shown } else { QuestionForms::Unsupported };
     let runtime = serve::runtime()?;
+    let overrides = request.overrides.clone();
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&paths)).unwrap_or_else(|fault| {
-            note!("epitome: {}; continuing without it", fault.message);
-            if let Some(hint) = &fault.hint {
-                note!("hint: {hint}");
-            }
-            None
-        }),
+        false => {
+            in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(|why| {
+                note!("epitome: {why}; continuing without it");
+                None
+            })
+        }
     };
-    let prepared = RunRequest { request, prompt, stdin, expected, cwd, resumed };
+    let prepared = PreparedRun { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
-        Some(sessions) => prepared.run(&runtime, &sessions),
+        Some(connection) => prepared.run(&runtime, connection),
         None => {
-            let sessions = serve::sessions(paths, runtime.handle());
-            let code = prepared.run(&runtime, &sessions);
-            serve::settle(&sessions, &runtime);
+            let agent = LocalAgent::start(paths, overrides, &runtime)
+                .context("the agent can't be started in this process")?;
+            let connected = SessionClient::connect(agent.stream, NAME, forms, RunRequest::Initialize);
+            let code = connected.map_err(CliError::failed).and_then(|client| prepared.run(&runtime, client));
+            serve::settle(&agent.sessions, &runtime);
             code
         }
     };
@@ -130,12 +138,46 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     code
 }
 
-/// Returns the sessions of the daemon, which include those open in editors, if one is running.
-async fn in_daemon(paths: &Paths) -> Result<Option<RemoteSessions>, Fault> {
-    match ControlClient::connect_for(paths).await? {
-        Some(client) => RemoteSessions::begin(client).await.map(Some),
-        None => Ok(None),
+/// A client, and the reader of what the agent sends to it.
+pub(super) type Connected<K> = (SessionClient<K>, BufReader<Stream>);
+
+/// A client of the daemon, whose sessions include those open in editors, if one is running. The daemon knows it by this
+/// name.
+pub(super) fn in_daemon<K>(
+    paths: &Paths,
+    overrides: Overrides,
+    name: &str,
+    forms: QuestionForms,
+    initialize: K,
+) -> Result<Option<Connected<K>>, String> {
+    let connector = Connector::new(paths, EnvironmentObject::current(), overrides);
+    let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
+    let Some(link) = connector.attach_running()? else { return Ok(None) };
+    let version = link.version.clone();
+    let stream = link.into_stream().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
+    let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
+    SessionClient::connect(stream, name, forms, initialize).map(Some).map_err(|why| {
+        match env!("CARGO_PKG_VERSION") {
+            own if own == version => why,
+            own => format!(
+                "the daemon is of version {version}, this program of version {own} (`epitome daemon stop` ends it; the \
+                 next window starts another, of its own version)"
+            ),
+        }
+    })
+}
+
+/// The session that is continued, if any.
+fn resumed(paths: &Paths, request: &PromptRequest, cwd: &Path) -> Result<Option<SessionId>, CliError> {
+    let session = match &request.session {
+        SessionChoice::New => return Ok(None),
+        SessionChoice::Newest => newest(paths, cwd)?,
+        SessionChoice::Named(id) => super::sessions::named(paths, id)?,
+    };
+    if request.changes_history() {
+        introduce(paths, &session);
     }
+    Ok(Some(session))
 }
 
 /// The stdin of a program, whose first line has been read: it may configure the session.
@@ -158,7 +200,7 @@ impl HostInput {
 }
 
 /// The data that is known before the session is opened.
-struct RunRequest {
+struct PreparedRun {
     request: PromptRequest,
     prompt: Vec<Content>,
     stdin: Option<HostInput>,
@@ -168,43 +210,26 @@ struct RunRequest {
     resumed: Option<SessionId>,
 }
 
-impl RunRequest {
-    fn run<P: SessionPort>(self, runtime: &Runtime, sessions: &P) -> Result<i32, CliError> {
-        let RunRequest { request, prompt, stdin, expected, cwd, resumed } = self;
-        let resumed = match &request.session {
-            SessionChoice::Newest => Some(newest(sessions, &cwd)?),
-            SessionChoice::New | SessionChoice::Named(_) => resumed,
-        };
-        if let Some(session) = &resumed
-            && request.changes_history()
-        {
-            introduce(sessions, session);
-        }
-        let is_there = stdin.is_none() && terminal::keyboard().is_some();
-        let queue = Arc::new(InputQueue::new(QuestionSupport { forms: is_there, urls: is_there }));
+impl PreparedRun {
+    fn run(self, runtime: &Runtime, (mut client, reader): Connected<RunRequest>) -> Result<i32, CliError> {
+        let PreparedRun { request, prompt, stdin, expected, cwd, resumed } = self;
+        let queue = Arc::new(InputQueue::default());
         catch_interrupts(runtime, &queue)?;
-        let opening = Opening {
-            attachment: Attachment { client: CLIENT, outlet: queue.clone() },
+        queue.read_agent(reader).context("no thread can be started for the connection")?;
+        let opening = SessionRequest {
             cwd,
             directories: absolute(&request.program.directories)?,
             mcp_servers: mcp_servers(&request.program.mcp_servers)?,
-            environment: serve::environment(),
-            overrides: Arc::new(request.overrides.clone()),
             instructions: request.program.instructions.clone(),
-            choices: Vec::new(),
         };
-        let session = match resumed {
+        match &resumed {
             Some(session) => {
                 // The first line of the format of SDKs has what the log contains.
-                let replay = match request.output {
-                    OutputFormat::StreamJson => Replay::Everything,
-                    OutputFormat::Text | OutputFormat::Json | OutputFormat::Jsonl => Replay::Nothing,
-                };
-                sessions.attach(ATTACH, session.clone(), opening, replay);
-                session
+                let replays = request.output == OutputFormat::StreamJson;
+                client.resume(session, &opening, replays, RunRequest::Open);
             }
-            None => sessions.create(ATTACH, opening),
-        };
+            None => client.create(&opening, RunRequest::Open),
+        }
         let sink = match request.output {
             OutputFormat::Text if expected.is_some() => EventPrinter::Value,
             OutputFormat::Text => {
@@ -218,16 +243,22 @@ impl RunRequest {
             OutputFormat::Jsonl => EventPrinter::Json(JsonLines::new(io::stdout())),
             OutputFormat::Json => EventPrinter::Result,
             OutputFormat::StreamJson => {
-                let is_partial = request.program.is_partial;
-                let lines = StreamJson::new(io::stdout(), session.clone(), is_partial);
-                EventPrinter::Stream(Box::new(lines))
+                EventPrinter::Stream(Box::new(StreamJson::new(io::stdout(), request.program.is_partial)))
             }
         };
         let host = stdin.map(|stdin| feed(stdin, &request, &queue)).transpose()?;
         let inputs = RunInputs { prompt: host.is_none().then_some(prompt), host, expected };
-        let code = PromptRun::new(sessions.clone(), session, queue.clone(), sink, inputs, request).drive();
+        let session = resumed.unwrap_or_else(|| SessionId(String::new()));
+        let mut run = PromptRun::new(client, session, queue.clone(), sink, inputs, request);
+        let code = run.drive();
         queue.close();
-        sessions.detach(CLIENT);
+        run.client.close();
+        // The next command may use the session at once.
+        let until = Instant::now() + CLOSE_WITHIN;
+        while let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && !matches!(queue.next(left), Some(RunInput::AgentLeft))
+        {}
         code
     }
 }
@@ -237,10 +268,10 @@ fn feed(stdin: HostInput, request: &PromptRequest, queue: &Arc<InputQueue>) -> R
     let HostInput { reader, first, setup } = stdin;
     let is_over = first.is_none() && setup.is_none();
     if let Some(line) = first {
-        queue.put_input(UserInput::Host(line));
+        queue.put_input(RunInput::Host(line));
     }
     match is_over {
-        true => queue.put_input(UserInput::HostLeft),
+        true => queue.put_input(RunInput::HostLeft),
         false => reader.feed(queue).context("no thread can be started for stdin")?,
     }
     Ok(HostLink::new(request.program.decides, setup.map(|(id, _)| id)))
@@ -272,33 +303,20 @@ fn absolute(directories: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     directories.iter().map(|directory| super::sessions::real_directory(directory)).collect()
 }
 
-fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
-    let query = SessionQuery {
-        cwd: Some(cwd.to_owned()),
-        has_prompt: true,
-        limit: Some(1),
-        ..SessionQuery::default()
-    };
-    let newest = sessions.list(&query).map_err(|error| failed(&error))?.pop();
-    newest.map(|header| header.session).ok_or_else(|| {
+fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
+    let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd, "limit": 1 }))?;
+    let newest = listed["sessions"][0]["session"].as_str().map(|id| SessionId(id.to_owned()));
+    newest.ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
         CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
     })
 }
 
 /// Names the session on stderr: unless one was named, it is the newest of the directory.
-fn introduce(sessions: &impl SessionPort, session: &SessionId) {
-    let query = SessionQuery {
-        prefix: session.0.clone(),
-        has_prompt: true,
-        // Without a limit, every session is looked at.
-        limit: Some(1),
-        ..SessionQuery::default()
-    };
-    let listed = sessions.list(&query).unwrap_or_default();
-    let title = listed.into_iter().find_map(|header| header.title);
-    let name = title.unwrap_or_else(|| session.to_string());
-    note!("Session: {}", visible_line(&name));
+fn introduce(paths: &Paths, session: &SessionId) {
+    let shown = methods::call(paths, "sessions.show", json!({ "session": session })).unwrap_or_default();
+    let name = shown["title"].as_str().unwrap_or(&session.0);
+    note!("Session: {}", visible_line(name));
 }
 
 /// The first Ctrl-C cancels the turn, the second ends the process.
@@ -308,7 +326,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), Cl
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
-        queue.put_input(UserInput::Interrupted);
+        queue.put_input(RunInput::Interrupted);
         interrupts.recv().await;
         std::process::exit(EXIT_CANCELLED);
     });

@@ -110,15 +110,18 @@ impl InTerminal {
         self.keyboard.write_all(keys.as_bytes()).expect("it reads");
     }
 
-    /// Waits until the screen shows this text, and discards the output so far.
+    /// Waits until the screen shows this text, and takes the output up to its end.
     pub fn until(&mut self, wanted: &str) -> String {
-        while !self.shown.contains(wanted) {
+        loop {
+            if let Some(at) = self.shown.find(wanted) {
+                let rest = self.shown.split_off(at + wanted.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
             match self.screen.recv_timeout(SILENCE) {
                 Ok(bytes) => self.shown += &String::from_utf8_lossy(&bytes),
                 Err(error) => panic!("{wanted:?} was not shown ({error}): {:?}", self.shown),
             }
         }
-        std::mem::take(&mut self.shown)
     }
 
     pub fn types(&mut self, line: &str) {

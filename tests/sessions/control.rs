@@ -1,6 +1,7 @@
-//! The control API at the level of protocol lines: each method, the protocol, and the delivery of events.
+//! The control API at the level of protocol lines: each method and the protocol; and commands with a daemon.
 
 mod access;
+mod editor;
 mod in_process;
 mod limits;
 mod methods;
@@ -8,5 +9,4 @@ mod page;
 mod process;
 mod remote;
 mod shell;
-mod tails;
 mod wire;

@@ -7,50 +7,57 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::event_printer::EventPrinter;
 use super::expected::{ExpectedJson, ReplyCheck};
+use super::failed;
 use super::host::HostLink;
 use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::named;
 use super::request::PromptRequest;
-use super::{CLIENT, failed};
-use crate::chat::form::{FormDialog, FormReply};
+use crate::chat::form::{FormDialog, FormReply, form_of};
 use crate::cli::printer::{Printer, is_shown_whole};
-use crate::cli::queue::{InputQueue, UserInput};
+use crate::cli::queue::{InputQueue, RunInput};
 use crate::cli::terminal;
 use crate::cli::{CliError, EXIT_CANCELLED, serve};
 use crate::recipe::catalog::RecipeCatalog;
-use crate::session::event_queue::QueuedItem;
-use crate::session::port::SessionPort;
-use crate::session::{
-    AskId, CommandInfo, PermissionRequest, QuestionKind, QuestionReply, SessionAnswer, SessionCommand,
-    SessionError, SessionEvent, SessionOptions, Ticket, UserDecision, UserQuestion,
-};
+use crate::session::{AskId, CommandInfo, PermissionRequest, QuestionReply, SessionError, UserDecision};
 use crate::thread::{
     Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage,
 };
+use epitome_client::{ClientEvent, OpenedSession, PromptEnd, SessionChoices, SessionClient, SessionMessage};
 
 /// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-const MODEL: Ticket = Ticket(2);
-const MODE: Ticket = Ticket(3);
-const THOUGHT: Ticket = Ticket(5);
-/// The ticket of the first prompt; the following ones have the next tickets.
-const FIRST_PROMPT: u64 = 10;
+/// What the answer to a request is for.
+#[derive(Debug)]
+pub enum RunRequest {
+    Initialize,
+    /// Opens the session.
+    Open,
+    /// Changes a setting, before the prompt is sent.
+    Choose,
+    /// The prompt with this number.
+    Prompt(u64),
+    /// This request of the program.
+    Host(String),
+}
 
 /// The prompts of a run and the session that receives them.
-pub struct PromptRun<P> {
-    pub(super) sessions: P,
+pub struct PromptRun {
+    pub(super) client: SessionClient<RunRequest>,
+    /// Empty until a new session is open.
     pub(super) session: SessionId,
     queue: Arc<InputQueue>,
     pub(super) sink: EventPrinter,
     /// Prompts that have not been sent.
     pub(super) prompts: VecDeque<Vec<Content>>,
-    /// The ticket of the latest prompt.
-    prompt: Ticket,
+    /// The number of prompts that were sent.
+    sent: u64,
+    /// The request of the latest prompt, and whether it is a message of the session yet.
+    prompt: (u64, PromptProgress),
     is_running: bool,
     /// The program that sends prompts, if one does.
     pub(super) host: Option<HostLink>,
@@ -65,9 +72,9 @@ pub struct PromptRun<P> {
     mode: Option<Mode>,
     thought: Option<ThoughtLevel>,
     /// Settings that must be confirmed before the prompt is sent.
-    waits_for: Vec<Ticket>,
-    pub(super) commands: Option<Arc<[CommandInfo]>>,
-    pub(super) options: Option<Arc<SessionOptions>>,
+    waits_for: usize,
+    pub(super) commands: Option<Vec<CommandInfo>>,
+    pub(super) options: Option<SessionChoices>,
     ask: Option<(AskId, AskedQuestion)>,
     /// Questions queued after the open one, because a turn and callbacks of hooks may ask at the same time.
     asks: VecDeque<(AskId, AskedQuestion)>,
@@ -83,6 +90,15 @@ pub struct PromptRun<P> {
     cost: Option<f64>,
     /// The exit code if nothing else follows.
     code: Option<i32>,
+}
+
+/// Whether the session has taken the latest prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PromptProgress {
+    Sent,
+    /// It is to be cancelled, and may become a message before the session knows that.
+    Cancelled,
+    Taken,
 }
 
 /// An open question to the user.
@@ -120,11 +136,6 @@ impl RunEnd {
 pub struct CommandResult(pub Map<String, Value>);
 
 impl CommandResult {
-    fn new(meta: Option<Value>) -> CommandResult {
-        let result = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
-        CommandResult(result.cloned().unwrap_or_default())
-    }
-
     /// Whether the command was refused or failed.
     fn is_refused(&self) -> bool {
         let status = |result: &Value| result.get("status").and_then(Value::as_str).map(str::to_owned);
@@ -132,23 +143,24 @@ impl CommandResult {
     }
 }
 
-impl<P: SessionPort> PromptRun<P> {
+impl PromptRun {
     pub fn new(
-        sessions: P,
+        client: SessionClient<RunRequest>,
         session: SessionId,
         queue: Arc<InputQueue>,
         sink: EventPrinter,
         inputs: RunInputs,
         request: PromptRequest,
-    ) -> PromptRun<P> {
+    ) -> PromptRun {
         let RunInputs { prompt, host, expected } = inputs;
         PromptRun {
-            sessions,
+            client,
             session,
             queue,
             sink,
             prompts: prompt.into_iter().collect(),
-            prompt: Ticket(FIRST_PROMPT),
+            sent: 0,
+            prompt: (0, PromptProgress::Taken),
             is_running: false,
             keyboard: if host.is_some() { Keyboard::Missing } else { Keyboard::Unknown },
             host,
@@ -159,7 +171,7 @@ impl<P: SessionPort> PromptRun<P> {
             model: request.overrides.model,
             mode: request.overrides.mode,
             thought: request.overrides.thought,
-            waits_for: Vec::new(),
+            waits_for: 0,
             commands: None,
             options: None,
             ask: None,
@@ -177,11 +189,16 @@ impl<P: SessionPort> PromptRun<P> {
     pub fn drive(&mut self) -> Result<i32, CliError> {
         loop {
             let step = match self.queue.next(TICK) {
-                Some(QueuedItem::Event { out, .. }) => self.take(out),
-                Some(QueuedItem::Own(UserInput::Typed(line))) => self.typed(line).map(|()| None),
-                Some(QueuedItem::Own(UserInput::Interrupted)) => self.interrupt().map(|()| None),
-                Some(QueuedItem::Own(UserInput::Host(line))) => self.host_wrote(line),
-                Some(QueuedItem::Own(UserInput::HostLeft)) => {
+                Some(RunInput::Agent(line)) => match self.client.receive(&line) {
+                    SessionMessage::Event(event) => self.take(event),
+                    SessionMessage::Answer(request, answer) => self.answered(request, answer),
+                    SessionMessage::Nothing => Ok(None),
+                },
+                Some(RunInput::AgentLeft) => Ok(self.agent_left()),
+                Some(RunInput::Typed(line)) => self.typed(line).map(|()| None),
+                Some(RunInput::Interrupted) => self.interrupt().map(|()| None),
+                Some(RunInput::Host(line)) => self.host_wrote(line),
+                Some(RunInput::HostLeft) => {
                     self.host_left();
                     Ok(None)
                 }
@@ -241,21 +258,22 @@ impl<P: SessionPort> PromptRun<P> {
             }
             ReplyCheck::Unfit(faults) => Some(RunEnd::Unfit(faults)),
             ReplyCheck::AskAgain(text) => {
-                self.send(vec![Content::Text { text }]).map(|error| RunEnd::Error(failed(&error)))
+                self.send(vec![Content::Text { text }]);
+                None
             }
         }
     }
 
-    fn take(&mut self, out: SessionEvent) -> io::Result<Option<RunEnd>> {
-        match &out {
-            SessionEvent::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
-            SessionEvent::Ask { ask, permission } => {
+    fn take(&mut self, event: ClientEvent) -> io::Result<Option<RunEnd>> {
+        match &event {
+            ClientEvent::Ask { ask, permission } => {
                 self.ask_user(*ask, AskedQuestion::Permission(permission.clone()))?
             }
-            SessionEvent::Question { ask, question } => {
-                self.ask_user(*ask, AskedQuestion::Form(Box::new(form_of(question))))?;
-            }
-            SessionEvent::Withdrawn { ask } => {
+            ClientEvent::Question { ask, question } => match form_of(question) {
+                Some(form) => self.ask_user(*ask, AskedQuestion::Form(Box::new(form)))?,
+                None => self.client.answer_question(*ask, QuestionReply::Cancelled),
+            },
+            ClientEvent::Withdrawn { ask } => {
                 self.withdraw_from_host(*ask)?;
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
@@ -263,15 +281,15 @@ impl<P: SessionPort> PromptRun<P> {
                     self.ask_next()?;
                 }
             }
-            SessionEvent::Commands(commands) => {
+            ClientEvent::Commands(commands) => {
                 self.commands = Some(commands.clone());
                 self.introduce()?;
                 if let Some(error) = self.send_prompt() {
                     return Ok(Some(RunEnd::Error(error)));
                 }
             }
-            SessionEvent::Usage(usage) => self.cost = usage.cost,
-            SessionEvent::Entry { entry, replay: false, .. } => match &entry.change {
+            ClientEvent::Usage(usage) => self.cost = usage.cost,
+            ClientEvent::Entry { entry, replay: false } => match &entry.change {
                 Change::ToolFinished { outcome } => self.report_unanswered(outcome)?,
                 // What precedes the last text, as before a provider's search, is not the answer.
                 Change::Replied { message, .. } => {
@@ -280,90 +298,116 @@ impl<P: SessionPort> PromptRun<P> {
                 }
                 _ => {}
             },
-            SessionEvent::CallFinished { outcome } => self.report_unanswered(outcome)?,
-            SessionEvent::Text { .. }
-            | SessionEvent::CallStarted { .. }
-            | SessionEvent::CallProgress { .. }
-            | SessionEvent::Seen(_)
-            | SessionEvent::Subagent(_)
-            | SessionEvent::Compaction { .. }
-            | SessionEvent::Options(_)
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Entry { replay: true, .. }
-            | SessionEvent::Notice { .. } => {}
+            ClientEvent::CallFinished { outcome } => self.report_unanswered(outcome)?,
+            ClientEvent::PromptEnded(ended) => return Ok(self.prompt_ended(ended)),
+            ClientEvent::Text { .. }
+            | ClientEvent::CallStarted { .. }
+            | ClientEvent::CallProgress { .. }
+            | ClientEvent::Compacting { .. }
+            | ClientEvent::Options(_)
+            | ClientEvent::Entry { replay: true, .. }
+            | ClientEvent::Notice { .. } => {}
         }
         // Do not overwrite the line of an open question.
         let is_question_open = matches!(self.sink, EventPrinter::Text(_)) && self.ask.is_some();
-        if !(is_question_open && matches!(out, SessionEvent::CallProgress { .. })) {
-            self.sink.show(&out)?;
+        if !(is_question_open && matches!(event, ClientEvent::CallProgress { .. })) {
+            self.sink.show(&event)?;
         }
         Ok(None)
     }
 
+    fn prompt_ended(&mut self, ended: &PromptEnd) -> Option<RunEnd> {
+        if !self.is_running || ended.request != self.prompt.0 {
+            return None;
+        }
+        if let Some(error) = &ended.error {
+            return Some(RunEnd::Error(failed(error)));
+        }
+        self.spent.add(&ended.usage);
+        let reason = ended.reason.unwrap_or(StopReason::Failed);
+        Some(RunEnd::Turn { reason, result: CommandResult(ended.result.clone()), structured: None })
+    }
+
     fn answered(
         &mut self,
-        ticket: Ticket,
-        answer: Result<SessionAnswer, SessionError>,
+        request: RunRequest,
+        answer: Result<Value, SessionError>,
     ) -> io::Result<Option<RunEnd>> {
-        if self.answer_host(ticket, &answer)? {
-            return Ok(None);
-        }
-        let error = match answer {
-            Err(error) => Some(failed(&error)),
-            Ok(SessionAnswer::Attached { options, cwd, .. }) => {
-                self.cwd.clone_from(&cwd);
-                self.sink.attached(cwd, &options);
-                self.options = Some(options.clone());
-                self.introduce()?;
-                let chosen = self.choose(&options);
-                chosen.err().map(|error| failed(&error)).or_else(|| self.send_prompt())
+        let error = match (request, answer) {
+            (RunRequest::Host(id), answer) => {
+                let answer = answer.map(|_| json!({})).map_err(|error| error.to_string());
+                self.answer_host(&id, &answer)?;
+                None
             }
-            Ok(SessionAnswer::Options(_)) => {
-                self.waits_for.retain(|waited| *waited != ticket);
+            (RunRequest::Open, Ok(answer)) => match OpenedSession::read(answer) {
+                Ok(opened) => self.opened(opened)?,
+                Err(error) => Some(failed(&error)),
+            },
+            (RunRequest::Choose, Ok(_)) => {
+                self.waits_for = self.waits_for.saturating_sub(1);
                 self.send_prompt()
             }
-            Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
-                self.spent.add(&usage);
-                let result = CommandResult::new(meta);
-                return Ok(Some(RunEnd::Turn { reason, result, structured: None }));
+            (RunRequest::Prompt(number), _) if number != self.sent => None,
+            (RunRequest::Prompt(_), Ok(_)) => {
+                if std::mem::replace(&mut self.prompt.1, PromptProgress::Taken) == PromptProgress::Cancelled {
+                    self.cancel();
+                }
+                None
             }
-            Ok(SessionAnswer::Closed | SessionAnswer::Steered(_) | SessionAnswer::Accepted) => None,
+            // The agent has reported how it ended, unless it could not read it.
+            (RunRequest::Prompt(_), Err(error)) => self.is_running.then(|| failed(&error)),
+            (RunRequest::Initialize, _) => None,
+            (RunRequest::Open | RunRequest::Choose, Err(error)) => Some(failed(&error)),
         };
         Ok(error.map(RunEnd::Error))
     }
 
-    /// Applies the options that differ from the session's settings.
-    fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
-        let current = options.model.as_ref().map(|current| &current.0);
-        let model = self.model.clone().filter(|model| Some(model) != current);
-        let thought = self.thought.filter(|level| *level != options.thought);
-        let mode = self.mode.filter(|mode| *mode != options.mode);
-        let wanted = [
-            (MODEL, "model", model),
-            (THOUGHT, "thought_level", thought.map(|level| level.id().to_owned())),
-            (MODE, "mode", mode.map(|mode| mode.id().to_owned())),
-        ];
-        for (ticket, option, value) in wanted {
-            let Some(value) = value else { continue };
-            let command = match option {
-                "mode" => SessionCommand::SetMode { ticket, client: CLIENT, mode: value },
-                _ => SessionCommand::SetOption { ticket, client: CLIENT, option: option.to_owned(), value },
-            };
-            self.sessions.send(&self.session, command)?;
-            self.waits_for.push(ticket);
+    fn opened(&mut self, opened: OpenedSession) -> io::Result<Option<CliError>> {
+        let OpenedSession { session, cwd, choices, commands: _ } = opened;
+        if let Some(session) = session {
+            self.session = session;
         }
-        Ok(())
+        self.cwd.clone_from(&cwd);
+        self.sink.attached(self.session.clone(), cwd, &choices);
+        self.choose(&choices);
+        self.send_early();
+        self.options = Some(choices);
+        self.introduce()?;
+        Ok(self.send_prompt())
+    }
+
+    /// The agent is gone, and so is everything that it has not answered.
+    fn agent_left(&mut self) -> Option<RunEnd> {
+        if let Some(host) = &mut self.host {
+            host.give_up();
+        }
+        self.prompts.clear();
+        let (_, error) = self.client.ended();
+        Some(RunEnd::Error(failed(&error)))
+    }
+
+    /// Applies the options that differ from the session's settings.
+    fn choose(&mut self, current: &SessionChoices) {
+        let model = self.model.clone().filter(|model| Some(model) != current.model.as_ref());
+        let thought = self.thought.filter(|level| Some(*level) != current.thought);
+        let mode = self.mode.filter(|mode| Some(*mode) != current.mode);
+        let wanted = [
+            ("model", model),
+            ("thought_level", thought.map(|level| level.id().to_owned())),
+            ("mode", mode.map(|mode| mode.id().to_owned())),
+        ];
+        for (option, value) in wanted {
+            let Some(value) = value else { continue };
+            self.client.set_option(&self.session, option, &value, RunRequest::Choose);
+            self.waits_for += 1;
+        }
     }
 
     /// Sends the prompt after the settings are confirmed and the recipes are known. Before that, `/name` would be
     /// plain text.
     pub(super) fn send_prompt(&mut self) -> Option<CliError> {
         let commands = self.commands.as_ref()?;
-        if !self.waits_for.is_empty() || self.options.is_none() || self.is_running {
+        if self.waits_for > 0 || self.options.is_none() || self.is_running {
             return None;
         }
         let load = || RecipeCatalog::load(&self.cwd, &serve::paths(), &self.recipe_dirs);
@@ -384,19 +428,19 @@ impl<P: SessionPort> PromptRun<P> {
         }
         (self.is_running, self.spent) = (true, Usage::default());
         self.sink.begin();
-        let error = self.send(content).map(|error| failed(&error));
-        if self.cancelled && error.is_none() {
+        self.send(content);
+        if self.cancelled {
             // Ctrl-C was pressed before the prompt was sent.
             self.cancel();
         }
-        error
+        None
     }
 
-    fn send(&mut self, content: Vec<Content>) -> Option<SessionError> {
-        self.prompt.0 += 1;
+    fn send(&mut self, content: Vec<Content>) {
         self.reply.clear();
-        let prompt = SessionCommand::Prompt { ticket: self.prompt, client: CLIENT, content, key: None };
-        self.sessions.send(&self.session, prompt).err()
+        self.sent += 1;
+        let request = self.client.prompt(&self.session, content, RunRequest::Prompt(self.sent));
+        self.prompt = (request, PromptProgress::Sent);
     }
 
     /// Stops for good, before the end of the running turn.
@@ -406,8 +450,17 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     pub(super) fn cancel(&mut self) {
-        // A session that has closed has cancelled it.
-        drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: self.prompt }));
+        if !self.is_running {
+            return;
+        }
+        match self.prompt {
+            // The work of others, which it waits for, goes on.
+            (request, PromptProgress::Sent | PromptProgress::Cancelled) => {
+                self.prompt.1 = PromptProgress::Cancelled;
+                self.client.cancel_request(request);
+            }
+            (_, PromptProgress::Taken) => self.client.cancel(&self.session),
+        }
     }
 
     /// Shows the next question that arrived while another was open.
@@ -487,13 +540,12 @@ impl<P: SessionPort> PromptRun<P> {
                 }
             }
             AskedQuestion::Form(mut form) => match form.typed(&line) {
-                // A closed session has withdrawn its questions.
                 Some(reply) => {
                     let reply = match reply {
                         FormReply::Accepted(fields) => QuestionReply::Accepted(fields),
                         FormReply::Declined => QuestionReply::Declined,
                     };
-                    drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
+                    self.client.answer_question(ask, reply);
                 }
                 None => return self.ask_user(ask, AskedQuestion::Form(form)),
             },
@@ -505,18 +557,14 @@ impl<P: SessionPort> PromptRun<P> {
     fn unanswered(&mut self, ask: AskId, question: AskedQuestion) {
         match question {
             AskedQuestion::Permission(permission) => self.absent(ask, permission),
-            AskedQuestion::Form(_) => {
-                let reply = QuestionReply::Cancelled;
-                drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
-            }
+            AskedQuestion::Form(_) => self.client.answer_question(ask, QuestionReply::Cancelled),
         }
     }
 
     /// Leaves a question to the session's other clients, if any.
     pub(super) fn absent(&mut self, ask: AskId, permission: Arc<PermissionRequest>) {
         self.left_open.push(permission);
-        // A closed session has withdrawn its questions.
-        drop(self.sessions.send(&self.session, SessionCommand::Absent { ask, client: CLIENT }));
+        self.client.decide(ask, &UserDecision::Absent);
     }
 
     /// Reports a call that was denied because no client could answer its question.
@@ -538,8 +586,7 @@ impl<P: SessionPort> PromptRun<P> {
         decision: UserDecision,
     ) -> io::Result<()> {
         self.sink.decided(permission, &decision)?;
-        // A closed session has withdrawn its questions.
-        drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
+        self.client.decide(ask, &decision);
         Ok(())
     }
 
@@ -605,13 +652,6 @@ fn no_prompt() -> CliError {
 pub(super) fn unfit(faults: &[String]) -> CliError {
     let message = format!("no reply matched the schema; the last one: {}", faults.join("; "));
     CliError::failed(message).hint("the session has all replies; a simpler schema or another model may help")
-}
-
-fn form_of(question: &UserQuestion) -> FormDialog {
-    match &question.wants {
-        QuestionKind::Form { schema } => FormDialog::of_schema(&question.message, schema),
-        QuestionKind::Url { url, .. } => FormDialog::of_address(&question.message, url),
-    }
 }
 
 /// Prints a question.

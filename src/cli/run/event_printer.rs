@@ -11,8 +11,9 @@ use crate::cli::CliError;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::terminal::{Color, Style};
-use crate::session::{PermissionRequest, SessionEvent, SessionOptions, UserDecision};
+use crate::session::{PermissionRequest, UserDecision};
 use crate::thread::{SessionId, Usage, text};
+use epitome_client::{ClientEvent, SessionChoices};
 
 /// How events are shown.
 pub enum EventPrinter {
@@ -27,7 +28,7 @@ pub enum EventPrinter {
 }
 
 impl EventPrinter {
-    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
+    pub fn show(&mut self, out: &ClientEvent) -> io::Result<()> {
         match self {
             EventPrinter::Text(printer) => printer.show(out),
             EventPrinter::Json(lines) => lines.show(out),
@@ -37,9 +38,9 @@ impl EventPrinter {
     }
 
     /// The session is open.
-    pub fn attached(&mut self, cwd: PathBuf, options: &SessionOptions) {
+    pub fn attached(&mut self, session: SessionId, cwd: PathBuf, options: &SessionChoices) {
         if let EventPrinter::Stream(lines) = self {
-            lines.attached(cwd, options);
+            lines.attached(session, cwd, options);
         }
     }
 

@@ -7,25 +7,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::CLIENT;
-use super::drive::{PromptRun, RunEnd};
+use super::drive::{PromptRun, RunEnd, RunRequest};
 use super::event_printer::EventPrinter;
 use super::host_input::{HostLine, HostRequest, HostSetup};
 use super::stream_json::suggestion;
 use crate::cli::CliError;
 use crate::cli::overrides::mode_named;
-use crate::session::port::SessionPort;
-use crate::session::{
-    AskId, PermissionRequest, SessionAnswer, SessionCommand, SessionError, SessionOptions, Ticket,
-    UserDecision,
-};
+use crate::session::{AskId, PermissionRequest, UserDecision};
 use crate::thread::Content;
+use epitome_client::SessionChoices;
 
 /// Maximum number of prompts that wait for the running one.
 const PROMPTS_MAX: usize = 1_000;
-
-/// The first ticket of the program's requests.
-const FIRST_TICKET: u64 = 1_000_000;
 
 /// The connection to the program.
 pub struct HostLink {
@@ -37,15 +30,25 @@ pub struct HostLink {
     setup: Option<String>,
     /// Questions to the program, by the id of their request.
     asked: BTreeMap<String, (AskId, Arc<PermissionRequest>)>,
-    /// Requests that the session answers.
-    pending: BTreeMap<Ticket, String>,
-    /// The number of questions and tickets so far.
+    /// The number of requests that the session has not answered.
+    pending: usize,
+    /// Options that were set before the session was open: request, option, value.
+    early: Vec<(String, &'static str, String)>,
+    /// The number of questions so far.
     count: u64,
 }
 
 impl HostLink {
     pub fn new(decides: bool, setup: Option<String>) -> HostLink {
-        HostLink { is_open: true, decides, setup, asked: BTreeMap::new(), pending: BTreeMap::new(), count: 0 }
+        HostLink {
+            is_open: true,
+            decides,
+            setup,
+            asked: BTreeMap::new(),
+            pending: 0,
+            early: Vec::new(),
+            count: 0,
+        }
     }
 
     pub fn is_open(&self) -> bool {
@@ -57,20 +60,19 @@ impl HostLink {
         self.is_open = false;
     }
 
-    /// Whether everything that the program asked for has its answer.
-    pub fn is_answered(&self) -> bool {
-        self.setup.is_none() && self.pending.is_empty()
+    /// The session is gone, so nothing is answered any more.
+    pub fn give_up(&mut self) {
+        self.is_open = false;
+        (self.setup, self.pending) = (None, 0);
     }
 
-    fn ticket(&mut self, request: String) -> Ticket {
-        self.count += 1;
-        let ticket = Ticket(FIRST_TICKET + self.count);
-        self.pending.insert(ticket, request);
-        ticket
+    /// Whether everything that the program asked for has its answer.
+    pub fn is_answered(&self) -> bool {
+        self.setup.is_none() && self.pending == 0
     }
 }
 
-impl<P: SessionPort> PromptRun<P> {
+impl PromptRun {
     /// Takes a line of the program.
     pub(super) fn host_wrote(&mut self, line: Result<HostLine, String>) -> io::Result<Option<RunEnd>> {
         match line {
@@ -107,52 +109,45 @@ impl<P: SessionPort> PromptRun<P> {
     }
 
     fn host_requested(&mut self, id: String, request: HostRequest) -> io::Result<()> {
-        let command = match request {
+        let (option, value) = match request {
             HostRequest::Initialize(_) => return self.respond(&id, &Ok(json!({}))),
             HostRequest::Interrupt => {
                 self.cancel();
                 return self.respond(&id, &Ok(json!({ "still_queued": [] })));
             }
             HostRequest::SetMode(mode) => match mode_named(&mode) {
-                Ok(mode) => {
-                    let ticket = self.host_ticket(&id);
-                    SessionCommand::SetMode { ticket, client: CLIENT, mode: mode.id().to_owned() }
-                }
+                Ok(mode) => ("mode", mode.id().to_owned()),
                 Err(why) => return self.respond(&id, &Err(why)),
             },
-            HostRequest::SetModel(value) => {
-                let (ticket, option) = (self.host_ticket(&id), "model".to_owned());
-                SessionCommand::SetOption { ticket, client: CLIENT, option, value }
-            }
+            HostRequest::SetModel(model) => ("model", model),
             HostRequest::Unsupported(subtype) => {
                 return self.respond(&id, &Err(format!("Epitome does not support the request {subtype:?}")));
             }
         };
-        match self.sessions.send(&self.session, command) {
-            Ok(()) => Ok(()),
-            Err(error) => self.respond(&id, &Err(error.to_string())),
+        if let Some(host) = &mut self.host {
+            host.pending += 1;
+            host.early.push((id, option, value));
+        }
+        if self.options.is_some() {
+            self.send_early();
+        }
+        Ok(())
+    }
+
+    /// Sets the options that the program has chosen, once the session is open.
+    pub(super) fn send_early(&mut self) {
+        let Some(host) = &mut self.host else { return };
+        for (id, option, value) in std::mem::take(&mut host.early) {
+            self.client.set_option(&self.session, option, &value, RunRequest::Host(id));
         }
     }
 
-    fn host_ticket(&mut self, id: &str) -> Ticket {
-        self.host.as_mut().map_or(Ticket(FIRST_TICKET), |host| host.ticket(id.to_owned()))
-    }
-
-    /// Passes a session's answer on to the program, if it asked.
-    pub(super) fn answer_host(
-        &mut self,
-        ticket: Ticket,
-        answer: &Result<SessionAnswer, SessionError>,
-    ) -> io::Result<bool> {
-        let Some(id) = self.host.as_mut().and_then(|host| host.pending.remove(&ticket)) else {
-            return Ok(false);
-        };
-        let answer = match answer {
-            Ok(_) => Ok(json!({})),
-            Err(error) => Err(error.to_string()),
-        };
-        self.respond(&id, &answer)?;
-        Ok(true)
+    /// Passes a session's answer on to the program.
+    pub(super) fn answer_host(&mut self, id: &str, answer: &Result<Value, String>) -> io::Result<()> {
+        if let Some(host) = &mut self.host {
+            host.pending = host.pending.saturating_sub(1);
+        }
+        self.respond(id, answer)
     }
 
     /// Answers `initialize` as soon as the session's models and commands are known.
@@ -217,9 +212,9 @@ impl<P: SessionPort> PromptRun<P> {
     }
 }
 
-fn models(options: &SessionOptions) -> Vec<Value> {
+fn models(options: &SessionChoices) -> Vec<Value> {
     let model = |name: &str, about: &str| json!({ "value": name, "displayName": name, "description": about });
-    options.models.iter().map(|option| model(&option.name.0, &option.about)).collect()
+    options.models.iter().map(|(name, about)| model(name, about)).collect()
 }
 
 /// The decision in a program's answer. Anything but a clear yes is a no.

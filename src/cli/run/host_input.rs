@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::acp::attached;
-use crate::cli::queue::{InputQueue, UserInput};
+use crate::cli::queue::{InputQueue, RunInput};
 use crate::thread::attached::prompt_too_large;
 use crate::thread::{ClientInstructions, Content};
 
@@ -253,12 +253,12 @@ impl HostReader {
         let read = move || {
             while let Some(line) = self.next() {
                 let is_last = line.is_err();
-                queue.put_input(UserInput::Host(line));
+                queue.put_input(RunInput::Host(line));
                 if is_last {
                     return;
                 }
             }
-            queue.put_input(UserInput::HostLeft);
+            queue.put_input(RunInput::HostLeft);
         };
         std::thread::Builder::new().name("stdin".to_owned()).spawn(read).map(drop)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::cli::queue::{InputQueue, UserInput};
+use crate::cli::queue::{InputQueue, RunInput};
 use crate::cli::terminal;
 use crate::session::UserDecision;
 
@@ -25,7 +25,7 @@ pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     let queue = queue.clone();
     let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         while let Ok(()) = wants.recv() {
-            queue.put_input(UserInput::Typed(terminal::answer(&mut *keyboard)));
+            queue.put_input(RunInput::Typed(terminal::answer(&mut *keyboard)));
         }
     });
     match spawned {

@@ -14,13 +14,12 @@ use super::drive::RunEnd;
 use super::partial::PartialLines;
 use crate::cli::EXIT_OVER_BUDGET;
 use crate::cli::overrides::foreign_mode;
-use crate::session::{
-    CommandInfo, NoticeSeverity, PermissionRequest, SessionEvent, SessionOptions, UsageNow,
-};
+use crate::session::{CommandInfo, NoticeSeverity, PermissionRequest};
 use crate::thread::{
     Change, Content, Entry, Message, MessageId, Mode, OutcomeContent, OutcomeStatus, ReplyCut, Seq,
     SessionId, StopReason, ToolOutcome, ToolSpec, Trigger, Usage, text,
 };
+use epitome_client::{ClientEvent, ContextUsage, SessionChoices};
 
 /// Writes one object per line.
 pub struct StreamJson<'a> {
@@ -84,7 +83,7 @@ struct CostFigures {
 }
 
 impl CostFigures {
-    fn saw(&mut self, usage: &UsageNow, model: &str) {
+    fn saw(&mut self, usage: &ContextUsage, model: &str) {
         self.window = usage.size;
         let Some(cost) = usage.cost else { return };
         let new = cost - self.now.or(self.before).unwrap_or_default();
@@ -115,12 +114,12 @@ impl CostFigures {
 }
 
 impl<'a> StreamJson<'a> {
-    pub fn new(out: impl Write + 'a, session: SessionId, with_partial: bool) -> StreamJson<'a> {
+    pub fn new(out: impl Write + 'a, with_partial: bool) -> StreamJson<'a> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let run = format!("{session}/{}/{}", std::process::id(), since.as_nanos());
+        let run = format!("{}/{}", std::process::id(), since.as_nanos());
         StreamJson {
             out: Box::new(out),
-            session,
+            session: SessionId(String::new()),
             cwd: PathBuf::new(),
             model: String::new(),
             mode: Mode::Ask,
@@ -137,8 +136,8 @@ impl<'a> StreamJson<'a> {
     }
 
     /// Notes what the first line reports about the session.
-    pub fn attached(&mut self, cwd: PathBuf, options: &SessionOptions) {
-        self.cwd = cwd;
+    pub fn attached(&mut self, session: SessionId, cwd: PathBuf, options: &SessionChoices) {
+        (self.session, self.cwd) = (session, cwd);
         self.options(options);
     }
 
@@ -149,50 +148,45 @@ impl<'a> StreamJson<'a> {
         self.figures = TurnFigures::new();
     }
 
-    pub fn show(&mut self, event: &SessionEvent) -> io::Result<()> {
+    pub fn show(&mut self, event: &ClientEvent) -> io::Result<()> {
         match event {
-            SessionEvent::Text { message, part, kind, text } => {
+            ClientEvent::Text { message, part, kind, text } => {
                 let id = self.message_id(*message);
                 let Some(partial) = &mut self.partial else { return Ok(()) };
                 let events = partial.text(*message, (*part, *kind), text, (&id, &self.model));
                 self.stream_events(events)
             }
-            SessionEvent::Entry { entry, replay, .. } => self.entry(entry, *replay),
-            SessionEvent::Usage(usage) => {
+            ClientEvent::Entry { entry, replay, .. } => self.entry(entry, *replay),
+            ClientEvent::Usage(usage) => {
                 self.costs.saw(usage, &self.model);
                 Ok(())
             }
-            SessionEvent::Commands(commands) => {
+            ClientEvent::Commands(commands) => {
                 self.commands = commands.iter().map(|CommandInfo { name, .. }| name.clone()).collect();
                 Ok(())
             }
-            SessionEvent::Options(options) => {
+            ClientEvent::Options(options) => {
                 self.options(options);
                 Ok(())
             }
-            SessionEvent::Notice { severity, text } => self.notice(*severity, text),
-            SessionEvent::CallStarted { .. }
-            | SessionEvent::CallProgress { .. }
-            | SessionEvent::CallFinished { .. }
-            | SessionEvent::Seen(_)
-            | SessionEvent::Subagent(_)
-            | SessionEvent::Compaction { .. }
-            | SessionEvent::Ask { .. }
-            | SessionEvent::Question { .. }
-            | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
-            | SessionEvent::Withdrawn { .. }
-            | SessionEvent::State(_)
-            | SessionEvent::Inserted { .. }
-            | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Answer { .. } => Ok(()),
+            ClientEvent::Notice { severity, text } => self.notice(*severity, text),
+            ClientEvent::CallStarted { .. }
+            | ClientEvent::CallProgress { .. }
+            | ClientEvent::CallFinished { .. }
+            | ClientEvent::Compacting { .. }
+            | ClientEvent::Ask { .. }
+            | ClientEvent::Question { .. }
+            | ClientEvent::Withdrawn { .. }
+            | ClientEvent::PromptEnded(_) => Ok(()),
         }
     }
 
-    fn options(&mut self, options: &SessionOptions) {
-        self.mode = options.mode;
+    fn options(&mut self, options: &SessionChoices) {
+        if let Some(mode) = options.mode {
+            self.mode = mode;
+        }
         if let Some(model) = &options.model {
-            self.model = model.0.clone();
+            self.model.clone_from(model);
         }
     }
 

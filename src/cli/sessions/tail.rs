@@ -1,23 +1,24 @@
 //! `epitome sessions tail`: prints the log of a session, and then its events if it is live in the daemon.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 
-use serde_json::Value;
+use serde::Serialize;
 
+use super::super::acp::LocalAgent;
 use super::super::printer::Printer;
+use super::super::run::{Connected, in_daemon};
 use super::super::terminal::{self, Style};
-use super::super::{CliError, methods, serve};
-use crate::daemon::control::ControlClient;
-use crate::daemon::control::client::Serves;
+use super::super::{CliContext as _, CliError, serve};
 use crate::paths::Paths;
-use crate::session::SessionEvent;
+use crate::session::registry::Overrides;
 use crate::thread::visible::visible;
-use crate::thread::{Change, Seq};
+use crate::thread::{Change, Seq, SessionId};
+use epitome_client::{ClientEvent, QuestionForms, SessionClient, SessionMessage};
 
 /// Print the log of a session, then its events as they happen, until Ctrl-C
 ///
 /// Without a daemon nothing happens in sessions, so the command ends after the log. With --json each line is an object
-/// with session, type (entry, text, call_started, ask, usage, ...) and data, as in sessions.tail of the control API.
+/// with session, type (entry, text, call_started, ask, usage, ...) and data.
 #[derive(Debug, clap::Args)]
 pub struct TailArgs {
     /// ID of the session
@@ -27,52 +28,88 @@ pub struct TailArgs {
     pub(super) from: Seq,
 }
 
-pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
-    let session = super::named(paths, &args.id)?;
-    let runtime = serve::runtime()?;
-    let ended = runtime.block_on(async {
-        let daemon = || methods::here(paths, runtime.handle());
-        let client = ControlClient::connect_or_here(paths, daemon).await?;
-        let last = match client.serves() {
-            Serves::Daemon => None,
-            Serves::ThisProcess => {
-                let shown = serde_json::json!({ "session": session });
-                let shown = client.call("sessions.show", shown).await?;
-                shown["entries"].as_u64().map(|entries| Seq(entries.saturating_sub(1)))
-            }
-        };
-        if last.is_some_and(|last| last < args.from) {
-            return Ok(());
-        }
-        let mut tail = client.tail(&session, args.from).await?;
-        let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
-        while let Some(item) = tail.next().await {
-            let item = item?;
-            let is_last = item["data"]["entry"]["seq"].as_u64().map(Seq) == last && last.is_some();
-            let shown = match json {
-                true => writeln!(io::stdout(), "{item}"),
-                false => show(&mut printer, &item),
-            };
-            match shown {
-                Ok(()) if is_last => break,
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-                Err(error) => return Err(terminal::cannot_write(&error)),
-            }
-        }
-        if json {
-            return Ok(());
-        }
-        printer.end().map_err(|error| terminal::cannot_write(&error))
-    });
-    runtime.shutdown_background();
-    ended.map(|()| 0)
+/// The name of this client.
+const NAME: &str = "epitome-tail";
+
+/// The answers that a tail waits for.
+enum TailRequest {
+    Initialize,
+    /// The log up to now precedes it, unless the session is live.
+    Watch,
 }
 
-fn show(printer: &mut Printer<'_>, item: &Value) -> io::Result<()> {
-    // Events that only the control API sends are for programs.
-    let Ok(out) = serde_json::from_value::<SessionEvent>(item.clone()) else { return Ok(()) };
-    if let SessionEvent::Entry { entry, .. } = &out
+pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
+    let session = super::named(paths, &args.id)?;
+    let (overrides, forms) = (Overrides::default(), QuestionForms::Unsupported);
+    let daemon = in_daemon(paths, overrides.clone(), NAME, forms, TailRequest::Initialize);
+    if let Some(client) = daemon.map_err(CliError::failed)? {
+        return follow(client, &session, args.from, json, TailEnd::Interrupt);
+    }
+    let runtime = serve::runtime()?;
+    let agent = LocalAgent::start(paths.clone(), overrides, &runtime);
+    let agent = agent.context("the agent can't be started in this process")?;
+    let client = SessionClient::connect(agent.stream, NAME, forms, TailRequest::Initialize);
+    let ended = client
+        .map_err(CliError::failed)
+        .and_then(|client| follow(client, &session, args.from, json, TailEnd::Log));
+    runtime.shutdown_background();
+    ended
+}
+
+/// When a tail ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TailEnd {
+    /// After the log: nothing else can happen.
+    Log,
+    Interrupt,
+}
+
+fn follow(
+    (mut client, mut reader): Connected<TailRequest>,
+    session: &SessionId,
+    from: Seq,
+    json: bool,
+    end: TailEnd,
+) -> Result<i32, CliError> {
+    client.watch(session, from, TailRequest::Watch);
+    let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
+    let mut line = Vec::new();
+    while let Ok(1..) = reader.read_until(b'\n', &mut line) {
+        let shown = match client.receive(&line) {
+            SessionMessage::Event(event) if json => print_json(session, &event),
+            SessionMessage::Event(event) => show(&mut printer, event),
+            SessionMessage::Answer(TailRequest::Watch, Err(error)) => {
+                return Err(CliError::failed(error.to_string()));
+            }
+            SessionMessage::Answer(TailRequest::Watch, Ok(_)) if end == TailEnd::Log => break,
+            SessionMessage::Answer(..) | SessionMessage::Nothing => Ok(()),
+        };
+        match shown {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+            Err(error) => return Err(terminal::cannot_write(&error)),
+        }
+        line.clear();
+    }
+    if !json {
+        printer.end().map_err(|error| terminal::cannot_write(&error))?;
+    }
+    Ok(0)
+}
+
+fn print_json(session: &SessionId, event: &ClientEvent) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct TailItem<'a> {
+        session: &'a SessionId,
+        #[serde(flatten)]
+        event: &'a ClientEvent,
+    }
+    let item = serde_json::to_string(&TailItem { session, event })?;
+    writeln!(io::stdout(), "{item}")
+}
+
+fn show(printer: &mut Printer<'_>, event: ClientEvent) -> io::Result<()> {
+    if let ClientEvent::Entry { entry, .. } = &event
         && let Change::Said { message, origin } = &entry.change
         && origin.is_prompt()
     {
@@ -80,12 +117,10 @@ fn show(printer: &mut Printer<'_>, item: &Value) -> io::Result<()> {
         let text = message.text();
         return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", visible(line)));
     }
-    match out {
-        SessionEvent::Ask { permission, .. } => printer.question(&permission),
+    match event {
+        ClientEvent::Ask { permission, .. } => printer.question(&permission),
         // Past entries are shown like new ones.
-        SessionEvent::Entry { entry, own, .. } => {
-            printer.show(&SessionEvent::Entry { entry, replay: false, own })
-        }
-        out => printer.show(&out),
+        ClientEvent::Entry { entry, .. } => printer.show(&ClientEvent::Entry { entry, replay: false }),
+        event => printer.show(&event),
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use wire::{CompactionStatus, SessionUpdate};
 
 use super::model::Update;
-use super::updates::{fenced, pieces};
+use super::updates::{epitome_meta, fenced, pieces};
 use epitome_session::CompactionState;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, describe};
@@ -79,7 +79,7 @@ impl OpenCompaction {
         let meta = json!({ "boundary": boundary, "compaction": compaction });
         let completed = update(summary.id, CompactionStatus::Completed)
             .summary(shown(summary, describe(&entry.change).line))
-            .meta(wire::Meta::from_iter([("epitome".to_owned(), meta)]));
+            .meta(epitome_meta(meta));
         updates.push(shared(completed));
     }
 
@@ -103,6 +103,11 @@ impl OpenCompaction {
 
 fn update(id: MessageId, status: CompactionStatus) -> wire::CompactionUpdate {
     wire::CompactionUpdate::new(id.to_string(), status)
+}
+
+/// The start of a compaction for clients that read logs: with the tokens in context.
+pub(super) fn began(id: MessageId, tokens: u64) -> Update {
+    shared(update(id, CompactionStatus::InProgress).meta(epitome_meta(json!({ "tokens": tokens }))))
 }
 
 fn shared(update: wire::CompactionUpdate) -> Update {

@@ -79,6 +79,8 @@ pub struct ClientTraits {
     pub details_alone: bool,
     /// Offers only its own writes for review, not the diffs of calls.
     pub reviews_writes: bool,
+    /// Prints sessions from the entries of their logs, as Epitome's own commands do (`_meta.epitome.log`).
+    pub reads_log: bool,
 }
 
 /// Names of clients that drop the message of a prompt's authentication error. Zed: `prompt` and `map_acp_error` in
@@ -153,6 +155,8 @@ impl ClientTraits {
     fn of_v2(params: &RequestParams<'_>) -> ClientTraits {
         let given: wire_v2::ClientCapabilities = params.lenient("capabilities");
         let elicitation = given.elicitation.unwrap_or_default();
+        let reads_log =
+            given.meta.is_some_and(|meta| meta.get("epitome").is_some_and(|own| own["log"] == true));
         ClientTraits {
             compaction: true,
             notices: true,
@@ -161,9 +165,10 @@ impl ClientTraits {
             skills: params.has_unpublished("capabilities", "/session/commands/skill"),
             elicitation_form: elicitation.form.is_some(),
             elicitation_url: elicitation.url.is_some(),
-            subagents: true,
+            subagents: !reads_log,
             cursors: true,
             auth_terminal: given.auth.is_some_and(|auth| auth.terminal.is_some()),
+            reads_log,
             ..ClientTraits::default()
         }
     }

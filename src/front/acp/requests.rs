@@ -150,6 +150,11 @@ impl Requests {
         Some(ticket)
     }
 
+    /// The unanswered request with this ticket.
+    pub fn unanswered(&self, ticket: Ticket) -> Option<&IncomingRequest> {
+        self.open.get(&ticket)
+    }
+
     /// Removes a request in order to answer it.
     pub fn answer(&mut self, ticket: Ticket) -> Option<IncomingRequest> {
         self.open.remove(&ticket)

@@ -355,7 +355,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let takes_audio = self.config.login.takes_audio();
         match version {
             AcpVersion::V1 => answers::initialize(offer, takes_audio),
-            AcpVersion::V2 => v2_answers::initialize(offer, takes_audio),
+            AcpVersion::V2 => v2_answers::initialize(offer, takes_audio, &traits),
         }
     }
 
@@ -486,7 +486,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let decision = match chosen {
             Some(ALLOW_ONCE) => UserDecision::AllowOnce,
             Some(ALLOW_ALWAYS) if always => UserDecision::AllowAlways,
-            Some(REJECT_ONCE) => UserDecision::Reject,
+            Some(REJECT_ONCE) => match result.pointer("/_meta/epitome/reason").and_then(Value::as_str) {
+                Some(reason) => UserDecision::RejectBecause(reason.to_owned()),
+                None => UserDecision::Reject,
+            },
             Some(REJECT_ALWAYS) if never => UserDecision::RejectAlways,
             Some(_) | None => UserDecision::Dismissed,
         };

@@ -15,7 +15,7 @@ use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
-    line_id, notice, part_id, set_apart, user_message,
+    line_id, log_update, notice, part_id, set_apart, user_message,
 };
 use super::v2;
 use epitome_session::{
@@ -255,7 +255,12 @@ impl Cursor {
                     self.notice_turn(&entry.change, updates);
                 }
                 let shown = Showing { replay, own, traits };
+                let from = updates.len();
                 self.entry(&entry, shown, updates);
+                if traits.reads_log {
+                    updates.truncate(from);
+                    updates.push(log_update(json!({ "entry": entry, "replay": replay })));
+                }
                 (self.after, self.in_replay) = (Some(entry.seq), replay);
             }
             SessionEvent::Text { message, part, kind, text } => {
@@ -274,8 +279,14 @@ impl Cursor {
                 self.announce_late(&call, updates);
                 updates.extend(self.progress(&call, output, traits.version))
             }
+            SessionEvent::CallFinished { outcome } if traits.reads_log => {
+                updates.push(log_update(json!({ "outcome": outcome })));
+            }
             SessionEvent::CallFinished { outcome } => {
                 updates.extend(self.finish(&outcome, CallDetail::Live, traits.version));
+            }
+            SessionEvent::Compaction { id, state: CompactionState::Began { tokens } } if traits.reads_log => {
+                updates.push(compaction_wire::began(id, tokens));
             }
             SessionEvent::Compaction { id, state } if traits.compaction => {
                 self.compacting.state(id, state, updates);

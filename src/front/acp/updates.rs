@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use agent_client_protocol::v2::schema as wire;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use wire::SessionUpdate;
 
 use super::model::{MessagePiece, TextUpdate, Update};
@@ -219,6 +219,18 @@ pub(super) fn info_update(title: &str, at: Option<u64>) -> Update {
         update = update.updated_at(timestamp(at));
     }
     Update::shared(SessionUpdate::SessionInfoUpdate(update))
+}
+
+/// What only clients that read logs are sent: an update without fields of its own, which others ignore.
+pub(super) fn log_update(reported: Value) -> Update {
+    Update::shared(SessionUpdate::SessionInfoUpdate(
+        wire::SessionInfoUpdate::new().meta(epitome_meta(reported)),
+    ))
+}
+
+/// `_meta` with a field of Epitome's own clients.
+pub(super) fn epitome_meta(own: Value) -> Map<String, Value> {
+    Map::from_iter([("epitome".to_owned(), own)])
 }
 
 /// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.

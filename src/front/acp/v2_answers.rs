@@ -1,5 +1,7 @@
 //! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
 
+use std::path::Path;
+
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::Error;
 use agent_client_protocol::v2::schema as wire;
@@ -9,6 +11,7 @@ use serde_json::{Value, json};
 use super::answers::{self, LoginOffer};
 use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
+use super::updates::epitome_meta;
 use super::{unpublished, v2};
 use epitome_session::port::ForegroundNow;
 use epitome_session::{CommandInfo, SessionAnswer, SessionNow, SessionOptions};
@@ -21,7 +24,11 @@ const CANCELLED: i32 = -32800;
 const REFUSED: i32 = -31003;
 
 /// The agent's capabilities and authentication methods.
-pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>, Error> {
+pub fn initialize(
+    offer: LoginOffer,
+    takes_audio: bool,
+    traits: &ClientTraits,
+) -> Result<Box<RawValue>, Error> {
     let terminal = || {
         let method = wire::AuthMethodTerminal::new(answers::TERMINAL_METHOD, answers::TERMINAL_NAME)
             .description(answers::TERMINAL_ADVICE)
@@ -62,11 +69,15 @@ pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>,
         .session(session)
         .auth(wire::AgentAuthCapabilities::new().status(wire::AuthStatusCapabilities::new()))
         .providers(wire::ProvidersCapabilities::new());
+    let mut meta = answers::agent_meta();
+    if traits.reads_log {
+        meta.extend(epitome_meta(json!({ "log": true })));
+    }
     let info = wire::Implementation::new(answers::AGENT_NAME, answers::AGENT_VERSION);
     let response = wire::InitializeResponse::new(ProtocolVersion::V2, info.title(answers::AGENT_TITLE))
         .capabilities(capabilities)
         .auth_methods(methods)
-        .meta(answers::agent_meta());
+        .meta(meta);
     unpublished::with_skill_capability(&response)
 }
 
@@ -88,13 +99,13 @@ pub fn result(
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
-        (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
-            let response = wire::NewSessionResponse::new(session.0);
+        (RequestKind::New, SessionAnswer::Attached { session, cwd, options, now }) => {
+            let response = wire::NewSessionResponse::new(session.0).meta(directory(&cwd, traits));
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
-        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
-            let response = wire::ResumeSessionResponse::new();
+        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { cwd, options, now, .. }) => {
+            let response = wire::ResumeSessionResponse::new().meta(directory(&cwd, traits));
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
@@ -140,4 +151,9 @@ pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
 
 fn commands(now: Option<&SessionNow>, traits: &ClientTraits) -> Vec<wire::AvailableCommand> {
     now.map(|now| v2::commands(&now.commands, traits.skills)).unwrap_or_default()
+}
+
+/// The directory of a session's commands, for clients that read logs.
+fn directory(cwd: &Path, traits: &ClientTraits) -> Option<wire::Meta> {
+    traits.reads_log.then(|| epitome_meta(json!({ "cwd": cwd.to_string_lossy() })))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_client_protocol::v1::schema as wire_v1;
 use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wire::ToolCallStatus;
 
 use super::answers;
@@ -20,7 +20,7 @@ use super::requests::{FinishedAgent, OpeningState, OutgoingKind, OutgoingRequest
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::unpublished;
-use super::updates::wire_path;
+use super::updates::{epitome_meta, log_update, wire_path};
 use super::{subagent_wire, v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
@@ -28,7 +28,7 @@ use epitome_session::{
     agent_of_call,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, StopReason, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -84,6 +84,9 @@ pub struct UpdateWriter {
     replayed: HashMap<(SessionId, CallId), (SessionId, String)>,
     /// The id of the agent's last message, by session, for clients that support cursors.
     last_messages: HashMap<SessionId, String>,
+    /// Prompts that became messages and whose turns have not ended, with the ids of their requests, for clients that read
+    /// logs.
+    turns: HashMap<Ticket, Box<str>>,
 }
 
 /// A subagent that the call that has started it links to.
@@ -159,7 +162,7 @@ impl UpdateWriter {
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
-                SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
+                SessionEvent::Inserted { ticket, message } => self.inserted(ticket, message, target),
                 out @ (SessionEvent::Entry { .. }
                 | SessionEvent::Text { .. }
                 | SessionEvent::CallStarted { .. }
@@ -377,7 +380,12 @@ impl UpdateWriter {
         let method = "session/request_permission";
         match target.traits.version {
             AcpVersion::V1 => target.request(session, ask, what, method, &v1::permission(&shown_in, card)),
-            AcpVersion::V2 => target.request(session, ask, what, method, &v2::permission(&shown_in, card)),
+            AcpVersion::V2 => {
+                let whole = json!({ "permission": permission });
+                let meta = target.traits.reads_log.then(|| epitome_meta(whole));
+                let params = v2::permission(&shown_in, card).meta(meta);
+                target.request(session, ask, what, method, &params);
+            }
         }
     }
 
@@ -420,6 +428,9 @@ impl UpdateWriter {
         target: &mut WriteTarget<'_>,
     ) {
         let is_v2 = target.traits.version == AcpVersion::V2;
+        if target.traits.reads_log {
+            self.report_end(session, ticket, &answer, target);
+        }
         let Some(open) = target.outbox.requests().answer(ticket) else {
             if is_v2 {
                 // The prompt was answered when it became a message. The session's state reports how its turn ended.
@@ -468,9 +479,53 @@ impl UpdateWriter {
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
             }
+            Err(error) if target.traits.reads_log => {
+                Err(answers::session_error(&error).data(json!({ "error": error })))
+            }
             Err(error) => Err(answers::session_error(&error)),
         };
         response(target.buffer, &open.id, result);
+    }
+
+    /// Reports the end of a prompt, which the protocol leaves to the state of the session.
+    fn report_end(
+        &mut self,
+        session: &SessionId,
+        ticket: Ticket,
+        answer: &Result<SessionAnswer, SessionError>,
+        target: &mut WriteTarget<'_>,
+    ) {
+        let refused = || {
+            let requests = target.outbox.requests();
+            let open = requests.unanswered(ticket).filter(|open| open.kind == RequestKind::Prompt);
+            open.map(|open| open.id.clone())
+        };
+        let Some(request) = self.turns.remove(&ticket).or_else(refused) else { return };
+        let request: Option<u64> = request.parse().ok();
+        let ended = match answer {
+            Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
+                let result =
+                    meta.as_ref().and_then(|meta| meta.get("epitome")).filter(|result| result.is_object());
+                let none = json!({});
+                json!({
+                    "request": request, "reason": reason, "usage": usage, "result": result.unwrap_or(&none),
+                })
+            }
+            Ok(_) => json!({ "request": request, "reason": StopReason::Cancelled }),
+            Err(error) => json!({ "request": request, "error": error }),
+        };
+        target.update(session, log_update(json!({ "ended": ended })));
+    }
+
+    /// Answers a prompt that has become a message. Only for clients of version 2.
+    fn inserted(&mut self, ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
+        let open = target.outbox.requests().answer(ticket);
+        if let Some(open) = open {
+            response(target.buffer, &open.id, v2_answers::inserted(message));
+            if target.traits.reads_log {
+                self.turns.insert(ticket, open.id);
+            }
+        }
     }
 
     fn cursor(&mut self, session: &SessionId) -> &mut Cursor {
@@ -501,14 +556,6 @@ fn last_agent_message(updates: &[Update]) -> Option<String> {
 /// Whether an event is dropped because the client has cancelled the request that opened its session.
 fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool {
     !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
-}
-
-/// Answers a prompt that has become a message. Only for clients of version 2.
-fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
-    let open = target.outbox.requests().answer(ticket);
-    if let Some(open) = open {
-        response(target.buffer, &open.id, v2_answers::inserted(message));
-    }
 }
 
 /// Asks an editor to read or write a file. Sent only to clients that support it.
@@ -571,8 +618,6 @@ pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use serde_json::json;
 
     use super::super::requests::{Cancellation, IncomingRequest};
     use super::*;

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::form::{FormDialog, FormReply};
+use crate::form::{FormDialog, FormReply, form_of};
 
 /// Messages that wait for the chat, and requests that wait to be sent. While it is reached, nothing more is read from
 /// the agent, or typed by the user.
@@ -385,18 +385,6 @@ fn filled_in(reply: Option<CardReply>) -> wire::CreateElicitationResponse {
 
 fn value_of(value: Value) -> wire::ElicitationContentValue {
     serde_json::from_value(value.clone()).unwrap_or(wire::ElicitationContentValue::Other(value))
-}
-
-/// The form that a question wants; `None` for kinds that the chat did not offer.
-fn form_of(request: &wire::CreateElicitationRequest) -> Option<FormDialog> {
-    match &request.mode {
-        wire::ElicitationMode::Form(form) => {
-            let schema = serde_json::to_value(&form.requested_schema).ok()?;
-            Some(FormDialog::of_schema(&request.message, &schema))
-        }
-        wire::ElicitationMode::Url(address) => Some(FormDialog::of_address(&request.message, &address.url)),
-        _ => None,
-    }
 }
 
 /// A prompt: its text, and each file that it names as `@PATH`. What names no file stays plain text.

@@ -1,5 +1,6 @@
 //! A form or an address from a tool, completed line by line in the terminal. Pure.
 
+use agent_client_protocol::v2::schema as wire;
 use serde_json::{Map, Value};
 
 /// Maximum number of fields that are asked for. Longer forms are unsuitable for a terminal.
@@ -188,6 +189,18 @@ fn chosen(choices: &[(Value, String)], typed: &str) -> Option<Value> {
     let by_words = choices.iter().find(|(_, label)| label == typed);
     let at = || typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     by_words.or_else(|| choices.get(at()?)).map(|(value, _)| value.clone())
+}
+
+/// The form that a question wants; `None` for kinds that are not offered.
+pub fn form_of(request: &wire::CreateElicitationRequest) -> Option<FormDialog> {
+    match &request.mode {
+        wire::ElicitationMode::Form(form) => {
+            let schema = serde_json::to_value(&form.requested_schema).ok()?;
+            Some(FormDialog::of_schema(&request.message, &schema))
+        }
+        wire::ElicitationMode::Url(address) => Some(FormDialog::of_address(&request.message, &address.url)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -74,7 +74,6 @@ pub mod meter;
 mod model_link;
 mod models;
 mod optional_tools;
-mod output_as_text;
 mod output_truncation;
 mod overrides;
 mod permissions;
@@ -137,8 +136,7 @@ pub use sandbox::sandbox_rules;
 pub use subagents::agent_of_call;
 
 /// Identifies a request of a client; assigned by the client's connection and repeated in the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
 /// Identifies a client's connection; a session has at most one attachment for each.
@@ -275,8 +273,7 @@ impl Opening {
 }
 
 /// How much of the past a client wants to see when it attaches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Replay {
     /// Everything, before the answer (`session/load`).
     Everything,
@@ -287,17 +284,13 @@ pub enum Replay {
 }
 
 /// A command to a session. Each `ticket` gets exactly one `SessionEvent::Answer`.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum SessionCommand {
-    #[serde(skip)]
     Attach(Attaching),
     /// A prompt with a key is inserted at most once, even if it is sent repeatedly.
     Prompt {
         ticket: Ticket,
         client: ClientId,
         content: Vec<Content>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
     /// Injects a message into the running turn; without a running turn, does nothing. Answered at once.
@@ -309,7 +302,6 @@ pub enum SessionCommand {
     /// Cancels the running turn and all waiting prompts (`session/cancel`).
     Cancel,
     /// Cancels one agent of this session, at any depth, and the agents that it started.
-    #[serde(skip)]
     CancelAgent {
         agent: SessionId,
     },
@@ -318,7 +310,6 @@ pub enum SessionCommand {
         ticket: Ticket,
     },
     /// Stops a running call or the command of a terminal. Accepted at once; its end is reported when it happens.
-    #[serde(skip)]
     CancelOne {
         ticket: Ticket,
         client: ClientId,
@@ -352,7 +343,6 @@ pub enum SessionCommand {
         reply: QuestionReply,
     },
     /// The answer to `SessionEvent::Wish`. Late and unknown ones are ignored.
-    #[serde(skip)]
     Fulfil {
         ask: AskId,
         answer: EditorResponse,
@@ -367,29 +357,22 @@ pub enum SessionCommand {
         client: ClientId,
     },
     /// Adds an observer. It receives events, but is not a client and gets no answer.
-    #[serde(skip)]
     Watch(client_list::Watcher),
-    #[serde(skip)]
     Unwatch {
         client: ClientId,
     },
     /// The session is being deleted: ends it at once, even with clients attached.
-    #[serde(skip)]
     End,
     /// Recipe files that apply to this session changed.
-    #[serde(skip)]
     RecipesChanged,
     /// Hooks that apply to this session, or the consent to them, changed.
-    #[serde(skip)]
     HooksChanged,
     /// Changes a setting outside of any prompt.
-    #[serde(skip)]
     Record {
         change: Box<Change>,
         answer: oneshot::Sender<Result<(), SessionError>>,
     },
     /// A hook of another conversation replaces this one's history. Refused while a prompt is running.
-    #[serde(skip)]
     Mutate {
         mutation: Box<cross_session_edit::Mutation>,
         answer: cross_session_edit::ReplacedAnswer,
@@ -437,8 +420,7 @@ pub enum CancelTarget {
 }
 
 /// The user's answer to a permission request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserDecision {
     AllowOnce,
     /// Allow, and remember `PermissionRequest::always`.
@@ -451,13 +433,11 @@ pub enum UserDecision {
     /// No answer, an unknown one, or a cancel. Not an approval.
     Dismissed,
     /// No client has a user who could answer. Found by the session; a client sends `SessionCommand::Absent` instead.
-    #[serde(skip_deserializing)]
     Absent,
 }
 
 /// An event in a session's stream to a client.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum SessionEvent {
     /// An entry of the log. `replay`: it is from the past. `own`: the client sent this prompt itself, so a user message
     /// that isn't a replay is not shown to it.
@@ -484,7 +464,6 @@ pub enum SessionEvent {
     /// The newest output of a running command.
     CallProgress {
         call: CallId,
-        #[serde(with = "output_as_text")]
         output: CallOutput,
     },
     /// The outcome of a child's call whose permission request was shown. The call is not in this log.
@@ -554,7 +533,7 @@ pub enum SessionEvent {
 }
 
 /// What a session is doing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
     pub foreground: Foreground,
     /// All background commands.
@@ -562,8 +541,7 @@ pub struct SessionState {
 }
 
 /// The state of a session's latest request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Foreground {
     Running,
     /// Waiting for the user's answer.
@@ -573,7 +551,7 @@ pub enum Foreground {
 }
 
 /// How foreground work ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WorkEnd {
     pub reason: StopReason,
     pub usage: Usage,
@@ -581,7 +559,7 @@ pub struct WorkEnd {
 }
 
 /// A command running in the background.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundTerminal {
     /// The call that started it.
     pub call: CallId,
@@ -598,8 +576,7 @@ pub struct SessionNow {
 }
 
 /// The state of a compaction that has not succeeded yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompactionState {
     /// The tokens in context before it.
     Began {
@@ -638,7 +615,7 @@ pub enum NoticeSeverity {
 }
 
 /// An agent that the model delegated work to. Clients can show it as a session next to its parent's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Subagent {
     /// Its id. It can't be opened as a session.
     pub session: SessionId,
@@ -648,10 +625,9 @@ pub struct Subagent {
 }
 
 /// Information about an agent, for the user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SubagentInfo {
     /// The call that started it, in its parent's conversation; `None` if that call is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     /// The title of its call.
     pub title: String,
@@ -661,8 +637,7 @@ pub struct SubagentInfo {
 }
 
 /// The state of an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SubagentState {
     Running,
     /// It is waiting for the user.
@@ -672,8 +647,7 @@ pub enum SubagentState {
 }
 
 /// Why an agent ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SubagentEnd {
     Stopped(StopReason),
     /// With the reason as a sentence.
@@ -683,7 +657,7 @@ pub enum SubagentEnd {
 }
 
 /// How full the context window is, and what the session has cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct UsageNow {
     /// Tokens in context.
     pub used: u64,
@@ -749,18 +723,15 @@ pub struct ModelOption {
 }
 
 /// The successful answer to a command.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum SessionAnswer {
     /// To `Attach`, and to the creation of a session.
     Attached {
         session: SessionId,
         /// The directory in which its commands run.
-        #[serde(default)]
         cwd: PathBuf,
         options: Arc<SessionOptions>,
         /// For a client that follows the session's state.
-        #[serde(skip)]
         now: Option<Arc<SessionNow>>,
     },
     /// To `Prompt`. Follows the last entry of its turn, which is on disk.
@@ -779,8 +750,7 @@ pub enum SessionAnswer {
 }
 
 /// The result of `Steer`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", content = "why", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Steered {
     /// The model reads it before its next reply.
     Injected,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::registry::{Header, Overrides, SessionQuery, Sessions};
-use super::{ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
+use super::{
+    Attachment, ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket,
+};
 use epitome_thread::{Seq, SessionId};
 
 /// The sessions from a connection's point of view. The methods are documented at `Sessions`.
@@ -23,6 +25,8 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
 pub trait StoredSessionPort: SessionPort {
     fn delete(&self, session: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send;
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError>;
+    /// Follows a session without opening it. `SessionPort::detach` ends that.
+    fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError>;
     fn set_title(
         &self,
         session: &SessionId,
@@ -87,13 +91,18 @@ impl SessionPort for Sessions {
     }
 
     fn detach(&self, client: ClientId) {
-        Sessions::detach(self, client)
+        Sessions::detach(self, client);
+        self.unwatch(client);
     }
 }
 
 impl StoredSessionPort for Sessions {
     async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         Sessions::delete(self, session).await
+    }
+
+    fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
+        Sessions::watch(self, session, from, attachment)
     }
 
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {

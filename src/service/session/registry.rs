@@ -22,7 +22,9 @@ use super::host::{HostProcess, SessionHost};
 pub use super::overrides::{ALLOW_OPTION, DENY_OPTION, Overrides};
 use super::responder::{Attaching, Responder};
 pub use super::services::SessionServices;
-use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use super::{
+    Attachment, ClientId, NoticeSeverity, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket,
+};
 pub use epitome_store::{Header, SessionQuery};
 use epitome_store::{StoreError, new_id};
 use epitome_thread::{Seq, SessionId};
@@ -234,8 +236,13 @@ impl Sessions {
         if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
             return Ok(());
         }
-        let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
+        let read = self.inner.services.store.read_with_damage(session);
+        let (entries, damage) = read.map_err(|error| store_error(session, error))?;
         attachment.replay(session, entries.iter().filter(|entry| entry.seq >= from));
+        if let Some(damage) = damage {
+            let text = damage.to_string();
+            attachment.outlet.put(session, SessionEvent::Notice { severity: NoticeSeverity::Warning, text });
+        }
         let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
         // The session may have been opened while its log was read. It can't be opened while this lock is held.
         let live = self.inner.live.lock();

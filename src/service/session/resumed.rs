@@ -48,7 +48,7 @@ pub struct TextShown {
 
 /// What an earlier process has shown to a client. It is a single event: with only a part of it, the client's position
 /// would lack what was shown since the last entry, and a daemon may die at any time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Seen {
     /// The last entries: those of the turn that the client was in, or the last one.
     pub entries: Vec<Arc<Entry>>,
@@ -56,7 +56,7 @@ pub struct Seen {
 }
 
 /// A prompt whose answer a client still waits for, or one that was answered while it waited.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PendingPrompt {
     /// `None` if it was answered. Then the log has it; it is needed to distinguish prompts with the same text.
     pub ticket: Option<Ticket>,
@@ -64,10 +64,8 @@ pub struct PendingPrompt {
     /// The last entry that the client had been shown when it sent the prompt.
     pub sent_after: Option<Seq>,
     /// The key that it was sent with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Whether it was answered as cancelled, or the client has cancelled it while no process ran.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub was_cancelled: bool,
 }
 

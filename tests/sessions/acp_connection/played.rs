@@ -6,9 +6,9 @@ use std::sync::Arc;
 use epitome::session::port::{ForegroundNow, OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::{Header, SessionQuery};
 use epitome::session::{
-    AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt, PermissionRequest,
-    QuestionKind, QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
-    SessionOptions, Steered, TextKind, Ticket, UserDecision, UserQuestion,
+    AskId, Attachment, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt,
+    PermissionRequest, QuestionKind, QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent, SessionOptions, Steered, TextKind, Ticket, UserDecision, UserQuestion,
 };
 use epitome::thread::{
     CallDisplay, CallId, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus,
@@ -84,6 +84,10 @@ impl StoredSessionPort for Played {
             panic!("the store is broken");
         }
         Ok(())
+    }
+
+    fn watch(&self, session: &SessionId, _: Seq, _: Attachment) -> Result<(), SessionError> {
+        self.status(session).map(drop)
     }
 
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {

@@ -6,10 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::daemon::Daemon;
+use epitome::daemon::attachments::fresh_client;
 use epitome::daemon::control::limits::MethodTimeouts;
 use epitome::daemon::control::{ControlClient, serve};
 use epitome::paths::Paths;
 use epitome::session::registry::Sessions;
+use epitome::session::{
+    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Ticket,
+};
+use epitome::thread::{Content, SessionId, StopReason};
 use epitome_scripted_model::{ModelStep, ScriptedModel};
 use epitome_test_harness::WITHIN;
 use epitome_test_harness::session::services;
@@ -18,6 +23,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 pub struct TestDaemon {
     pub daemon: Arc<Daemon>,
@@ -72,15 +78,9 @@ impl TestDaemon {
     /// Opens another connection.
     pub fn connect(&self) -> Wire {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        let served = tokio::spawn(serve(self.daemon.clone(), theirs));
+        tokio::spawn(serve(self.daemon.clone(), theirs));
         let (reading, writing) = ours.into_split();
-        Wire {
-            reading: BufReader::new(reading),
-            writing: Some(writing),
-            served,
-            next: 1,
-            set_aside: Vec::new(),
-        }
+        Wire { reading: BufReader::new(reading), writing: Some(writing), next: 1, set_aside: Vec::new() }
     }
 
     pub fn client(&self) -> ControlClient {
@@ -88,10 +88,96 @@ impl TestDaemon {
     }
 
     /// A session with one prompt.
-    pub async fn session(&self, wire: &mut Wire) -> String {
-        let params = json!({ "cwd": self.cwd, "text": "hello", "environment": self.environment() });
-        let answered = wire.call("sessions.prompt", params).await;
-        answered["result"]["session"].as_str().unwrap_or_else(|| panic!("{answered}")).to_owned()
+    pub async fn session(&self) -> String {
+        let mut client = InProcessClient::new(self, None).await;
+        client.prompt("hello");
+        client.ended().await;
+        client.session.0.clone()
+    }
+
+    /// Sends a prompt to a session and waits for the end of its turn.
+    pub async fn prompt(&self, session: &str, text: &str) {
+        let mut client = InProcessClient::new(self, Some(session)).await;
+        client.prompt(text);
+        client.ended().await;
+    }
+}
+
+/// A client of a session, without a connection.
+pub struct InProcessClient {
+    daemon: Arc<Daemon>,
+    client: ClientId,
+    pub session: SessionId,
+    events: UnboundedReceiver<SessionEvent>,
+}
+
+impl InProcessClient {
+    /// Opens this session, or a new one.
+    pub async fn new(test: &TestDaemon, session: Option<&str>) -> InProcessClient {
+        let (sender, events) = unbounded_channel();
+        let client = fresh_client();
+        let opening = Opening {
+            attachment: Attachment { client, outlet: Arc::new(EventSender(sender)) },
+            cwd: test.cwd.clone(),
+            directories: Vec::new(),
+            mcp_servers: Vec::new(),
+            environment: Arc::new(test.pairs()),
+            overrides: Arc::default(),
+            instructions: None,
+            choices: Vec::new(),
+        };
+        let sessions = &test.daemon.sessions;
+        let session = match session {
+            Some(session) => {
+                let session = SessionId(session.to_owned());
+                sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
+                session
+            }
+            None => sessions.create(Ticket(1), opening),
+        };
+        let mut client = InProcessClient { daemon: test.daemon.clone(), client, session, events };
+        client.until(|event| matches!(event, SessionEvent::Answer { .. }).then_some(())).await;
+        client
+    }
+
+    pub fn prompt(&self, text: &str) {
+        let content = vec![Content::Text { text: text.to_owned() }];
+        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: self.client, content, key: None };
+        self.daemon.sessions.send(&self.session, prompt).expect("it lives");
+    }
+
+    /// Waits for the end of a prompt.
+    pub async fn ended(&mut self) -> StopReason {
+        let ended = |event: &SessionEvent| match event {
+            SessionEvent::Answer { answer: Ok(SessionAnswer::TurnEnded { reason, .. }), .. } => Some(*reason),
+            _ => None,
+        };
+        self.until(ended).await
+    }
+
+    /// Waits for an event.
+    pub async fn until<T>(&mut self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
+        loop {
+            let next = tokio::time::timeout(WITHIN, self.events.recv()).await;
+            if let Some(found) = wanted(&next.expect("an event in time").expect("the session lives")) {
+                return found;
+            }
+        }
+    }
+}
+
+impl Drop for InProcessClient {
+    fn drop(&mut self) {
+        self.daemon.sessions.detach(self.client);
+    }
+}
+
+struct EventSender(UnboundedSender<SessionEvent>);
+
+impl EventSink for EventSender {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
+        // A finished test has dropped the receiver.
+        drop(self.0.send(out));
     }
 }
 
@@ -99,7 +185,6 @@ impl TestDaemon {
 pub struct Wire {
     reading: BufReader<OwnedReadHalf>,
     writing: Option<OwnedWriteHalf>,
-    pub served: tokio::task::JoinHandle<()>,
     next: u64,
     set_aside: Vec<Value>,
 }
@@ -163,13 +248,5 @@ impl Wire {
             }
             self.set_aside.push(line);
         }
-    }
-
-    /// The next tail item of this type.
-    pub async fn item(&mut self, kind: &str) -> Value {
-        let line = self
-            .until(|line| line["method"] == "sessions.tail" && line["params"]["result"]["type"] == kind)
-            .await;
-        line["params"]["result"].clone()
     }
 }

@@ -1,8 +1,11 @@
 //! Calls every method and checks its result.
 
+use epitome::daemon::control::REPLACED;
+use epitome::session::SessionEvent;
+use epitome::thread::{Change, StopReason};
 use serde_json::{Value, json};
 
-use super::in_process::{TestDaemon, Wire, text};
+use super::in_process::{InProcessClient, TestDaemon, Wire, text};
 
 /// Calls a method and returns its result.
 async fn done(wire: &mut Wire, method: &str, params: Value) -> Value {
@@ -23,7 +26,7 @@ async fn refused(wire: &mut Wire, method: &str, params: Value) -> (String, Strin
 async fn status_reports_the_daemons_state_and_counters() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    test.session(&mut wire).await;
+    test.session().await;
     let status = done(&mut wire, "status", json!({})).await;
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["home"], json!(test.daemon.paths.home));
@@ -68,15 +71,11 @@ async fn status_reports_the_daemons_state_and_counters() {
 }
 
 #[tokio::test]
-async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
+async fn a_session_is_listed_shown_read_and_deleted() {
     let test = TestDaemon::new(vec![text("Hello yourself.")]);
     let mut wire = test.connect();
-    let made = done(&mut wire, "sessions.new", json!({ "cwd": test.cwd, "title": "Mine" })).await;
-    let session = made["session"].as_str().expect("an id").to_owned();
-    let prompt = json!({ "session": session, "text": "hello", "environment": test.environment() });
-    let said = done(&mut wire, "sessions.prompt", prompt).await;
-    assert_eq!((&said["reason"], &said["text"]), (&json!("end_turn"), &json!("Hello yourself.")));
-    assert_eq!(said["usage"]["output"], 5);
+    let session = test.session().await;
+    done(&mut wire, "sessions.rename", json!({ "session": session, "title": "Mine" })).await;
 
     let listed = done(&mut wire, "sessions.list", json!({ "cwd": test.cwd })).await;
     assert_eq!(listed["sessions"][0]["session"], session);
@@ -137,19 +136,17 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
 async fn status_counts_queued_items() {
     use epitome_scripted_model::ModelStep;
     let test = TestDaemon::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
-    let (mut wire, mut looking) = (test.connect(), test.connect());
-    let session = done(&mut wire, "sessions.new", json!({ "cwd": test.cwd })).await["session"].clone();
-    looking.call("sessions.tail", json!({ "session": session })).await;
-    let prompt = json!({ "session": session, "text": "hello", "environment": test.environment() });
-    let first = wire.send("sessions.prompt", prompt.clone()).await;
-    looking.item("text").await;
-    let second = wire.send("sessions.prompt", prompt).await;
-    loop {
-        let entry = looking.item("entry").await["data"]["entry"].clone();
-        if entry["change"] == "queued" {
-            break;
-        }
-    }
+    let mut wire = test.connect();
+    let mut first = InProcessClient::new(&test, None).await;
+    first.prompt("hello");
+    first.until(|event| matches!(event, SessionEvent::Text { .. }).then_some(())).await;
+    let mut second = InProcessClient::new(&test, Some(&first.session.0)).await;
+    second.prompt("hello");
+    let queued = |event: &SessionEvent| match event {
+        SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
+        _ => None,
+    };
+    first.until(queued).await;
     let status = done(&mut wire, "status", json!({})).await;
     let (all, live) = (&status["waiting"], &status["sessions"][0]);
     assert_eq!((&all["prompts"], &live["queued_prompts"]), (&json!(1), &json!(1)), "{status}");
@@ -162,47 +159,22 @@ async fn status_counts_queued_items() {
     assert!(status["attachments"][0]["waiting"].is_u64(), "{status}");
     assert_eq!(done(&mut wire, "metrics", json!({})).await["waiting"]["prompts"], 1);
     test.model.release();
-    for prompt in [first, second] {
-        assert_eq!(wire.answer(prompt).await["result"]["reason"], "end_turn");
+    for prompt in [&mut first, &mut second] {
+        assert_eq!(prompt.ended().await, StopReason::EndTurn);
     }
     assert_eq!(done(&mut wire, "metrics", json!({})).await["waiting"]["prompts"], 0);
 }
 
+/// A script of an earlier version learns what to use instead.
 #[tokio::test]
-async fn a_prompt_without_required_fields_is_refused() {
+async fn a_method_that_followed_a_session_names_its_replacement() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    let image = |data: &str| json!({ "type": "image", "mime_type": "image/png", "data": data });
-    for (params, expected) in [
-        (json!({ "text": "hello" }), "give `session`"),
-        (json!({ "session": "s_1", "cwd": "/", "text": "hello" }), "not both"),
-        (json!({ "cwd": "/" }), "there is no prompt"),
-        (json!({ "cwd": "here", "text": "hello" }), "not an absolute path"),
-        (json!({ "cwd": "/", "text": "x", "overrides": { "modle": "a/b" } }), "unknown field `modle`"),
-        (json!({ "cwd": "/", "content": [{ "type": "thinking", "text": "hm" }] }), "may have these types"),
-        (
-            json!({ "cwd": "/", "text": "x".repeat(8_000_001) }),
-            "8.00 MB of text, and one prompt may bring 8.00 MB",
-        ),
-        (json!({ "cwd": "/", "content": vec![image("iVBORw0KGgo="); 101] }), "101 images and documents"),
-        (
-            json!({ "cwd": "/", "content": [image("R0lGODlh"), image("aGVsbG8=")] }),
-            "`content[1]` is declared as",
-        ),
-        (json!({ "cwd": "/", "content": [image("no*base64")] }), "`content[0].data` must be base64"),
-        (
-            json!({ "cwd": "/", "content": [{ "type": "document", "mime_type": "application/pdf", "data": "aGk=" }] }),
-            "`content[0]` is neither a PDF document nor an image",
-        ),
-    ] {
-        let (kind, message) = refused(&mut wire, "sessions.prompt", params).await;
-        assert_eq!(kind, "invalid_params");
-        assert!(message.contains(expected), "{expected}: {message}");
+    for (method, replacement) in REPLACED {
+        let (kind, message) = refused(&mut wire, method, json!({})).await;
+        assert_eq!(kind, "unknown_method");
+        assert!(message.contains(method) && message.contains(replacement), "{message}");
     }
-    // A refused prompt leaves no session behind, and the next prompt is accepted.
-    assert_eq!(done(&mut wire, "sessions.list", json!({ "all": true })).await["sessions"], json!([]));
-    let good = json!({ "cwd": test.cwd, "text": "look", "content": [image("iVBORw0KGgo=")], "environment": test.environment() });
-    assert_eq!(done(&mut wire, "sessions.prompt", good).await["reason"], "end_turn");
 }
 
 #[tokio::test]
@@ -211,10 +183,9 @@ async fn a_session_is_compacted_undone_and_redone() {
     let test =
         TestDaemon::new(vec![text(&long), text(&long), text("<summary>A summary.</summary>"), text("after")]);
     let mut wire = test.connect();
-    let session = test.session(&mut wire).await;
+    let session = test.session().await;
     let environment = test.environment();
-    let prompt = json!({ "session": session, "text": "go on", "environment": environment });
-    done(&mut wire, "sessions.prompt", prompt).await;
+    test.prompt(&session, "go on").await;
 
     let dry = json!({ "session": session, "dry_run": true, "environment": environment });
     let dry = done(&mut wire, "sessions.compact", dry).await;
@@ -240,7 +211,7 @@ async fn a_session_is_compacted_undone_and_redone() {
 async fn options_stay_with_the_session() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    let session = test.session(&mut wire).await;
+    let session = test.session().await;
     let environment = test.environment();
     let chosen = json!({ "session": session, "mode": "full", "environment": environment });
     let chosen = done(&mut wire, "sessions.set", chosen).await;
@@ -257,7 +228,7 @@ async fn options_stay_with_the_session() {
 async fn cancel_without_a_running_turn_returns_false() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    let session = test.session(&mut wire).await;
+    let session = test.session().await;
     let cancelled = done(&mut wire, "sessions.cancel", json!({ "session": session })).await;
     assert_eq!(cancelled["cancelled"], false);
     let none = json!({ "session": "s_00000000000000000000" });
@@ -284,7 +255,7 @@ async fn recipes_and_hooks_of_a_directory_are_listed() {
 
     let hooks = done(&mut wire, "hooks.list", cwd).await;
     assert_eq!((&hooks["hooks"], &hooks["enabled"]), (&json!([]), &json!(true)));
-    let session = test.session(&mut wire).await;
+    let session = test.session().await;
     let trail = done(&mut wire, "hooks.trail", json!({ "session": session })).await;
     assert_eq!(trail["trail"], json!([]));
 
@@ -300,20 +271,15 @@ async fn stop_is_refused_during_a_turn_unless_forced() {
     use epitome_scripted_model::ModelStep;
     let test = TestDaemon::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
     let mut wire = test.connect();
-    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
-    let prompt = wire.send("sessions.prompt", params).await;
-    let session = loop {
-        let live = done(&mut wire, "status", json!({})).await["sessions"].clone();
-        if live[0]["running"] == true {
-            break live[0]["session"].clone();
-        }
-        tokio::task::yield_now().await;
-    };
+    let mut client = InProcessClient::new(&test, None).await;
+    client.prompt("hello");
+    client.until(|event| matches!(event, SessionEvent::Text { .. }).then_some(())).await;
+    let session = client.session.clone();
     let (kind, message) = refused(&mut wire, "stop", json!({})).await;
     assert_eq!((kind.as_str(), message.as_str()), ("refused", "a turn runs in this daemon"));
     assert!(!*test.daemon.stop.borrow());
     assert_eq!(done(&mut wire, "sessions.cancel", json!({ "session": session })).await["cancelled"], true);
-    assert_eq!(wire.answer(prompt).await["result"]["reason"], "cancelled");
+    assert_eq!(client.ended().await, StopReason::Cancelled);
     assert_eq!(done(&mut wire, "stop", json!({ "force": true })).await["stopping"], true);
     assert!(*test.daemon.stop.borrow());
 }

@@ -3,18 +3,13 @@
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use epitome::daemon::control::ControlClient;
-use epitome::daemon::control::remote::RemoteSessions;
 use epitome::daemon::runtime_dir::RuntimeDir;
-use epitome::session::port::SessionPort;
-use epitome::session::{Attachment, Opening, Replay, Ticket};
-use epitome::thread::SessionId;
 use epitome_scripted_model::{ModelStep, ScriptedModel};
-use epitome_test_harness::client::TestClient;
 use epitome_test_harness::user::{Ran, User};
 use epitome_test_harness::within;
 use serde_json::Value;
 
+use super::editor::Editor;
 use super::in_process::text;
 
 /// A user whose shell has the keys of a scripted model; the daemon has no keys.
@@ -108,8 +103,8 @@ fn a_daemon_of_another_home_is_not_used() {
 
 /// Regression: a session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
 /// open in another process". If a daemon is running, it owns the session, and both can use it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
+#[test]
+fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
     let home = Home::new();
     let mut daemon = home.daemon();
     let first = home.shell(&["run", "hello", "--json"]);
@@ -119,23 +114,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     let session = last["session"].as_str().expect("an id").to_owned();
 
     // Another client opens it.
-    let client =
-        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
-    let remote = RemoteSessions::begin(client).await.expect("the same version");
-    let editor = TestClient::new(1);
-    let opening = Opening {
-        attachment: Attachment { client: editor.id, outlet: editor.outlet.clone() },
-        cwd: home.user.project(),
-        directories: Vec::new(),
-        mcp_servers: Vec::new(),
-        environment: Default::default(),
-        overrides: Default::default(),
-        instructions: None,
-        choices: Vec::new(),
-    };
-    let (holder, id) = (remote.clone(), SessionId(session.clone()));
-    let attach = move || holder.attach(Ticket(1), id, opening, Replay::Nothing);
-    tokio::task::spawn_blocking(attach).await.expect("it is attached");
+    let editor = Editor::new(&home, Some(&session));
 
     let again = home.shell(&["run", "--resume", &session, "again"]);
     assert!(again.out.contains("Said by the model."), "{again:?}");
@@ -157,7 +136,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     let printed = home.shell(&["daemon", "status"]);
     assert!(printed.out.contains("1 live"), "{printed:?}");
 
-    drop(remote);
+    drop(editor);
     let stopped = home.shell(&["daemon", "stop"]);
     assert!(stopped.out.contains("has ended"), "{stopped:?}");
     assert!(daemon.0.wait().expect("it is our child").success());
@@ -175,8 +154,8 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     assert_eq!(logs.out.lines().count(), 1, "{logs:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_does_not_start_a_daemon() {
+#[test]
+fn a_run_does_not_start_a_daemon() {
     let home = Home::new();
     let run = home.shell(&["run", "hello"]);
     assert!(run.code == Some(0), "{run:?}");

@@ -5,46 +5,17 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
 
-use epitome::daemon::control::ControlClient;
-use epitome::daemon::control::remote::RemoteSessions;
-use epitome::session::port::SessionPort;
-use epitome::session::{
-    Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Ticket, UserDecision,
-};
-use epitome::thread::{Change, Content, SessionId, StopReason};
+use epitome::session::UserDecision;
+use epitome::thread::{Change, StopReason};
+use epitome_client::ClientEvent;
 use epitome_scripted_model::ModelStep;
-use epitome_test_harness::client::TestClient;
 use epitome_test_harness::user::Ran;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::editor::Editor;
 use super::process::Home;
-
-/// A client that has this session open in the daemon, like an editor.
-async fn editor(home: &Home, session: &str) -> (RemoteSessions, TestClient) {
-    let client =
-        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
-    let remote = RemoteSessions::begin(client).await.expect("the same version");
-    let mut editor = TestClient::new(1);
-    let pair = |(name, value): (String, String)| (name.into(), value.into());
-    let opening = Opening {
-        attachment: Attachment { client: editor.id, outlet: editor.outlet.clone() },
-        cwd: home.user.project(),
-        directories: Vec::new(),
-        mcp_servers: Vec::new(),
-        environment: Arc::new(home.keys().into_iter().map(pair).collect()),
-        overrides: Arc::default(),
-        instructions: None,
-        choices: Vec::new(),
-    };
-    let (holder, id) = (remote.clone(), SessionId(session.to_owned()));
-    let attach = move || holder.attach(Ticket(1), id, opening, Replay::Nothing);
-    tokio::task::spawn_blocking(attach).await.expect("it is attached");
-    editor.answer(Ticket(1)).expect("it is attached");
-    (remote, editor)
-}
 
 /// Creates a session with one prompt.
 fn said(home: &Home) -> String {
@@ -109,15 +80,15 @@ fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
 
 /// Regression: for a session that was open in an editor, shell commands failed with "It is open in another process":
 /// the user could not rename, undo, fork or delete it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon() {
+#[test]
+fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
     let without = changes(&alone, &said(&alone));
     assert!(!alone.runtime_dir().control_socket().exists(), "none was started");
 
     let _daemon = served.daemon();
     let session = said(&served);
-    let (_remote, _news) = editor(&served, &session).await;
+    let _editor = Editor::new(&served, Some(&session));
     let with = changes(&served, &session);
     for (without, with) in without.iter().zip(&with) {
         assert_eq!(without, with);
@@ -202,13 +173,13 @@ fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String
     outputs
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() {
+#[test]
+fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
     let without = looks(&alone, &said(&alone));
     let _daemon = served.daemon();
     let session = said(&served);
-    let (_remote, _news) = editor(&served, &session).await;
+    let _editor = Editor::new(&served, Some(&session));
     let with = looks(&served, &session);
     for (without, with) in without.iter().zip(&with) {
         assert_eq!(without, with);
@@ -249,14 +220,17 @@ async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() 
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_marks_sessions_that_are_open_in_the_daemon() {
+#[test]
+fn a_listing_marks_sessions_that_are_open_in_the_daemon() {
     let home = Home::new();
     let daemon = home.daemon();
     let session = said(&home);
-    let editor = editor(&home, &session).await;
+    let editor = Editor::new(&home, Some(&session));
     let listed = home.shell(&["sessions", "list"]);
-    assert!(listed.out.contains(&session) && listed.out.contains("project · live\n"), "{listed:?}");
+    assert!(
+        listed.out.contains(&session) && listed.out.contains("project · live with editor\n"),
+        "{listed:?}"
+    );
     let json = home.shell(&["sessions", "list", "--json"]).objects();
     assert_eq!((&json[0]["live"], &json[0]["clients"]), (&Value::from(true), &Value::from(1)), "{json:?}");
     drop((editor, daemon));
@@ -264,12 +238,12 @@ async fn a_listing_marks_sessions_that_are_open_in_the_daemon() {
     assert!(listed.out.contains(&session) && !listed.out.contains("live"), "{listed:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standalone_run_ignores_the_daemon() {
+#[test]
+fn a_standalone_run_ignores_the_daemon() {
     let home = Home::new();
     let _daemon = home.daemon();
     let session = said(&home);
-    let _editor = editor(&home, &session).await;
+    let _editor = Editor::new(&home, Some(&session));
     let fresh = home.shell(&["run", "--standalone", "hello"]);
     assert!(fresh.code == Some(0) && fresh.out.contains("Said by the model."), "{fresh:?}");
     let arguments: [&[&str]; 3] = [
@@ -284,29 +258,33 @@ async fn a_standalone_run_ignores_the_daemon() {
     }
 }
 
-/// Regression: the run fell back to its own process with "there is no method port.events", which did not tell the user
-/// that the versions differ.
+/// Regression: the run fell back to its own process without telling the user that the versions differ.
 #[test]
 fn a_run_explains_that_the_daemon_has_another_version() {
     let home = Home::new();
     home.runtime_dir().prepare().expect("a directory");
-    let listener = UnixListener::bind(home.runtime_dir().control_socket()).expect("a socket");
+    let listener = UnixListener::bind(home.runtime_dir().acp_socket()).expect("a socket");
     std::thread::spawn(move || {
-        let (stream, _) = listener.accept().expect("somebody comes");
-        for line in BufReader::new(&stream).lines().map_while(Result::ok) {
-            let call: Value = serde_json::from_str(&line).expect("JSON");
-            let mut answer = json!({ "jsonrpc": "2.0", "id": call["id"] });
-            match call["method"].as_str() {
-                Some("status") => answer["result"] = json!({ "version": "9.9.9" }),
-                _ => answer["error"] = json!({ "code": -32601, "message": "there is no such method" }),
+        while let Ok((stream, _)) = listener.accept() {
+            for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+                let message: Value = serde_json::from_str(&line).expect("JSON");
+                let answer = match message["method"].as_str() {
+                    Some("initialize") => json!({
+                        "jsonrpc": "2.0", "id": message["id"], "result": { "protocolVersion": 2 },
+                    }),
+                    _ => {
+                        json!({ "version": "9.9.9", "pid": 1, "refused": null })
+                    }
+                };
+                // A probe does not listen.
+                let _ = writeln!(&stream, "{answer}");
             }
-            writeln!(&stream, "{answer}").expect("it listens");
         }
     });
     let run = home.shell(&["run", "hello"]);
     assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
     assert!(run.err.contains("the daemon is of version 9.9.9, this program of version"), "{run:?}");
-    assert!(run.err.contains("hint: `epitome daemon stop` ends it"), "{run:?}");
+    assert!(run.err.contains("`epitome daemon stop` ends it"), "{run:?}");
 }
 
 /// Regression: in a directory whose name is not UTF-8, `epitome run` failed with "Parse error: path contains invalid UTF-8
@@ -322,8 +300,8 @@ fn a_directory_that_is_not_utf8_is_refused_with_a_reason() {
 }
 
 /// Regression: Ctrl-C in a shell canceled the turn that an editor had started in the same session.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
+#[test]
+fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let replies = Mutex::new(vec![
         vec![ModelStep::Text("Once upon".into()), ModelStep::Hang],
         vec![ModelStep::Text("Half ".into()), ModelStep::Wait, ModelStep::Text("done.".into())],
@@ -333,12 +311,8 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let _daemon = home.daemon();
     let made = home.shell(&["sessions", "list", "--json"]);
     assert!(made.code == Some(0), "{made:?}");
-    let client =
-        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
-    let params = json!({ "cwd": home.user.project() });
-    let session = client.call("sessions.new", params).await.expect("a session");
-    let session = session["session"].as_str().expect("an id").to_owned();
-    let (remote, mut editor) = editor(&home, &session).await;
+    let mut editor = Editor::new(&home, None);
+    let session = editor.session.0.clone();
 
     let run = |words: &str| {
         let mut command = home.command(&["run", "--resume", &session, words]);
@@ -350,29 +324,27 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
         let ended = Ran::from(child.wait_with_output().expect("it ends"));
         assert_eq!(ended.code, Some(130), "{ended:?}");
     };
-    let streamed = |out: &SessionEvent| matches!(out, SessionEvent::Text { .. }).then_some(());
-    let content = vec![Content::Text { text: "Do it".into() }];
-    let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content, key: None };
-    let (sender, id) = (remote.clone(), SessionId(session.clone()));
-    let sent = tokio::task::spawn_blocking(move || sender.send(&id, prompt)).await;
-    sent.expect("no panic").expect("it lives");
+    let streamed = |event: &ClientEvent| matches!(event, ClientEvent::Text { .. }).then_some(());
+    editor.prompt("Do it");
     editor.until(streamed);
     let child = run("No, this");
     editor.until(|out| match out {
-        SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
+        ClientEvent::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
         _ => None,
     });
     interrupted(child);
     home.model.release();
-    let ended = editor.answer(Ticket(2));
-    assert!(matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+    let ended = editor.until(|event| match event {
+        ClientEvent::PromptEnded(ended) => Some(ended.reason),
+        _ => None,
+    });
+    assert_eq!(ended, Some(StopReason::EndTurn));
 
-    editor.seen.clear();
     let child = run("Tell me a story");
     editor.until(streamed);
     interrupted(child);
     let reason = editor.until(|out| match out {
-        SessionEvent::Entry { entry, .. } => match &entry.change {
+        ClientEvent::Entry { entry, .. } => match &entry.change {
             Change::TurnEnded { reason, .. } => Some(*reason),
             _ => None,
         },
@@ -383,8 +355,8 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
 
 /// Regression: a run without a terminal dismissed every permission request of a session that was also open in an
 /// editor.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
+#[test]
+fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let touch = || ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
     let text = |text: &str| vec![ModelStep::Text(text.into())];
     let replies =
@@ -393,24 +365,21 @@ async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
     let _daemon = home.daemon();
     let session = said(&home);
-    let (remote, mut editor) = editor(&home, &session).await;
+    let mut editor = Editor::new(&home, Some(&session));
 
     let mut command = home.command(&["run", "--resume", &session, "make it"]);
     let child = command.spawn().expect("the binary is built");
     let ask = editor.until(|out| match out {
-        SessionEvent::Ask { ask, .. } => Some(*ask),
+        ClientEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    let decide = SessionCommand::Decide { ask, decision: UserDecision::AllowOnce };
-    let (sender, id) = (remote.clone(), SessionId(session.clone()));
-    let sent = tokio::task::spawn_blocking(move || sender.send(&id, decide)).await;
-    sent.expect("no panic").expect("it lives");
+    editor.decide(ask, UserDecision::AllowOnce);
     let run = Ran::from(child.wait_with_output().expect("it ends"));
     assert!(run.out.contains("Made.") && home.user.project().join("here").exists(), "{run:?}");
     assert!(!run.err.contains("nobody is there"), "{run:?}");
 
     std::fs::remove_file(home.user.project().join("here")).expect("it was made");
-    tokio::task::spawn_blocking(move || remote.detach(ClientId(1))).await.expect("no panic");
+    drop(editor);
     let run = home.shell(&["run", "--resume", &session, "make it again"]);
     assert!(run.out.contains("Not made.") && !home.user.project().join("here").exists(), "{run:?}");
     assert!(run.err.contains("there is no terminal to ask"), "{run:?}");

@@ -1,9 +1,10 @@
 //! Guarantees of the protocol, independent of methods.
 
+use epitome::session::SessionEvent;
 use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
-use super::in_process::TestDaemon;
+use super::in_process::{InProcessClient, TestDaemon};
 use epitome_test_harness::WITHIN;
 
 #[tokio::test]
@@ -76,10 +77,10 @@ async fn split_lines_are_joined_and_overlong_lines_are_refused() {
 async fn a_client_that_closes_its_writing_half_still_gets_all_answers() {
     let test = TestDaemon::new(Vec::new());
     let mut wire = test.connect();
-    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
-    let id = wire.send("sessions.prompt", params).await;
+    let session = test.session().await;
+    let id = wire.send("sessions.undo", json!({ "session": session })).await;
     wire.close_writing();
-    assert_eq!(wire.answer(id).await["result"]["text"], "ok");
+    assert_eq!(wire.answer(id).await["result"]["reason"], "end_turn");
     assert!(wire.line().await.is_none(), "and then it is the end");
 }
 
@@ -87,39 +88,15 @@ async fn a_client_that_closes_its_writing_half_still_gets_all_answers() {
 async fn answers_are_sent_as_they_become_ready() {
     let test = TestDaemon::new(vec![vec![ModelStep::Text("slow".into()), ModelStep::Wait]]);
     let mut wire = test.connect();
-    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
-    let slow = wire.send("sessions.prompt", params).await;
+    let mut client = InProcessClient::new(&test, None).await;
+    client.prompt("hello");
+    client.until(|event| matches!(event, SessionEvent::Text { .. }).then_some(())).await;
+    // It waits for the turn.
+    let slow = wire.send("sessions.undo", json!({ "session": client.session })).await;
     let quick = wire.send("status", json!({})).await;
     assert_eq!(wire.line().await.expect("an answer")["id"], quick);
     test.model.release();
-    assert_eq!(wire.answer(slow).await["result"]["text"], "slow");
-}
-
-/// The pending calls of a client end with its connection.
-#[tokio::test]
-async fn a_disconnecting_client_cancels_its_prompt() {
-    let test = TestDaemon::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
-    let mut watcher = test.connect();
-    let mut wire = test.connect();
-    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
-    watcher.call("sessions.tail", json!({ "session": made })).await;
-    let params = json!({ "session": made, "text": "hello", "environment": test.environment() });
-    wire.send("sessions.prompt", params).await;
-    watcher.item("text").await;
-    let (half_closed, served) = {
-        wire.close_writing();
-        let served = std::mem::replace(&mut wire.served, tokio::spawn(async {}));
-        (wire, served)
-    };
-    drop(half_closed);
-    tokio::time::timeout(WITHIN, served).await.expect("the connection ends").expect("without a panic");
-    let ended = loop {
-        let entry = watcher.item("entry").await["data"]["entry"].clone();
-        if entry["change"] == "turn_ended" {
-            break entry;
-        }
-    };
-    assert_eq!(ended["reason"], "cancelled");
+    assert_eq!(wire.answer(slow).await["result"]["reason"], "end_turn");
 }
 
 #[tokio::test]

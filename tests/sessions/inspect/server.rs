@@ -174,7 +174,7 @@ fn the_page_reads_and_changes_nothing() {
     assert!(none["error"]["message"].as_str().is_some_and(|message| message.contains("e9")), "{none}");
     for method in [
         "sessions.delete",
-        "sessions.prompt",
+        "sessions.compact",
         "sessions.cancel",
         "sessions.export",
         "stop",

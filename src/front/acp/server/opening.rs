@@ -200,16 +200,20 @@ impl<P: StoredSessionPort> AcpServer<P> {
         Ok(Routed::Later)
     }
 
+    pub(super) fn attachment(&self) -> Attachment {
+        Attachment {
+            client: self.config.client,
+            outlet: Arc::new(OutboxHandle {
+                outbox: self.outbox.clone(),
+                grant: self.config.grant.clone(),
+                _pending: self.unreleased.one_more(),
+            }),
+        }
+    }
+
     fn opening(&self, params: &RequestParams<'_>) -> Result<Opening, wire::Error> {
         Ok(Opening {
-            attachment: Attachment {
-                client: self.config.client,
-                outlet: Arc::new(OutboxHandle {
-                    outbox: self.outbox.clone(),
-                    grant: self.config.grant.clone(),
-                    _pending: self.unreleased.one_more(),
-                }),
-            },
+            attachment: self.attachment(),
             cwd: params.cwd()?,
             directories: params.directories()?,
             mcp_servers: params.mcp_servers(self.outbox.traits().version)?,

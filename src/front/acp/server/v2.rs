@@ -9,10 +9,11 @@ use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::RequestKind;
+use crate::unpublished;
 use crate::v2_answers;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::{CancelTarget, Replay, SessionCommand};
-use epitome_thread::CallId;
+use epitome_thread::{CallId, Seq};
 
 impl<P: StoredSessionPort> AcpServer<P> {
     /// Chooses the version of this connection. Only an integer of at least 2 requests version 2, so clients of version
@@ -33,7 +34,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             }
         }
         // The sessions of a connection that is in use have been shown in its version.
-        let is_given = asks_v2 && !self.has_requests() && (is_continued(params) || (self.config.offers_v2)());
+        let is_given = asks_v2 && !self.has_requests() && (needs_v2(params) || (self.config.offers_v2)());
         Ok(if is_given { AcpVersion::V2 } else { AcpVersion::V1 })
     }
 
@@ -47,7 +48,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         match method {
             "auth/login" => self.authenticate(id, params),
             "auth/logout" => self.log_out(id),
-            "session/resume" => self.attach(id, params, RequestKind::Resume, replay_from(params)?),
+            "session/resume" => match watched_from(params)? {
+                Some(from) => self.watch(id, params, from),
+                None => self.attach(id, params, RequestKind::Resume, replay_from(params)?),
+            },
             "session/close" => self.close_v2(id, params),
             "tool_call/cancel" => {
                 let target = CancelTarget::Call(CallId(params.required("toolCallId")?));
@@ -73,6 +77,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.close(id, params)
     }
 
+    /// Follows a session without opening it: it is not kept alive, and asks this client nothing.
+    fn watch(&self, id: &str, params: &RequestParams<'_>, from: Seq) -> Result<Routed, wire::Error> {
+        let (session, attachment) = (session_of(params)?, self.attachment());
+        self.in_background(id, RequestKind::Read, move |sessions| {
+            let watched = sessions.watch(&session, from, attachment);
+            watched.map(|()| answers::empty()).map_err(|error| answers::session_error(&error))
+        })
+    }
+
     fn cancel_one(
         &self,
         id: &str,
@@ -94,8 +107,25 @@ fn replay_from(params: &RequestParams<'_>) -> Result<Replay, wire::Error> {
     }
 }
 
-/// Whether an `initialize` continues a connection of a daemon that died. See `daemon::front::reconnect`.
-fn is_continued(params: Option<&RawValue>) -> bool {
+/// Whether an `initialize` continues a connection of a daemon that died (see `daemon::front::reconnect`), or is that of a
+/// client that reads logs, which version 1 has no place for.
+fn needs_v2(params: Option<&RawValue>) -> bool {
     let params = params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
-    params.is_some_and(|params| params["_meta"]["epitome"]["continued"] == true)
+    params.is_some_and(|params| {
+        params["_meta"]["epitome"]["continued"] == true
+            || params["capabilities"]["_meta"]["epitome"]["log"] == true
+    })
+}
+
+/// `_meta.epitome.watch`: the entry from which a client follows a session that it does not open.
+fn watched_from(params: &RequestParams<'_>) -> Result<Option<Seq>, wire::Error> {
+    let meta: Option<Value> = params.optional("_meta")?;
+    match meta.as_ref().map(|meta| &meta["epitome"]["watch"]) {
+        None | Some(Value::Null) => Ok(None),
+        Some(from) => {
+            let entry = from.as_str().and_then(unpublished::entry_of);
+            let wrong = || BadParams("`_meta.epitome.watch` names an entry, as \"e12\"".to_owned());
+            Ok(Some(entry.ok_or_else(wrong)?))
+        }
+    }
 }

@@ -39,6 +39,7 @@ const PLAIN: ClientTraits = ClientTraits {
     cursors: false,
     details_alone: false,
     reviews_writes: false,
+    reads_log: false,
     skills: false,
 };
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use jsonrpsee::core::client::async_client::RpcService;
 use jsonrpsee::core::client::{
-    self, ClientBuilder, ClientT, ReceivedMessage, Subscription, SubscriptionClientT, TransportReceiverT,
-    TransportSenderT,
+    self, ClientBuilder, ClientT, ReceivedMessage, TransportReceiverT, TransportSenderT,
 };
 use jsonrpsee::core::middleware::RpcServiceBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
@@ -31,14 +30,9 @@ use crate::runtime_dir::RuntimeDir;
 use crate::token::Token;
 use epitome_files::paths::Paths;
 use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, async_pair, connect_async};
-use epitome_thread::{Seq, SessionId};
 
-/// Time limit for a prompt: practically none, because a turn may take any time and a daemon that dies is
-/// noticed immediately. Other methods have their own limits.
+/// The library's own time limit: practically none, because each method has its own.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// Buffered items of a subscription; if there are more, the subscription is started again.
-const NEWS_MAX: usize = 4096;
 
 /// A connection to the control API. Cheap to clone.
 #[derive(Clone)]
@@ -178,10 +172,8 @@ impl ControlClient {
         serves: Serves,
     ) -> ControlClient {
         // The library's own log of calls is disabled: calls contain environments.
-        let builder = ClientBuilder::new()
-            .request_timeout(CALL_TIME_MAX)
-            .max_buffer_capacity_per_subscription(NEWS_MAX)
-            .set_rpc_middleware(RpcServiceBuilder::new());
+        let builder =
+            ClientBuilder::new().request_timeout(CALL_TIME_MAX).set_rpc_middleware(RpcServiceBuilder::new());
         let inner = builder.build_with_tokio(ControlSender(writing), ControlReceiver(lines));
         ControlClient { inner: Arc::new(inner), serves }
     }
@@ -207,19 +199,6 @@ impl ControlClient {
         }
     }
 
-    /// Starts a subscription.
-    pub async fn subscribe<N: DeserializeOwned>(
-        &self,
-        method: &str,
-        params: impl Serialize + Send,
-        end: &str,
-    ) -> Result<Subscription<N>, Fault> {
-        match limited(method, self.inner.subscribe(method, NamedParams(params), end)).await {
-            Ok(news) => Ok(news),
-            Err(fault) => Err(self.explained(fault).await),
-        }
-    }
-
     /// If the daemon is a different build and the fault is due to that, returns a fault that says so.
     async fn explained(&self, fault: Fault) -> Fault {
         let may_be_due = matches!(fault.kind, FaultKind::UnknownMethod | FaultKind::InvalidParams);
@@ -235,53 +214,6 @@ impl ControlClient {
                 Fault::incompatible_builds(&theirs, Build::current())
             }
             Ok(_) | Err(_) => fault,
-        }
-    }
-
-    /// Follows a session, starting at the entry `from`.
-    pub async fn tail(&self, session: &SessionId, from: Seq) -> Result<SessionTail, Fault> {
-        let news = self.follow(session, from).await?;
-        Ok(SessionTail { client: self.clone(), session: session.clone(), next: from, news })
-    }
-
-    async fn follow(&self, session: &SessionId, from: Seq) -> Result<Subscription<Value>, Fault> {
-        let params = json!({ "session": session, "from": from });
-        self.subscribe("sessions.tail", params, "sessions.untail").await
-    }
-}
-
-/// The items of a session's tail. If either side lags, it resubscribes at the next entry.
-pub struct SessionTail {
-    client: ControlClient,
-    session: SessionId,
-    next: Seq,
-    news: Subscription<Value>,
-}
-
-impl SessionTail {
-    /// The next item; `None` when the connection has ended.
-    pub async fn next(&mut self) -> Option<Result<Value, Fault>> {
-        loop {
-            let item = match self.news.next().await {
-                Some(Ok(item)) if item["type"] != "lagged" => item,
-                Some(Err(error)) => return Some(Err(Fault::new(FaultKind::Internal, error.to_string()))),
-                lagged_or_over => {
-                    let lagged = lagged_or_over.is_some()
-                        || matches!(self.news.close_reason(), Some(client::SubscriptionCloseReason::Lagged));
-                    if !lagged {
-                        return None;
-                    }
-                    match self.client.follow(&self.session, self.next).await {
-                        Ok(news) => self.news = news,
-                        Err(fault) => return Some(Err(fault)),
-                    }
-                    continue;
-                }
-            };
-            if let Some(seq) = item["data"]["entry"]["seq"].as_u64() {
-                self.next = self.next.max(Seq(seq + 1));
-            }
-            return Some(Ok(item));
         }
     }
 }
@@ -300,14 +232,11 @@ async fn limited<T>(
     method: &str,
     answer: impl Future<Output = Result<T, client::Error>>,
 ) -> Result<T, Fault> {
-    let answered = match MethodTimeouts::default().limit(method).map(|limit| limit + GRACE) {
-        None => answer.await,
-        Some(limit) => match tokio::time::timeout(limit, answer).await {
-            Ok(answered) => answered,
-            Err(_) => return Err(Fault::unanswered(method, limit)),
-        },
-    };
-    answered.map_err(fault_of)
+    let limit = MethodTimeouts::default().limit(method) + GRACE;
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answered) => answered.map_err(fault_of),
+        Err(_) => Err(Fault::unanswered(method, limit)),
+    }
 }
 
 fn fault_of(error: client::Error) -> Fault {

@@ -1,5 +1,5 @@
 //! Time limits of calls. Every method has one, so that a hanging disk or session costs the caller an error
-//! instead of an endless wait. Only a turn may take any time.
+//! instead of an endless wait.
 
 use std::time::Duration;
 
@@ -32,11 +32,9 @@ impl Default for MethodTimeouts {
 }
 
 impl MethodTimeouts {
-    /// Time limit of a method; `None` for a prompt, whose turn has no limit. For a subscription it limits the
-    /// time until it has started.
-    pub fn limit(&self, method: &str) -> Option<Duration> {
-        Some(match method {
-            "sessions.prompt" => return None,
+    /// Time limit of a method.
+    pub fn limit(&self, method: &str) -> Duration {
+        match method {
             "sessions.compact" => self.compact,
             "sessions.search"
             | "sessions.fork"
@@ -47,15 +45,11 @@ impl MethodTimeouts {
             | "sessions.checkpoints"
             | "hooks.list"
             | "models.list" => self.long,
-            "sessions.new" | "sessions.set" | "sessions.undo" | "sessions.redo" | "sessions.rename" => {
-                self.change
-            }
+            "sessions.set" | "sessions.undo" | "sessions.redo" | "sessions.rename" => self.change,
             "sessions.list" | "sessions.show" | "sessions.entries" | "sessions.timeline"
-            | "sessions.entry" | "sessions.tail" | "recipes.list" | "recipes.show" | "hooks.trail"
-            | "port.list" => self.read,
-            // Internal methods (`port.…`) pass commands on; the results arrive elsewhere.
+            | "sessions.entry" | "recipes.list" | "recipes.show" | "hooks.trail" => self.read,
             _ => self.quick,
-        })
+        }
     }
 
     /// Awaits a method's result, within the method's limit.
@@ -64,33 +58,15 @@ impl MethodTimeouts {
         method: &str,
         act: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        match self.limit(method) {
-            Some(limit) => within(limit, method, act).await,
-            None => act.await,
-        }
+        let limit = self.limit(method);
+        tokio::time::timeout(limit, act).await.unwrap_or_else(|_| Err(Fault::timed_out(method, limit)))
     }
-}
-
-/// Awaits a method's result, within `limit`.
-pub async fn within<T>(
-    limit: Duration,
-    method: &str,
-    act: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    tokio::time::timeout(limit, act).await.unwrap_or_else(|_| Err(Fault::timed_out(method, limit)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::METHODS;
     use super::*;
-
-    #[test]
-    fn every_method_but_a_prompt_has_a_limit() {
-        let unlimited: Vec<&str> =
-            METHODS.into_iter().filter(|method| MethodTimeouts::default().limit(method).is_none()).collect();
-        assert_eq!(unlimited, ["sessions.prompt"]);
-    }
 
     /// The limits in the documentation are the actual ones.
     #[test]
@@ -100,19 +76,15 @@ mod tests {
         let mut documented = 0;
         for row in rows.take_while(|line| line.starts_with('|')) {
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-            let seconds: Option<u64> = cells[0].strip_suffix(" s").and_then(|number| number.parse().ok());
+            let seconds = cells[0].strip_suffix(" s").and_then(|number| number.parse().ok());
+            let seconds: u64 = seconds.unwrap_or_else(|| panic!("{row}"));
             for method in cells[1].split(", ") {
                 let method = method.trim_matches('`');
                 assert!(METHODS.contains(&method), "{method}");
-                assert_eq!(
-                    MethodTimeouts::default().limit(method).map(|limit| limit.as_secs()),
-                    seconds,
-                    "{method}"
-                );
+                assert_eq!(MethodTimeouts::default().limit(method).as_secs(), seconds, "{method}");
                 documented += 1;
             }
         }
-        // `sessions.untail` is answered by the connection itself and has no limit.
-        assert_eq!(documented, METHODS.len() - 1);
+        assert_eq!(documented, METHODS.len());
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! - `wire`: serves one connection; `lines`: its line reader.
 //! - `params`, `fault`: strict parsing of parameters, and errors.
-//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail`: the subscription.
+//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods.
 //! - `temporary_client`: a session client for the duration of one call; `state`: state shared by all connections.
 //! - `queue`: a client's bounded queue of events; `limits`: time limits of calls.
-//! - `port`: sessions as used by another process; `client` and `remote`: the client side.
+//! - `client`: the client side.
+//!
+//! No method follows a session: that is what the Agent Client Protocol is for.
 
 mod about;
 pub mod client;
@@ -16,21 +18,18 @@ pub mod limits;
 mod lines;
 mod listings;
 mod params;
-mod port;
 mod prompts;
 mod queue;
-pub mod remote;
 mod sessions;
 mod state;
 mod stored;
-mod tail;
 mod temporary_client;
-mod wire;
+pub(crate) mod wire;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use jsonrpsee::{Extensions, RpcModule};
+use jsonrpsee::{Extensions, Methods, RpcModule};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -46,9 +45,8 @@ use wire::Caller;
 
 type MethodResult = Result<Value, Fault>;
 
-/// The public methods, listed or suggested when a caller names an unknown one. The internal `port.…` methods
-/// are not among them.
-pub const METHODS: [&str; 33] = [
+/// The methods, listed or suggested when a caller names an unknown one.
+pub const METHODS: [&str; 27] = [
     "status",
     "stop",
     "metrics",
@@ -57,13 +55,7 @@ pub const METHODS: [&str; 33] = [
     "sessions.entries",
     "sessions.timeline",
     "sessions.entry",
-    "sessions.tail",
-    "sessions.untail",
-    "sessions.new",
-    "sessions.prompt",
     "sessions.cancel",
-    "sessions.decide",
-    "sessions.answer",
     "sessions.set",
     "sessions.compact",
     "sessions.undo",
@@ -84,26 +76,32 @@ pub const METHODS: [&str; 33] = [
     "inspect.open",
 ];
 
-/// Builds the table of all methods, for one connection.
-pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
-    let mut table = MethodTable { module: RpcModule::from_arc(daemon) };
+/// Methods that followed a session, each with the request of the Agent Client Protocol that replaces it.
+pub const REPLACED: [(&str, &str); 6] = [
+    ("sessions.new", "`session/new`"),
+    ("sessions.prompt", "`session/prompt`"),
+    ("sessions.tail", "`session/resume` and the updates that follow it"),
+    ("sessions.untail", "`session/close`"),
+    ("sessions.decide", "the response to `session/request_permission`"),
+    ("sessions.answer", "the response to `elicitation/create`"),
+];
+
+/// The table of all methods.
+pub static METHOD_TABLE: LazyLock<Methods> = LazyLock::new(|| {
+    let mut table = MethodTable { module: RpcModule::new(()) };
     about::register(&mut table);
     sessions::register(&mut table);
     stored::register(&mut table);
     prompts::register(&mut table);
     listings::register(&mut table);
-    port::register(&mut table);
     inspect::register(&mut table);
-    let tail =
-        table.module.register_subscription("sessions.tail", "sessions.tail", "sessions.untail", tail::tail);
-    tail.expect(NAMED_ONCE);
-    table.module
-}
+    table.module.into()
+});
 
 const NAMED_ONCE: &str = "each method has a name of its own";
 
 struct MethodTable {
-    module: RpcModule<Daemon>,
+    module: RpcModule<()>,
 }
 
 impl MethodTable {
@@ -114,8 +112,9 @@ impl MethodTable {
         name: &'static str,
         act: fn(&Arc<Daemon>, P) -> MethodResult,
     ) {
-        let entered = self.module.register_async_method(name, move |params, daemon, _| async move {
+        let entered = self.module.register_async_method(name, move |params, _, extensions| async move {
             let params = params::read(name, params.as_str())?;
+            let daemon = caller(&extensions)?.daemon;
             let (limits, acting) = (daemon.control.limits, daemon.clone());
             limits.hold(name, params::spawn_blocking(&daemon, move || act(&acting, params))).await
         });
@@ -128,10 +127,11 @@ impl MethodTable {
         P: DeserializeOwned + Send + 'static,
         Done: Future<Output = MethodResult> + Send + 'static,
     {
-        let entered = self.module.register_async_method(name, move |params, daemon, extensions| async move {
+        let entered = self.module.register_async_method(name, move |params, _, extensions| async move {
             let params = params::read(name, params.as_str())?;
-            let limits = daemon.control.limits;
-            limits.hold(name, act(daemon, params, caller(&extensions)?)).await
+            let caller = caller(&extensions)?;
+            let (limits, daemon) = (caller.daemon.control.limits, caller.daemon.clone());
+            limits.hold(name, act(daemon, params, caller)).await
         });
         entered.expect(NAMED_ONCE);
     }

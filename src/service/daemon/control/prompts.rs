@@ -1,28 +1,21 @@
-//! Methods that act as a client of a session: new sessions, prompts, commands, choices, titles. Each call
-//! attaches as its own client and detaches with its answer.
+//! Methods that act as a client of a session: commands, choices, titles. Each call attaches as its own client and
+//! detaches with its answer.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, FaultKind};
-use super::limits::within;
-use super::params::{EntryName, EnvironmentObject, SessionName, SessionParams, directory, spawn_blocking};
-use super::temporary_client::{ClientSettings, TemporaryClient};
+use super::params::{EntryName, EnvironmentObject, SessionName, SessionParams};
+use super::temporary_client::TemporaryClient;
 use super::wire::Caller;
 use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
-use epitome_acp::attached::checked;
-use epitome_session::registry::Overrides;
 use epitome_session::{SessionAnswer, SessionCommand};
-use epitome_thread::attached::prompt_too_large;
 use epitome_thread::{Content, Mode};
 
 pub(super) fn register(table: &mut MethodTable) {
-    table.waiting("sessions.new", |daemon, params, _| new(daemon, params));
-    table.waiting("sessions.prompt", prompt);
     table.waiting("sessions.compact", compact);
     table.waiting("sessions.undo", |daemon, params, caller| layer("undo", daemon, params, caller));
     table.waiting("sessions.redo", |daemon, params, caller| layer("redo", daemon, params, caller));
@@ -32,90 +25,7 @@ pub(super) fn register(table: &mut MethodTable) {
     table.waiting("sessions.rename", rename);
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewParams {
-    cwd: PathBuf,
-    title: Option<String>,
-    environment: Option<EnvironmentObject>,
-    #[serde(default)]
-    overrides: Overrides,
-}
-
-async fn new(daemon: Arc<Daemon>, params: NewParams) -> MethodResult {
-    let settings = ClientSettings { environment: params.environment, overrides: params.overrides };
-    let mut visit = TemporaryClient::to_new(&daemon, directory(params.cwd)?, settings).await?;
-    if let Some(title) = params.title {
-        say(&mut visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
-    }
-    Ok(json!({ "session": visit.session }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PromptParams {
-    /// If absent, a new session is created in `cwd`.
-    session: Option<SessionName>,
-    cwd: Option<PathBuf>,
-    text: Option<String>,
-    #[serde(default)]
-    content: Vec<Content>,
-    environment: Option<EnvironmentObject>,
-    #[serde(default)]
-    overrides: Overrides,
-}
-
-async fn prompt(daemon: Arc<Daemon>, params: PromptParams, caller: Caller) -> MethodResult {
-    let mut content = params.content;
-    if let Some(text) = params.text.filter(|text| !text.is_empty()) {
-        content.insert(0, Content::Text { text });
-    }
-    if content.is_empty() {
-        return wrong("there is no prompt: give `text`, or `content`");
-    }
-    if content
-        .iter()
-        .any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_) | Content::Search(_)))
-    {
-        return wrong("`content` may have these types: text, image, document, resource, resource_link");
-    }
-    // Images are decoded, which takes time proportional to their size.
-    let content = spawn_blocking(&daemon, move || attached(content)).await?;
-    let settings = ClientSettings { environment: params.environment, overrides: params.overrides };
-    let room = caller.room()?;
-    let daemon = &daemon;
-    let enter = async move {
-        match (params.session, params.cwd) {
-            (Some(session), None) => {
-                let session = session.find_blocking(daemon).await?;
-                TemporaryClient::to(daemon, session, settings).await
-            }
-            (None, Some(cwd)) => TemporaryClient::to_new(daemon, directory(cwd)?, settings).await,
-            (Some(_), Some(_)) => wrong("give `session` or, for a new one, `cwd`, not both"),
-            (None, None) => wrong("give `session` or, for a new one, `cwd`"),
-        }
-    };
-    let mut visit = within(daemon.control.limits.read, "sessions.prompt: opening the session", enter).await?;
-    let said = say(&mut visit, content).await;
-    drop(room);
-    said
-}
-
-/// Checks attachments against the limits that apply to editors: an image whose bytes don't match its declared
-/// type would make the provider reject every later request of the conversation.
-fn attached(content: Vec<Content>) -> Result<Vec<Content>, Fault> {
-    if let Some(why) = prompt_too_large(&content) {
-        return wrong(&format!("the prompt has {why}"));
-    }
-    let checked = |(at, part)| checked(&format!("content[{at}]"), part).or_else(|bad| wrong(&bad.0));
-    content.into_iter().enumerate().map(checked).collect()
-}
-
-fn wrong<T>(message: &str) -> Result<T, Fault> {
-    Err(Fault::new(FaultKind::InvalidParams, format!("sessions.prompt: {message}")))
-}
-
-/// Sends a prompt and reports how its turn ended.
+/// Sends a command and reports how its turn ended.
 async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> MethodResult {
     let (answer, text) = visit.prompt(content).await?;
     let SessionAnswer::TurnEnded { reason, usage, meta } = answer else {
@@ -230,9 +140,7 @@ async fn command(
 ) -> MethodResult {
     let room = caller.room()?;
     let session = session.find_blocking(&daemon).await?;
-    let mut visit =
-        TemporaryClient::to(&daemon, session, ClientSettings { environment, ..ClientSettings::default() })
-            .await?;
+    let mut visit = TemporaryClient::to(&daemon, session, environment).await?;
     let said = say(&mut visit, vec![Content::Text { text }]).await;
     drop(room);
     said
@@ -250,7 +158,6 @@ struct ChooseParams {
 
 async fn set(daemon: Arc<Daemon>, params: ChooseParams) -> MethodResult {
     let session = params.session.find_blocking(&daemon).await?;
-    let settings = ClientSettings { environment: params.environment, ..ClientSettings::default() };
     let choices = [
         ("mode", params.mode.map(|mode| mode.id().to_owned())),
         ("model", params.model),
@@ -260,7 +167,7 @@ async fn set(daemon: Arc<Daemon>, params: ChooseParams) -> MethodResult {
         let message = "sessions.set: nothing is chosen: give `mode`, `model` or `thought_level`";
         return Err(Fault::new(FaultKind::InvalidParams, message));
     }
-    let mut visit = TemporaryClient::to(&daemon, session, settings).await?;
+    let mut visit = TemporaryClient::to(&daemon, session, params.environment).await?;
     let mut options = Value::Null;
     for (option, value) in choices {
         let Some(value) = value else { continue };

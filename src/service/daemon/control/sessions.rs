@@ -1,4 +1,4 @@
-//! Methods about sessions that send no prompt: listing, showing, cancelling, deciding, answering, deleting.
+//! Methods about sessions that send no command: listing, showing, cancelling, deleting.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
 use epitome_session::worktree;
-use epitome_session::{AskId, QuestionReply as Given, SessionCommand, SessionError, UserDecision};
+use epitome_session::{SessionCommand, SessionError};
 use epitome_session_library as session_library;
 use epitome_store::{Header, SessionQuery};
 use epitome_thread::text::rounded_dollars;
@@ -34,8 +34,6 @@ pub(super) fn register(table: &mut MethodTable) {
     table.blocking("sessions.entries", entries);
     // Not `blocking`: a turn can be cancelled even if the disk hangs.
     table.waiting("sessions.cancel", |daemon, wanted, _| cancel(daemon, wanted));
-    table.waiting("sessions.decide", |daemon, wanted, _| decide(daemon, wanted));
-    table.waiting("sessions.answer", |daemon, wanted, _| answer(daemon, wanted));
     table.waiting("sessions.delete", |daemon, wanted, _| delete(daemon, wanted));
 }
 
@@ -233,58 +231,6 @@ async fn cancel(daemon: Arc<Daemon>, wanted: SessionParams) -> MethodResult {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DecideParams {
-    session: SessionName,
-    /// The id in the tail's `ask` item.
-    ask: AskId,
-    decision: UserDecision,
-}
-
-async fn decide(daemon: Arc<Daemon>, wanted: DecideParams) -> MethodResult {
-    let session = wanted.session.find_blocking(&daemon).await?;
-    let DecideParams { ask, decision, .. } = wanted;
-    daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
-    Ok(json!({ "session": session, "ask": ask }))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnswerParams {
-    session: SessionName,
-    /// The id in the tail's `question` item.
-    ask: AskId,
-    action: QuestionAction,
-    /// The fields of the form, for `accept`.
-    content: Option<Map<String, Value>>,
-}
-
-/// The user's reaction to a question, in ACP's terms.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum QuestionAction {
-    Accept,
-    Decline,
-    Cancel,
-}
-
-async fn answer(daemon: Arc<Daemon>, wanted: AnswerParams) -> MethodResult {
-    let session = wanted.session.find_blocking(&daemon).await?;
-    let reply = match (wanted.action, wanted.content) {
-        (QuestionAction::Accept, content) => Given::Accepted(content.unwrap_or_default()),
-        (QuestionAction::Decline, None) => Given::Declined,
-        (QuestionAction::Cancel, None) => Given::Cancelled,
-        (QuestionAction::Decline | QuestionAction::Cancel, Some(_)) => {
-            let message = "sessions.answer: `content` is for the action \"accept\" alone";
-            return Err(Fault::new(FaultKind::InvalidParams, message));
-        }
-    };
-    let ask = wanted.ask;
-    daemon.sessions.send(&session, SessionCommand::Answer { ask, reply })?;
-    Ok(json!({ "session": session, "ask": ask }))
 }
 
 async fn delete(daemon: Arc<Daemon>, wanted: SessionParams) -> MethodResult {

@@ -1,12 +1,9 @@
 //! A session client for the duration of one call: it attaches, sends a command, waits for the answer and
-//! detaches. The control API handles prompts, choices and titles this way, like those of an editor.
+//! detaches. The control API handles commands and choices this way, like those of an editor.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::fault::{Fault, FaultKind};
 use super::params::EnvironmentObject;
@@ -14,16 +11,11 @@ use super::queue::{ClientQueue, QueuedEvent};
 use crate::Daemon;
 use crate::attachments::fresh_client;
 use epitome_session::event_queue::QueueLimits;
-use epitome_session::registry::Overrides;
 use epitome_session::{
     AskId, Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
     Ticket,
 };
 use epitome_thread::{Change, Content, SessionId};
-
-/// Interval for checking whether a client that could answer a question still follows the session. A follower
-/// that leaves does not notify waiting calls.
-const ASKED_LOOK: Duration = Duration::from_secs(1);
 
 /// A temporary client reads all events immediately, and uses neither streamed text nor notices. This many unread
 /// events mean that it is stuck, and its call fails.
@@ -32,17 +24,9 @@ const LIMITS: QueueLimits = QueueLimits { items: 16 * 1024, bytes: 0, notices: 0
 /// First ticket of this process's control clients, out of the range used by editors.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1 << 48);
 
-/// Reserves this many tickets, unique within the process, and returns the first.
-pub fn fresh_tickets(count: u64) -> Ticket {
-    Ticket(NEXT_TICKET.fetch_add(count, Ordering::Relaxed))
-}
-
-/// Client-specific settings of a temporary client.
-#[derive(Default)]
-pub struct ClientSettings {
-    /// Defaults to the environment of this process.
-    pub environment: Option<EnvironmentObject>,
-    pub overrides: Overrides,
+/// A ticket that nothing else in this process has.
+fn fresh_ticket() -> Ticket {
+    Ticket(NEXT_TICKET.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A temporary client attached to a session; dropping it detaches.
@@ -59,49 +43,27 @@ pub struct TemporaryClient {
 }
 
 impl TemporaryClient {
-    /// Attaches to an existing session.
+    /// Attaches to a session. The environment defaults to that of this process.
     pub async fn to(
         daemon: &Arc<Daemon>,
         session: SessionId,
-        settings: ClientSettings,
+        environment: Option<EnvironmentObject>,
     ) -> Result<TemporaryClient, Fault> {
-        let attach = |ticket, opening| {
-            daemon.sessions.attach(ticket, session.clone(), opening, Replay::Nothing);
-            session
-        };
-        // An existing session keeps its own directory; the one in an opening applies only to new sessions.
-        TemporaryClient::enter(daemon, PathBuf::new(), settings, attach).await
-    }
-
-    /// Creates a session and attaches to it.
-    pub async fn to_new(
-        daemon: &Arc<Daemon>,
-        cwd: PathBuf,
-        settings: ClientSettings,
-    ) -> Result<TemporaryClient, Fault> {
-        let create = |ticket, opening| daemon.sessions.create(ticket, opening);
-        TemporaryClient::enter(daemon, cwd, settings, create).await
-    }
-
-    async fn enter(
-        daemon: &Arc<Daemon>,
-        cwd: PathBuf,
-        settings: ClientSettings,
-        open: impl FnOnce(Ticket, Opening) -> SessionId,
-    ) -> Result<TemporaryClient, Fault> {
-        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
+        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_ticket());
         let opening = Opening {
             attachment: Attachment { client, outlet: queue.clone() },
-            cwd,
+            // The session keeps its own; the one in an opening applies only to new sessions.
+            cwd: PathBuf::new(),
             directories: Vec::new(),
             mcp_servers: Vec::new(),
-            environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
-            overrides: Arc::new(settings.overrides),
+            environment: environment.unwrap_or_else(EnvironmentObject::current).shared(),
+            overrides: Arc::default(),
             instructions: None,
             choices: Vec::new(),
         };
+        daemon.sessions.attach(ticket, session.clone(), opening, Replay::Nothing);
         let mut visit = TemporaryClient {
-            session: open(ticket, opening),
+            session,
             daemon: daemon.clone(),
             client,
             queue,
@@ -126,24 +88,17 @@ impl TemporaryClient {
         &mut self,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<SessionAnswer, Fault> {
-        let ticket = fresh_tickets(1);
+        let ticket = fresh_ticket();
         self.daemon.sessions.send(&self.session, command(ticket, self.client))?;
-        let mut look = interval(ASKED_LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let asked = self.asks.len();
-            tokio::select! {
-                answer = self.next_answer(ticket) => match answer? {
-                    Some(answer) => return Ok(answer?),
-                    None if self.asks.len() > asked => self.report_absent(),
-                    None => {}
-                },
-                _ = look.tick(), if asked > 0 => self.report_absent(),
+            if let Some(answer) = self.next_answer(ticket).await? {
+                return Ok(answer?);
             }
+            self.report_absent();
         }
     }
 
-    /// Sends a prompt and waits for the end of its turn.
+    /// Sends a command and waits for the end of its turn.
     pub async fn prompt(&mut self, content: Vec<Content>) -> Result<(SessionAnswer, Option<String>), Fault> {
         let (daemon, session) = (self.daemon.clone(), self.session.clone());
         let mut stop = daemon.stop.subscribe();
@@ -168,7 +123,7 @@ impl TemporaryClient {
         &mut self,
         ticket: Ticket,
     ) -> Result<Option<Result<SessionAnswer, SessionError>>, Fault> {
-        let QueuedEvent::Item(_, out) = self.queue.next().await else {
+        let QueuedEvent::Item(out) = self.queue.next().await else {
             return Err(Fault::new(FaultKind::Internal, "events of the session were lost"));
         };
         match out {
@@ -206,12 +161,8 @@ impl TemporaryClient {
         Ok(None)
     }
 
-    /// Reports that this client can't answer the open questions. Does nothing while the session has a
-    /// follower, which is not a client but may still answer.
+    /// Reports that this client can't answer the open questions.
     fn report_absent(&mut self) {
-        if self.daemon.control.is_followed(&self.session) {
-            return;
-        }
         let client = self.client;
         for ask in self.asks.drain(..) {
             // If the session is gone, its questions are withdrawn.

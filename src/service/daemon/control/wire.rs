@@ -4,19 +4,14 @@
 //! A client that shuts down only its writing side, as a shell pipe does, still gets its responses. When a
 //! client disconnects, the calls it made are cancelled.
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf, closed, peer};
-use jsonrpsee::core::traits::IdProvider;
-use jsonrpsee::{
-    BoundedSubscriptions, ConnectionId, Extensions, MethodCallback, MethodResponse, MethodSink, Methods,
-    ResponsePayload, SubscriptionState,
-};
-use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
+use jsonrpsee::{ConnectionId, Extensions, MethodCallback, MethodResponse, ResponsePayload};
+use jsonrpsee_types::{Id, Params, Request};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -26,26 +21,20 @@ use tokio::task::JoinSet;
 
 use super::fault::{Fault, FaultKind};
 use super::lines::{BoundedLineReader, LINE_BYTES_MAX, LineResult};
-use super::port::Port;
-use super::queue::ClientQueues;
-use super::{METHODS, module};
+use super::{METHOD_TABLE, METHODS, REPLACED};
 use crate::Daemon;
 use crate::attachments::{Attached, Gauge, fresh_client};
 use crate::handshake::Home;
 use crate::listener::PendingPermit;
 use crate::token::Token;
-use epitome_session::ClientId;
 use epitome_thread::problem;
 
 /// Calls of one connection that may be unanswered at once. Beyond that nothing is read until the client takes
 /// its responses.
 pub const CALLS_MAX: usize = 256;
 
-/// How many of them may be prompts, which take long. This leaves room for a cancel.
+/// How many of them may be commands of a session, which take long. This leaves room for a cancel.
 pub const PROMPTS_MAX: usize = 64;
-
-/// Maximum number of subscriptions per connection.
-pub const SUBSCRIPTIONS_MAX: u32 = 64;
 
 /// Longest response, in bytes: a complete session as JSON. Longer ones must be requested in parts or written
 /// to a file.
@@ -74,19 +63,19 @@ static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 /// The connection a call comes from, for methods that act on it.
 #[derive(Clone)]
 pub struct Caller {
-    pub client: ClientId,
+    pub daemon: Arc<Daemon>,
     prompts: Arc<Semaphore>,
-    /// State for clients that own sessions.
-    pub port: Arc<Port>,
-    /// Its event queues.
-    pub queues: Arc<ClientQueues>,
 }
 
 impl Caller {
-    /// A permit for one more prompt, released when dropped.
+    pub fn new(daemon: Arc<Daemon>) -> Caller {
+        Caller { daemon, prompts: Arc::new(Semaphore::new(PROMPTS_MAX)) }
+    }
+
+    /// A permit for one more command of a session, released when dropped.
     pub fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
         self.prompts.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{PROMPTS_MAX} prompts of this connection are unanswered already");
+            let message = format!("{PROMPTS_MAX} commands of this connection are unanswered already");
             Fault::new(FaultKind::Busy, message).hint("wait for answers first")
         })
     }
@@ -179,26 +168,14 @@ async fn serve_lines(
 ) {
     let client = fresh_client();
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
-    let caller = Caller {
-        client,
-        prompts: Arc::new(Semaphore::new(PROMPTS_MAX)),
-        port: Arc::default(),
-        queues: Arc::default(),
-    };
-    caller.queues.add(&caller.port.queue);
-    let _present = daemon.attachments.enter(Attached::control(client, pid), waiting(&outgoing, &caller));
+    let caller = Caller::new(daemon.clone());
+    let _present = daemon.attachments.enter(Attached::control(client, pid), waiting(&outgoing));
     // Aborted when this function returns, even if senders of its channel still exist.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
-    let (subscription_guard, subscriptions_ended) = mpsc::channel(1);
     let mut connection = ControlConnection {
-        methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
         caller,
-        subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
-        ids: SubscriptionIds::default(),
-        subscription_guard: Some(SubscriptionGuard(subscription_guard)),
-        subscriptions_ended,
         outgoing,
         calls: JoinSet::new(),
     };
@@ -210,24 +187,48 @@ async fn serve_lines(
             true
         }
     };
-    // A call that went on could open a session for the client after it is detached.
     connection.calls.shutdown().await;
     if is_answered {
         drop(connection);
         drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
     }
     drop(writer);
-    daemon.sessions.detach(client);
-    daemon.sessions.unwatch(client);
 }
 
-/// Counts the lines and events waiting for the client to read, without keeping them alive.
-fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
-    let (outgoing, queues) = (outgoing.downgrade(), caller.queues.clone());
-    Box::new(move || {
-        let lines = outgoing.upgrade().map_or(0, |lines| lines.max_capacity() - lines.capacity());
-        (lines + queues.waiting(), None)
-    })
+/// Counts the lines waiting for the client to read, without keeping them alive.
+fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>) -> Gauge {
+    let outgoing = outgoing.downgrade();
+    Box::new(move || (outgoing.upgrade().map_or(0, |lines| lines.max_capacity() - lines.capacity()), None))
+}
+
+/// Answers a call that came over no connection of its own, such as the page's. `None` if it is no request.
+pub async fn answer(caller: Caller, call: &str) -> Option<String> {
+    let request = serde_json::from_str::<Request<'_>>(call).ok()?;
+    let id = ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed));
+    let answer = match begun(request, id, caller) {
+        Ok(answer) => answer.await,
+        Err(refused) => refused,
+    };
+    Some(answer.into_json().get().to_owned())
+}
+
+/// Begins a call. An error is the response to one of an unknown method.
+fn begun(
+    request: Request<'_>,
+    connection: ConnectionId,
+    caller: Caller,
+) -> Result<impl Future<Output = MethodResponse> + Send + use<>, MethodResponse> {
+    let Request { id, method, params, .. } = request;
+    let id = id.into_owned();
+    // There are no others.
+    let Some(MethodCallback::Async(call)) = METHOD_TABLE.method(&method) else {
+        let fault = unknown_method(&method);
+        return Err(MethodResponse::error(id, jsonrpsee_types::ErrorObjectOwned::from(fault)));
+    };
+    let mut extensions = Extensions::new();
+    extensions.insert(caller);
+    let params = Params::new(params.as_ref().map(|params| params.get())).into_owned();
+    Ok(call(id, params, connection, ANSWER_BYTES_MAX as usize, extensions))
 }
 
 /// Waits for the daemon to shut down.
@@ -237,15 +238,8 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 struct ControlConnection {
-    methods: Methods,
     id: ConnectionId,
     caller: Caller,
-    subscriptions: BoundedSubscriptions,
-    ids: SubscriptionIds,
-    /// Cloned for each subscription while it lasts; kept by the connection while new ones may start.
-    subscription_guard: Option<SubscriptionGuard>,
-    /// Closes when all clones are dropped.
-    subscriptions_ended: mpsc::Receiver<Infallible>,
     outgoing: mpsc::Sender<Box<RawValue>>,
     /// Running calls. They are aborted when the connection is dropped.
     calls: JoinSet<()>,
@@ -275,24 +269,17 @@ impl ControlConnection {
         }
     }
 
-    /// The daemon shuts down: quick calls are still answered, and so are prompts, after their cancellation.
+    /// The daemon shuts down: quick calls are still answered, and so are commands, after their cancellation.
     async fn finish(&mut self) {
         let answered = async { while self.calls.join_next().await.is_some() {} };
         drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
     }
 
-    /// Waits for running calls and subscriptions, as long as the client is connected; returns whether it still is.
+    /// Waits for running calls, as long as the client is connected; returns whether it still is.
     async fn drain(&mut self, reading: &OwnedReadHalf) -> bool {
-        // The client sends no more requests, so no new subscriptions can start.
-        self.subscription_guard = None;
-        let (calls, subscriptions_ended) = (&mut self.calls, &mut self.subscriptions_ended);
-        let answered = async {
-            while calls.join_next().await.is_some() {}
-            // Returns once the last subscription has ended.
-            let _ = subscriptions_ended.recv().await;
-        };
+        let calls = &mut self.calls;
         tokio::select! {
-            () = answered => true,
+            () = async { while calls.join_next().await.is_some() {} } => true,
             () = closed(reading.as_ref()) => false,
             () = self.outgoing.closed() => false,
         }
@@ -311,41 +298,12 @@ impl ControlConnection {
                 return;
             }
         };
-        let Request { id, method, params, .. } = request;
-        let id = id.into_owned();
-        let Some(callback) = self.methods.method(&method) else {
-            return self.refuse(id, unknown_method(&method));
-        };
-        let mut extensions = Extensions::new();
-        extensions.insert(self.id);
-        extensions.insert(self.caller.clone());
-        let params = Params::new(params.as_ref().map(|params| params.get())).into_owned();
-        let (most, outgoing) = (ANSWER_BYTES_MAX as usize, self.outgoing.clone());
-        match callback {
-            MethodCallback::Sync(call) => self.answer(call(id, params, most, extensions)),
-            MethodCallback::Async(call) => {
-                let answer = call(id, params, self.id, most, extensions);
+        match begun(request, self.id, self.caller.clone()) {
+            Ok(answer) => {
+                let outgoing = self.outgoing.clone();
                 self.calls.spawn(async move { send(&outgoing, answer.await).await });
             }
-            MethodCallback::Unsubscription(call) => {
-                let params = unsubscribed(&params);
-                let params = Params::new(params.as_deref());
-                self.answer(call(id, params, self.id, most, extensions));
-            }
-            MethodCallback::Subscription(call) => {
-                let Some(subscription_permit) = self.subscriptions.acquire() else {
-                    let message = format!("this connection has {SUBSCRIPTIONS_MAX} subscriptions already");
-                    return self.refuse(id, Fault::new(FaultKind::Busy, message));
-                };
-                // Kept by the subscription's task as long as it lasts.
-                extensions.insert(self.subscription_guard.clone());
-                let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
-                let state =
-                    SubscriptionState { conn_id: self.id, id_provider: &self.ids, subscription_permit };
-                let begun = call(id, params, sink, state, extensions);
-                // The call responds through its sink.
-                self.calls.spawn(async move { drop(begun.await) });
-            }
+            Err(refused) => self.answer(refused),
         }
     }
 
@@ -358,22 +316,6 @@ impl ControlConnection {
         self.calls.spawn(async move { send(&outgoing, answer).await });
     }
 }
-
-/// Subscription ids, counted from 1 for each connection.
-#[derive(Debug, Default)]
-struct SubscriptionIds(AtomicU64);
-
-impl IdProvider for SubscriptionIds {
-    fn next_id(&self) -> SubscriptionId<'static> {
-        SubscriptionId::Num(self.0.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-}
-
-/// Marks a subscription of the connection as alive while it exists.
-#[derive(Clone, Debug)]
-pub struct SubscriptionGuard(
-    #[expect(dead_code, reason = "held only for its Drop")] mpsc::Sender<Infallible>,
-);
 
 async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
     // Fails only if the client has disconnected.
@@ -438,20 +380,16 @@ fn id_of(id: &Value) -> Option<Id<'static>> {
 }
 
 fn unknown_method(method: &str) -> Fault {
+    if let Some((_, replacement)) = REPLACED.iter().find(|(replaced, _)| *replaced == method) {
+        let message =
+            format!("there is no method {method:?} any more: use {replacement} of the Agent Client Protocol");
+        return Fault::new(FaultKind::UnknownMethod, message)
+            .hint("`epitome acp` speaks it on stdin and stdout; docs/control.md shows how");
+    }
     let fault = Fault::new(FaultKind::UnknownMethod, format!("there is no method {method:?}"));
     match problem::nearest(method, METHODS) {
         Some(near) => fault.hint(format!("did you mean {near:?}?")),
         None => fault.hint(format!("there are: {}", METHODS.join(", "))),
-    }
-}
-
-/// Converts the parameters of an unsubscribe call to the list with the bare id that the library expects.
-fn unsubscribed(params: &Params<'_>) -> Option<String> {
-    let text = params.as_str()?;
-    let named = serde_json::from_str::<Value>(text).ok()?;
-    match named.get("subscription") {
-        Some(id) => Some(format!("[{id}]")),
-        None => Some(text.to_owned()),
     }
 }
 
@@ -490,13 +428,6 @@ mod tests {
                 }
                 (answer, _) => panic!("{line}: {answer:?}"),
             }
-        }
-    }
-
-    #[test]
-    fn an_unsubscribe_call_accepts_named_and_positional_ids() {
-        for (params, wanted) in [(r#"{"subscription": 3}"#, Some("[3]")), ("[3]", Some("[3]")), ("x", None)] {
-            assert_eq!(unsubscribed(&Params::new(Some(params))).as_deref(), wanted, "{params}");
         }
     }
 }

@@ -159,6 +159,27 @@ impl Connector {
         self.attach_from(ids_above, Instant::now())
     }
 
+    /// Attaches to the daemon if one is running.
+    pub fn attach_running(&mut self) -> Result<Option<DaemonLink>, String> {
+        match local::connect(&self.runtime_dir.acp_socket()) {
+            // It may be about to end, or to write its token again.
+            Ok(_) => self.attach(0).map(Some),
+            // Reset: the daemon was killed before it accepted the connection.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                let socket = self.runtime_dir.acp_socket();
+                Err(format!("the daemon's socket {} can't be used: {error}", socket.display()))
+            }
+        }
+    }
+
     fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<DaemonLink, String> {
         self.runtime_dir
             .prepare()

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use jsonrpsee::RpcModule;
 use tokio::sync::watch;
 
 use super::news::{ActivityOutlet, News};
+use crate::Daemon;
 use crate::attachments::{Attached, Present, fresh_client};
-use crate::{Daemon, control};
+use crate::control::wire::{self, Caller};
 use epitome_session::{Attachment, ClientId};
 use epitome_thread::{Seq, SessionId};
 
@@ -18,21 +18,17 @@ const NO_REQUEST: &str =
 /// Serves the page from the daemon it runs in.
 pub struct Backend {
     daemon: Arc<Daemon>,
-    methods: RpcModule<Daemon>,
 }
 
 impl Backend {
     pub fn new(daemon: Arc<Daemon>) -> Backend {
-        Backend { methods: control::module(daemon.clone()), daemon }
+        Backend { daemon }
     }
 
     /// Answers one JSON-RPC call.
     pub async fn answer(&self, call: String) -> String {
-        // No method that the page may call sends more than one response.
-        match self.methods.raw_json_request(&call, 1).await {
-            Ok((answer, _)) => answer.get().to_owned(),
-            Err(_) => NO_REQUEST.to_owned(),
-        }
+        let answer = wire::answer(Caller::new(self.daemon.clone()), &call).await;
+        answer.unwrap_or_else(|| NO_REQUEST.to_owned())
     }
 
     /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a sentence.

@@ -1,0 +1,97 @@
+//! Prompts and servers in the forms of the protocol. Pure, except that programs are looked for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use agent_client_protocol::v2::schema as wire;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use epitome_session::{McpServer, McpTransport};
+use epitome_thread::Content;
+
+/// Characters encoded in a URI: all except those that RFC 3986 calls unreserved.
+const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The blocks of a prompt. What only a model writes has none.
+pub fn of_prompt(content: Vec<Content>) -> Vec<wire::ContentBlock> {
+    content.into_iter().filter_map(block).collect()
+}
+
+fn block(content: Content) -> Option<wire::ContentBlock> {
+    let resource = |contents| Some(wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents)));
+    match content {
+        Content::Text { text } => Some(text.into()),
+        Content::Image { mime_type, data, uri } => {
+            Some(wire::ContentBlock::Image(wire::ImageContent::new(data, mime_type).uri(uri)))
+        }
+        Content::Document { mime_type, data, name } => {
+            // Its last segment is the name.
+            let name = name.unwrap_or_default();
+            let uri = format!("attachment:///{}", utf8_percent_encode(&name, NOT_IN_A_NAME));
+            let blob = wire::BlobResourceContents::new(data, uri).mime_type(mime_type);
+            resource(wire::EmbeddedResourceResource::BlobResourceContents(blob))
+        }
+        Content::Resource { uri, text } => {
+            let text = wire::TextResourceContents::new(text, uri);
+            resource(wire::EmbeddedResourceResource::TextResourceContents(text))
+        }
+        Content::ResourceLink { uri, name } => {
+            Some(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)))
+        }
+        Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => None,
+    }
+}
+
+/// A server of the client. The protocol wants absolute paths of programs, so those of PATH are looked for here.
+pub fn of_server(server: &McpServer, cwd: &Path) -> Value {
+    let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
+        pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
+    };
+    match &server.way {
+        McpTransport::Stdio { command, args, env } => json!({
+            "type": "stdio", "name": server.name, "command": found(command, cwd), "args": args, "env": pairs(env),
+        }),
+        McpTransport::Http { url, headers, .. } => {
+            json!({ "type": "http", "name": server.name, "url": url, "headers": pairs(headers) })
+        }
+        McpTransport::Client { id } => json!({ "type": "acp", "name": server.name, "serverId": id }),
+    }
+}
+
+fn found(command: &str, cwd: &Path) -> PathBuf {
+    let is_name = !command.contains('/');
+    let directories = env::var_os("PATH").filter(|_| is_name).unwrap_or_default();
+    let mut candidates = env::split_paths(&directories).map(|directory| cwd.join(directory).join(command));
+    // A program that is not found anywhere is named when the server is started.
+    candidates.find(|path| path.is_file()).unwrap_or_else(|| cwd.join(command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_keeps_its_name() {
+        let document = |name: Option<&str>| Content::Document {
+            mime_type: "application/pdf".to_owned(),
+            data: "JVBERi0xLjcK".to_owned(),
+            name: name.map(str::to_owned),
+        };
+        let uri = |name| {
+            let blocks = serde_json::to_value(of_prompt(vec![document(name)])).expect("JSON");
+            blocks[0]["resource"]["uri"].as_str().map(str::to_owned)
+        };
+        assert_eq!(uri(Some("My Plan.pdf")).as_deref(), Some("attachment:///My%20Plan.pdf"));
+        assert_eq!(uri(None).as_deref(), Some("attachment:///"));
+    }
+
+    #[test]
+    fn programs_of_servers_have_absolute_paths() {
+        let cwd = Path::new("/nowhere");
+        assert_eq!(found("/bin/sh", cwd), Path::new("/bin/sh"));
+        assert!(found("sh", cwd).is_absolute() && found("sh", cwd).is_file());
+        assert_eq!(found("./server", cwd), Path::new("/nowhere/./server"));
+        assert_eq!(found("no-such-program", cwd), Path::new("/nowhere/no-such-program"));
+    }
+}

@@ -1,0 +1,23 @@
+//! A client of the Agent Client Protocol, version 2, for Epitome's own front ends.
+//!
+//! ```text
+//!  requests ──► SessionClient ──► AcpLink ──► lines ──► agent
+//!  SessionMessage ◄── events ◄──────┘ ◄──────── lines ◄──┘
+//! ```
+//!
+//! - `link`: the unanswered requests of one connection. No I/O: lines in, lines out.
+//! - `session_client`: the requests about sessions, over a socket.
+//! - `events`: the one place that reads what the agent sends about a session.
+//! - `blocks`: prompts and servers in the forms of the protocol.
+//!
+//! Where the protocol has no field for what is printed, the agent adds it to `_meta.epitome`, if the client's capabilities
+//! ask for it (`docs/acp.md` lists these fields): entries of the log, whole permission requests, ends of prompts.
+
+mod blocks;
+mod events;
+mod link;
+mod session_client;
+
+pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
+pub use link::{AcpLink, LinkMessage};
+pub use session_client::{OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest};

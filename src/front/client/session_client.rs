@@ -1,0 +1,289 @@
+//! The requests of a front end about sessions, over a socket to the agent. Blocking.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::Shutdown;
+use std::path::PathBuf;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v2::schema as wire;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::blocks;
+use super::events::{self, ClientEvent, SessionChoices};
+use super::link::{AcpLink, LinkMessage};
+use epitome_platform::local::Stream;
+use epitome_session::{AskId, CommandInfo, McpServer, QuestionReply, SessionError, UserDecision};
+use epitome_thread::{ClientInstructions, Content, Seq, SessionId};
+
+/// The text of the error for everything that has no answer when the connection ends.
+const ENDED: &str = "the daemon ended before the answer came; what was done is in the session's log";
+
+/// Whether the user of a front end can fill in forms and follow addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionForms {
+    Shown,
+    Unsupported,
+}
+
+/// The part of a request that opens a session.
+#[derive(Clone, Debug, Default)]
+pub struct SessionRequest {
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    pub mcp_servers: Vec<McpServer>,
+    pub instructions: Option<ClientInstructions>,
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug)]
+pub struct OpenedSession {
+    /// `None` if the request named it.
+    pub session: Option<SessionId>,
+    /// The directory in which its commands run.
+    pub cwd: PathBuf,
+    pub choices: SessionChoices,
+    /// While recipes are being read, those of Epitome itself; the complete list follows.
+    pub commands: Vec<CommandInfo>,
+}
+
+/// A message of the agent. `K` is what the answer to a request is for.
+#[derive(Debug)]
+pub enum SessionMessage<K> {
+    Event(ClientEvent),
+    Answer(K, Result<Value, SessionError>),
+    /// It needs no reaction.
+    Nothing,
+}
+
+/// A connection to an agent that reports the entries of logs.
+pub struct SessionClient<K> {
+    link: AcpLink<K>,
+    stream: Stream,
+}
+
+impl<K> SessionClient<K> {
+    /// Initializes a connection, and returns the reader for all further lines.
+    pub fn connect(
+        stream: Stream,
+        name: &str,
+        forms: QuestionForms,
+        initialize: K,
+    ) -> Result<(SessionClient<K>, BufReader<Stream>), String> {
+        let unusable = |error: io::Error| format!("the connection to the daemon can't be used: {error}");
+        let mut reader = BufReader::new(stream.try_clone().map_err(unusable)?);
+        let mut client = SessionClient { link: AcpLink::default(), stream };
+        let mut capabilities = json!({ "_meta": { "epitome": { "log": true } } });
+        if forms == QuestionForms::Shown {
+            capabilities["elicitation"] = json!({ "form": {}, "url": {} });
+        }
+        let info = wire::Implementation::new(name, env!("CARGO_PKG_VERSION"));
+        let params = json!({
+            "protocolVersion": ProtocolVersion::V2, "info": info, "capabilities": capabilities,
+        });
+        client.request("initialize", params, initialize);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if reader.read_until(b'\n', &mut line).map_err(unusable)? == 0 {
+                return Err("the daemon closed the connection".to_owned());
+            }
+            match client.link.receive(&line).map_err(|error| error.to_string())? {
+                LinkMessage::Answer(_, Ok(result)) if result["_meta"]["epitome"]["log"] == true => {
+                    return Ok((client, reader));
+                }
+                LinkMessage::Answer(_, Ok(_)) => return Err("the daemon is of another build".to_owned()),
+                LinkMessage::Answer(_, Err(error)) => return Err(error_of(&error).to_string()),
+                LinkMessage::Request { .. } | LinkMessage::Notification { .. } | LinkMessage::Nothing => {}
+            }
+        }
+    }
+
+    /// Creates a session.
+    pub fn create(&mut self, request: &SessionRequest, pending: K) {
+        self.request("session/new", opening(request), pending);
+    }
+
+    /// Opens a stored session. `replays`: its log is sent first.
+    pub fn resume(&mut self, session: &SessionId, request: &SessionRequest, replays: bool, pending: K) {
+        let mut params = opening(request);
+        params["sessionId"] = json!(session);
+        if replays {
+            params["replayFrom"] = json!({ "type": "start" });
+        }
+        self.request("session/resume", params, pending);
+    }
+
+    /// Follows a session without opening it: its log from this entry on, and then what its clients do.
+    pub fn watch(&mut self, session: &SessionId, from: Seq, pending: K) {
+        let params = json!({
+            "sessionId": session, "cwd": "/", "_meta": { "epitome": { "watch": from.to_string() } },
+        });
+        self.request("session/resume", params, pending);
+    }
+
+    /// Sends a prompt and returns the id of the request. [`ClientEvent::PromptEnded`] reports its end.
+    pub fn prompt(&mut self, session: &SessionId, content: Vec<Content>, pending: K) -> u64 {
+        let session = wire::SessionId::new(session.0.clone());
+        let params = wire::PromptRequest::new(session, blocks::of_prompt(content));
+        let id = self.link.request("session/prompt", params, pending);
+        self.flush();
+        id
+    }
+
+    /// Cancels what the session does.
+    pub fn cancel(&mut self, session: &SessionId) {
+        let session = wire::SessionId::new(session.0.clone());
+        self.link.notify("session/cancel", wire::CancelSessionNotification::new(session));
+        self.flush();
+    }
+
+    /// Cancels a request that is not answered.
+    pub fn cancel_request(&mut self, id: u64) {
+        self.link.notify("$/cancel_request", json!({ "requestId": id }));
+        self.flush();
+    }
+
+    pub fn set_option(&mut self, session: &SessionId, option: &str, value: &str, pending: K) {
+        let params = json!({ "sessionId": session, "configId": option, "type": "id", "value": value });
+        self.request("session/set_config_option", params, pending);
+    }
+
+    /// Answers a permission request, or leaves it to other clients.
+    pub fn decide(&mut self, ask: AskId, decision: &UserDecision) {
+        let id = json!(ask.0);
+        let selected = |option: &str| json!({ "outcome": { "outcome": "selected", "optionId": option } });
+        let answer = match decision {
+            UserDecision::AllowOnce => selected("allow_once"),
+            UserDecision::AllowAlways => selected("allow_always"),
+            UserDecision::Reject => selected("reject_once"),
+            UserDecision::RejectAlways => selected("reject_always"),
+            UserDecision::RejectBecause(why) => {
+                let mut answer = selected("reject_once");
+                answer["_meta"] = json!({ "epitome": { "reason": why } });
+                answer
+            }
+            UserDecision::Dismissed => json!({ "outcome": { "outcome": "cancelled" } }),
+            UserDecision::Absent => return self.refuse(&id, "no user can be asked"),
+        };
+        self.link.answer(&id, answer);
+        self.flush();
+    }
+
+    pub fn answer_question(&mut self, ask: AskId, reply: QuestionReply) {
+        let answer = match reply {
+            QuestionReply::Accepted(fields) => json!({ "action": "accept", "content": fields }),
+            QuestionReply::Declined => json!({ "action": "decline" }),
+            QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {
+                json!({ "action": "cancel" })
+            }
+        };
+        self.link.answer(&json!(ask.0), answer);
+        self.flush();
+    }
+
+    /// Reads a line of the agent.
+    pub fn receive(&mut self, line: &[u8]) -> SessionMessage<K> {
+        let message = match self.link.receive(line) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::error!(%error, "a line of the agent can't be read");
+                return SessionMessage::Nothing;
+            }
+        };
+        let event = match message {
+            LinkMessage::Answer(pending, result) => {
+                return SessionMessage::Answer(pending, result.map_err(|error| error_of(&error)));
+            }
+            LinkMessage::Notification { method, params } => match method.as_str() {
+                "session/update" => events::updated(params),
+                "$/cancel_request" => {
+                    params["requestId"].as_u64().map(|id| ClientEvent::Withdrawn { ask: AskId(id) })
+                }
+                _ => None,
+            },
+            LinkMessage::Request { id, method, params } => {
+                let event = id.as_u64().and_then(|ask| events::asked(AskId(ask), &method, params));
+                if event.is_none() {
+                    self.refuse(&id, "not supported");
+                }
+                event
+            }
+            LinkMessage::Nothing => None,
+        };
+        event.map_or(SessionMessage::Nothing, SessionMessage::Event)
+    }
+
+    /// The agent sends nothing more: what was waited for, and the error that answers it.
+    pub fn ended(&mut self) -> (Vec<K>, SessionError) {
+        (self.link.give_up(), SessionError::Internal(ENDED.to_owned()))
+    }
+
+    /// Sends nothing more. The agent then closes its half too, once it has let go of the sessions.
+    pub fn close(&mut self) {
+        // Fails if the agent is gone.
+        drop(self.stream.shutdown(Shutdown::Write));
+    }
+
+    fn request(&mut self, method: &str, params: Value, pending: K) {
+        self.link.request(method, params, pending);
+        self.flush();
+    }
+
+    fn refuse(&mut self, id: &Value, message: &str) {
+        self.link.refuse(id, message);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        // The reader notices an agent that is gone.
+        drop((&self.stream).write_all(&self.link.take_lines()));
+    }
+}
+
+impl OpenedSession {
+    /// Reads the answer to a request that opens a session.
+    pub fn read(answer: Value) -> Result<OpenedSession, SessionError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer {
+            session_id: Option<SessionId>,
+            #[serde(default)]
+            config_options: Vec<wire::SessionConfigOption>,
+            #[serde(default)]
+            available_commands: Vec<wire::AvailableCommand>,
+        }
+        let cwd = answer.pointer("/_meta/epitome/cwd").and_then(Value::as_str).unwrap_or_default().into();
+        let answer = Answer::deserialize(answer);
+        let Answer { session_id, config_options, available_commands } =
+            answer.map_err(|error| SessionError::Internal(format!("the answer can't be read: {error}")))?;
+        Ok(OpenedSession {
+            session: session_id,
+            cwd,
+            choices: events::choices(config_options),
+            commands: events::commands(available_commands),
+        })
+    }
+}
+
+fn opening(request: &SessionRequest) -> Value {
+    let servers: Vec<Value> =
+        request.mcp_servers.iter().map(|server| blocks::of_server(server, &request.cwd)).collect();
+    let mut params = json!({
+        "cwd": request.cwd, "additionalDirectories": request.directories, "mcpServers": servers,
+    });
+    if let Some(ClientInstructions { text, replaces_role }) = &request.instructions {
+        let mode = if *replaces_role { "override" } else { "append" };
+        params["systemPrompt"] = json!({ "mode": mode, "content": [{ "type": "text", "text": text }] });
+    }
+    params
+}
+
+/// The session's own error, which the agent adds to that of the protocol.
+fn error_of(error: &Value) -> SessionError {
+    let own = error.pointer("/data/error").map(SessionError::deserialize);
+    own.and_then(Result::ok).unwrap_or_else(|| {
+        let message = error["message"].as_str().unwrap_or("the daemon refused it");
+        SessionError::Invalid(message.to_owned())
+    })
+}
