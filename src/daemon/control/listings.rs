@@ -15,9 +15,10 @@ use epitome_hooks::discover::{HookSearch, discover};
 use epitome_hooks::shown as hooks_shown;
 use epitome_hooks::trust::TrustStore;
 use epitome_problem::{self as problem, Problem};
-use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_of};
+use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models};
 use epitome_provider::credential::GatewayAccess;
 use epitome_provider::learned::RefreshTime;
+use epitome_provider::models::provider_of;
 use epitome_provider::network::Network;
 use epitome_provider::{ProviderError, endpoint, gateway};
 use epitome_recipe::catalog::RecipeCatalog;
@@ -74,7 +75,8 @@ fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
             None => fault.hint("recipes.list shows all"),
         }
     })?;
-    let text = RecipeCatalog::source_text(recipe).map_err(|why| Fault::new(FaultKind::Store, why))?;
+    let text =
+        RecipeCatalog::source_text(recipe).map_err(|why| Fault::new(FaultKind::Store, why.to_string()))?;
     let mut fields = recipes_shown::fields(recipe);
     fields.insert("text".to_owned(), json!(text));
     Ok(Value::Object(fields))

@@ -4,14 +4,13 @@ use bytes::Bytes;
 use reqwest::{Method, Response};
 use tokio::time::timeout;
 
-use super::limits::CallTimeouts;
+use super::RequestShape;
 use super::logged::Logged;
 use super::reply::{header, read_error};
-use super::trouble::reason;
-use super::{Http, RequestShape};
 use crate::ProviderError;
-use crate::endpoint::Endpoint;
 use crate::failure;
+use crate::http::{CallTimeouts, Http, reason};
+use crate::model_endpoint::Endpoint;
 
 /// The headers that clients evaluate. Others may name the account.
 const HEADERS: [&str; 7] =
