@@ -13,7 +13,7 @@ use epitome_compaction::{
     Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, preview,
     pruned,
 };
-use epitome_settings::CompactionSettings;
+use epitome_thread::compaction_settings::CompactionSettings;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
     Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,

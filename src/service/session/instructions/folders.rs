@@ -1,0 +1,347 @@
+//! Finds and reads instruction files, following the conventions of several agents.
+//!
+//! | file | convention of |
+//! | --- | --- |
+//! | `AGENTS.md` | agents.md; Epitome, Codex, opencode and others |
+//! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
+//! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
+//! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
+//! | `memory/user.md`, `memory/projects/*.md` in the user's own directory | Epitome: what is remembered across sessions |
+//! | the files named by `contextFileName` | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
+//!
+//! All files of a directory apply, except duplicates and files that only import another one (`@AGENTS.md`).
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use epitome_files::memory::MemoryFiles;
+use epitome_files::paths::Paths;
+use epitome_recipe::plugins::{Plugin, PluginCatalog};
+use epitome_thread::problem::Problem;
+
+/// Maximum bytes of an instruction file. A larger file is cut, with a note.
+const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of Cursor rules per directory.
+const RULES_MAX: usize = 64;
+/// The directory of Cursor's rules.
+const RULES: &str = ".cursor/rules";
+
+/// File names in a project directory, the most general first, so that later ones take precedence.
+const OF_PROJECT: [&str; 5] = ["AGENTS.md", "GEMINI.md", ".claude/CLAUDE.md", "CLAUDE.md", "CLAUDE.local.md"];
+/// File names in the user's Epitome directory.
+const OF_USER: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+/// The user's files for other agents, relative to the home directory. They apply if there is none for Epitome.
+const OF_OTHER_AGENTS: [&str; 3] = [".codex/AGENTS.md", ".gemini/GEMINI.md", ".claude/CLAUDE.md"];
+
+/// An instruction file and its text when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstructionFile {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// A directory that may contain instructions. Files of a repository must lie within it; the user's own files may be
+/// links to any location.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstructionFolder {
+    pub directory: PathBuf,
+    pub within: Option<PathBuf>,
+    /// The user's home directory, if this is the user's Epitome directory.
+    pub home: Option<PathBuf>,
+    /// The files of a plugin, or the user's memory; if there are any, no other file of the directory applies.
+    pub only: Vec<PathBuf>,
+}
+
+impl InstructionFolder {
+    pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
+        let (directory, within) = (directory.to_path_buf(), within.map(Path::to_path_buf));
+        InstructionFolder { directory, within, ..InstructionFolder::default() }
+    }
+
+    /// A plugin; `None` if it has no instructions.
+    pub fn of_plugin(plugin: &Plugin) -> Option<InstructionFolder> {
+        let folder = InstructionFolder::of_project(&plugin.folders.root, Some(&plugin.folders.root));
+        let only = plugin.context.clone();
+        (!only.is_empty()).then_some(InstructionFolder { only, ..folder })
+    }
+
+    /// What is remembered across sessions.
+    pub fn of_memory(memory: &MemoryFiles) -> InstructionFolder {
+        let only = memory.all().to_vec();
+        InstructionFolder { only, ..InstructionFolder::of_project(&memory.directory, None) }
+    }
+
+    /// The candidate files, in ascending order of precedence.
+    pub fn candidates(&self) -> Vec<PathBuf> {
+        if !self.only.is_empty() {
+            return self.only.clone();
+        }
+        if self.within.is_none() && self.home.is_some() {
+            let own = OF_USER.map(|name| self.directory.join(name));
+            let others = self.home.iter().flat_map(|home| OF_OTHER_AGENTS.map(|name| home.join(name)));
+            return own.into_iter().chain(others).collect();
+        }
+        let rules = std::fs::read_dir(self.directory.join(RULES)).into_iter().flatten().flatten();
+        let rules = rules.take(RULES_MAX).map(|rule| rule.path());
+        let mut rules: Vec<PathBuf> = rules.filter(|path| is_rule(path)).collect();
+        rules.sort();
+        rules.into_iter().chain(OF_PROJECT.map(|name| self.directory.join(name))).collect()
+    }
+
+    pub fn read(&self) -> (Vec<InstructionFile>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let mut files: Vec<InstructionFile> = Vec::new();
+        let mut seen = BTreeSet::new();
+        let is_own = |path: &Path| path.parent() == Some(self.directory.as_path());
+        for path in self.candidates() {
+            // Files for other agents apply only if the user has none for Epitome.
+            if self.home.is_some() && !is_own(&path) && files.iter().any(|file| is_own(&file.path)) {
+                break;
+            }
+            match read(&path, self.within.as_deref()) {
+                Ok(Some((real, bytes))) if seen.insert(real.clone()) => {
+                    let (text, problem) = readable(&path, &bytes);
+                    problems.extend(problem);
+                    if let Some(text) = as_instructions(&path, text) {
+                        files.push(InstructionFile { path, text });
+                    }
+                }
+                Ok(_) => {}
+                Err(why) => problems.push(Problem {
+                    path,
+                    place: None,
+                    message: format!("these instructions are not read: {why}"),
+                    hint: None,
+                }),
+            }
+        }
+        (without_repetitions(files), problems)
+    }
+}
+
+/// The directories whose instructions apply to `cwd`, farthest first so that the nearest takes precedence: plugins,
+/// the user's own (Epitome's directory or those of other agents) and the memory, then from the repository's root down to `cwd`.
+/// Reads the disk.
+pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
+    let own = paths.home.as_path();
+    let plugins = PluginCatalog::load(cwd, paths).plugins;
+    let of_plugins = plugins.iter().filter_map(|plugin| InstructionFolder::of_plugin(plugin));
+    let mut directories: Vec<&Path> = Vec::new();
+    for directory in cwd.ancestors() {
+        directories.push(directory);
+        if directory.join(".git").exists() {
+            break;
+        }
+    }
+    if !directories.last().is_some_and(|root| root.join(".git").exists()) {
+        // Outside a repository, parent directories may belong to other users.
+        directories.truncate(1);
+    }
+    let root = directories.last().copied().unwrap_or(cwd);
+    let below = directories.iter().rev().filter(|directory| **directory != own);
+    let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
+    let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
+    let of_user = InstructionFolder { home, ..InstructionFolder::of_project(own, None) };
+    let of_memory = InstructionFolder::of_memory(&MemoryFiles::of(cwd, paths));
+    of_plugins.chain([of_user, of_memory]).chain(of_project).collect()
+}
+
+fn is_rule(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "mdc")
+}
+
+/// A file's text as instructions; `None` for a Cursor rule that does not always apply.
+fn as_instructions(path: &Path, text: String) -> Option<String> {
+    if !is_rule(path) {
+        return Some(text);
+    }
+    let mut lines = text.lines();
+    if lines.next()?.trim() != "---" {
+        return None;
+    }
+    let front: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "---").collect();
+    let always = front
+        .iter()
+        .filter_map(|line| line.split_once(':'))
+        .any(|(name, value)| name.trim() == "alwaysApply" && value.trim() == "true");
+    always.then(|| lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Removes duplicates within a directory, files that only import others, and lines that import a file which is
+/// included anyway.
+fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
+    let all = files.clone();
+    let imports = |file: &InstructionFile, line: &str| {
+        let imported = line.trim().strip_prefix('@').filter(|path| !path.contains(char::is_whitespace));
+        let target =
+            imported.zip(file.path.parent()).map(|(path, folder)| folder.join(path.trim_start_matches("./")));
+        target.is_some_and(|target| all.iter().any(|other| other.path == target && other.path != file.path))
+    };
+    let mut kept: Vec<InstructionFile> = Vec::new();
+    for file in files {
+        let lines: Vec<&str> = file.text.lines().filter(|line| !imports(&file, line)).collect();
+        let text =
+            if lines.len() == file.text.lines().count() { file.text.clone() } else { lines.join("\n") };
+        let is_same = kept.iter().any(|other| other.text.trim() == text.trim());
+        if !is_same && !text.trim().is_empty() {
+            kept.push(InstructionFile { text, ..file });
+        }
+    }
+    kept
+}
+
+/// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
+/// files are sent to the model's provider, so their links must not lead outside the repository.
+fn read(path: &Path, within: Option<&Path>) -> Result<Option<(PathBuf, Vec<u8>)>, String> {
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // A file where a directory is expected.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(root) = within {
+        let root = root.canonicalize().map_err(|error| error.to_string())?;
+        if !real.starts_with(root) {
+            return Err("the link leads out of the repository".to_owned());
+        }
+    }
+    // Opening a pipe would block until it has a writer.
+    if !real.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(&real).map_err(|error| error.to_string())?;
+    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(Some((real, bytes)))
+}
+
+fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
+    let text = String::from_utf8_lossy(bytes);
+    if text.len() <= INSTRUCTION_BYTES_MAX {
+        return (text.into_owned(), None);
+    }
+    let cut = text.floor_char_boundary(INSTRUCTION_BYTES_MAX);
+    let problem = Problem {
+        path: path.to_path_buf(),
+        place: None,
+        message: format!("only the first {cut} bytes of these instructions are used"),
+        hint: Some("move what is rarely needed into files that the instructions name".to_owned()),
+    };
+    (format!("{}\n[cut here]", &text[..cut]), Some(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct InstructionDisk(tempfile::TempDir);
+
+    impl InstructionDisk {
+        fn with(files: &[(&str, &str)]) -> InstructionDisk {
+            let scratch = InstructionDisk(tempfile::tempdir().expect("a scratch directory"));
+            for directory in ["repository/.git", "home/own"] {
+                std::fs::create_dir_all(scratch.at(directory)).expect("a directory");
+            }
+            for (path, text) in files {
+                let path = scratch.at(path);
+                std::fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+                std::fs::write(path, text).expect("a file");
+            }
+            scratch
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.0.path().join(path)
+        }
+
+        fn read(&self, cwd: &str) -> (Vec<String>, Vec<String>) {
+            let home = self.at("home");
+            let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join("own")) };
+            let places = places(&self.at(cwd), &paths);
+            let (found, problems): (Vec<_>, Vec<_>) = places.iter().map(InstructionFolder::read).unzip();
+            let texts = found.into_iter().flatten().map(|file| file.text);
+            (texts.collect(), problems.into_iter().flatten().map(|problem| problem.message).collect())
+        }
+    }
+
+    #[test]
+    fn the_nearest_instructions_come_last() {
+        let scratch = InstructionDisk::with(&[
+            ("AGENTS.md", "somebody else's"),
+            ("home/own/AGENTS.md", "mine"),
+            ("home/.claude/CLAUDE.md", "mine for another agent"),
+            ("repository/CLAUDE.md", "the project's"),
+            ("repository/inner/AGENTS.md", "this folder's"),
+        ]);
+        let (texts, problems) = scratch.read("repository/inner");
+        assert_eq!(texts, ["mine", "the project's", "this folder's"]);
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    /// Regression: `CLAUDE.md` was ignored next to an `AGENTS.md`.
+    #[test]
+    fn the_conventions_of_other_agents_count() {
+        let rule = |front: &str| format!("---\ndescription: x\n{front}\n---\nRule {front}.");
+        let scratch = InstructionDisk::with(&[
+            ("repository/AGENTS.md", "for all"),
+            ("repository/CLAUDE.md", "for Claude Code"),
+            ("repository/CLAUDE.local.md", "my own"),
+            ("repository/GEMINI.md", "for Gemini"),
+            ("repository/.cursor/rules/a.mdc", &rule("alwaysApply: true")),
+            ("repository/.cursor/rules/b.mdc", &rule("alwaysApply: false")),
+            ("repository/.cursor/rules/notes.txt", "no rule"),
+            ("home/.claude/CLAUDE.md", "mine"),
+            ("home/.codex/AGENTS.md", "mine"),
+        ]);
+        let (texts, problems) = scratch.read("repository");
+        let wanted =
+            ["mine", "Rule alwaysApply: true.", "for all", "for Gemini", "for Claude Code", "my own"];
+        assert_eq!((texts, problems), (wanted.map(str::to_owned).to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn no_instructions_are_read_twice() {
+        for (claude, wanted) in [
+            ("for all\n", vec!["for all"]),
+            ("@AGENTS.md\n", vec!["for all"]),
+            ("@./AGENTS.md\n\nAlso this.", vec!["for all", "\nAlso this."]),
+            ("@docs/other.md", vec!["for all", "@docs/other.md"]),
+        ] {
+            let scratch = InstructionDisk::with(&[
+                ("repository/AGENTS.md", "for all"),
+                ("repository/CLAUDE.md", claude),
+            ]);
+            assert_eq!(scratch.read("repository").0, wanted, "{claude}");
+        }
+        let scratch = InstructionDisk::with(&[("repository/AGENTS.md", "for all")]);
+        std::os::unix::fs::symlink("AGENTS.md", scratch.at("repository/CLAUDE.md")).expect("a link");
+        assert_eq!(scratch.read("repository").0, ["for all"]);
+    }
+
+    #[test]
+    fn what_a_repository_links_to_outside_of_it_is_not_read() {
+        // Otherwise a cloned repository could have a key file sent to the provider.
+        let scratch = InstructionDisk::with(&[("key", "secret"), ("repository/real.md", "inside")]);
+        let link = |to: &Path, from: &str| {
+            std::os::unix::fs::symlink(to, scratch.at(from)).expect("a link");
+        };
+        link(&scratch.at("key"), "repository/AGENTS.md");
+        link(Path::new("real.md"), "repository/CLAUDE.md");
+        std::fs::create_dir(scratch.at("home/own/AGENTS.md")).expect("a directory");
+        let (texts, problems) = scratch.read("repository");
+        assert_eq!(texts, ["inside"]);
+        assert!(problems[0].contains("not a regular file"), "{problems:?}");
+        assert!(problems[1].contains("leads out of the repository"), "{problems:?}");
+    }
+
+    #[test]
+    fn an_instruction_file_that_is_too_long_is_cut_and_named() {
+        let (text, problem) =
+            readable(Path::new("/w/AGENTS.md"), "é".repeat(INSTRUCTION_BYTES_MAX).as_bytes());
+        assert!(text.ends_with("[cut here]"));
+        assert!(problem.expect("a problem").message.contains("only the first"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Collects hook candidates from folders and settings files. It neither runs them nor checks for consent.
+
+use epitome_platform::os::PermissionsExt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::claude;
+use super::claude::action::ClaudeAction;
+use super::digest;
+use super::discover::{
+    DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, HOOKS_MAX, HookCandidate, HookFinder,
+};
+use super::hook::{ClaudeOptions, HookKind, HookOrigin};
+use super::manifest::ManifestSyntax;
+use super::places::{HookSource, SourceForm, enforced};
+use epitome_config::HookTrust;
+use epitome_recipe::plugins::records::InstalledRecords;
+use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
+use epitome_recipe::text_file::read_text;
+use epitome_thread::problem::Problem;
+
+/// What is read, for error messages.
+const DECLARATION: &str = "a declaration of hooks";
+const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
+
+impl HookFinder<'_> {
+    pub fn source(&mut self, source: &HookSource) {
+        // A repository must not use up the entries that may be read of the user's folders, which come later.
+        self.entries = ENTRIES_MAX;
+        match source.form {
+            SourceForm::Settings => self.settings(&source.path, source.place, None),
+            SourceForm::Folder => self.folder(&source.path, source.place, ""),
+            SourceForm::Plugins => {
+                // The user agreed to what `plugins` reads of an installed one.
+                let installed = match source.place {
+                    HookOrigin::User => InstalledRecords::load(&source.path),
+                    HookOrigin::Repository | HookOrigin::Enforced => Ok(InstalledRecords::default()),
+                };
+                // `plugins` reports unreadable records. Any of the folders may be an installed plugin then.
+                let Ok(installed) = installed else { return };
+                for plugin in self.children(&source.path) {
+                    let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
+                    // Plugins with a manifest have another form; `plugins` reads their hooks.
+                    let has_manifest = PluginFormat::of(&plugin).is_some();
+                    let is_plugin = has_manifest || installed.plugins.contains_key(name);
+                    if plugin.is_dir() && !name.starts_with('.') && !is_plugin {
+                        self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Collects the hooks of plugins, and reports the problems of the plugins as problems of hooks.
+    pub fn plugins(&mut self) {
+        let catalog = PluginCatalog::of_roots(&self.roots, self.search.paths);
+        catalog.problems.into_iter().for_each(|problem| self.problem(problem));
+        for plugin in &catalog.plugins {
+            let place = match plugin.repository {
+                Some(_) => HookOrigin::Repository,
+                None => HookOrigin::User,
+            };
+            for path in &plugin.hooks {
+                self.settings(path, place, Some(plugin));
+            }
+        }
+    }
+
+    fn folder(&mut self, folder: &Path, place: HookOrigin, prefix: &str) {
+        if !folder.exists() {
+            return;
+        }
+        if !self.may_enter(place, folder) {
+            return self.skip(folder.to_path_buf(), OUT_OF_REPOSITORY);
+        }
+        for path in self.children(folder) {
+            if path == enforced(self.search.paths) {
+                continue;
+            }
+            match self.written(place, &path) {
+                Ok(Some((name, written))) => {
+                    let found_as = format!("{prefix}{name}");
+                    // Plugins are installed as `org@repo` and shown as `org/repo/name`.
+                    let alias = prefix.contains('@').then(|| found_as.clone());
+                    let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
+                    let files = vec![path];
+                    self.add(HookCandidate { alias, ..HookCandidate::new(name, files, place, written) });
+                }
+                Ok(None) => {}
+                Err(reason) => self.skip(path, reason),
+            }
+        }
+    }
+
+    fn settings(&mut self, path: &Path, place: HookOrigin, plugin: Option<&Plugin>) {
+        if !path.exists() && !path.is_symlink() {
+            return;
+        }
+        if !self.may_enter(place, path) {
+            return self.skip(path.to_path_buf(), OUT_OF_REPOSITORY);
+        }
+        let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
+            Ok(text) => text,
+            Err(why) => {
+                return self.problem(Problem::new(path, why.to_string()));
+            }
+        };
+        let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
+        if let Some(switch) = &self.switch {
+            let reason = format!("{} sets `disableAllHooks`", switch.display());
+            if !hooks.is_empty() {
+                self.skip(path.to_path_buf(), reason);
+            }
+            return;
+        }
+        problems.into_iter().for_each(|problem| self.problem(problem));
+        let groups = self.groups;
+        for mut hook in hooks {
+            let HookKind::Claude { line, group, options, .. } = &mut hook.kind else { continue };
+            // Numbered across files, so that groups of two files never run concurrently.
+            *group += groups;
+            self.groups = self.groups.max(*group + 1);
+            match self.pinned(place, line, options) {
+                Ok(named) => hook.files.extend(named),
+                Err(reason) => {
+                    let message = format!("the hook {} is not run: {reason}", hook.name);
+                    let hint = Some("put the line into a script, and name that".to_owned());
+                    let place = options.written_at;
+                    self.problem(Problem { path: path.to_path_buf(), place, message, hint });
+                    continue;
+                }
+            }
+            let (name, files) = (hook.name.clone(), hook.files.clone());
+            self.add(HookCandidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
+        }
+    }
+
+    /// The files covered by the consent to a line; empty if no consent is needed.
+    fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
+        let needs_consent = place.is_repository() && self.search.settings.trust != HookTrust::Run;
+        if !needs_consent || options.action != ClaudeAction::Command {
+            return Ok(Vec::new());
+        }
+        let line = match &options.plugin {
+            Some(plugin) => {
+                let root = plugin.root.to_string_lossy();
+                line.replace("${CLAUDE_PLUGIN_ROOT}", &root).replace("$CLAUDE_PLUGIN_ROOT", &root)
+            }
+            None => line.to_owned(),
+        };
+        digest::named(&line, &self.roots)
+    }
+
+    fn add(&mut self, candidate: HookCandidate) {
+        let of_place = self.candidates.iter().filter(|other| other.place == candidate.place);
+        match of_place.count() < HOOKS_MAX {
+            true => self.candidates.push(candidate),
+            false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
+        }
+    }
+
+    /// Classifies a file. The error is why it is not a hook; `None` if a problem was reported.
+    fn written(&mut self, place: HookOrigin, path: &Path) -> Result<Option<(String, Declaration)>, String> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or("its name is not UTF-8")?.to_owned();
+        if let Some(reason) = not_by_name(&name) {
+            return Err(reason.to_owned());
+        }
+        if !self.may_enter(place, path) {
+            return Err(OUT_OF_REPOSITORY.to_owned());
+        }
+        let metadata = path.metadata().map_err(|error| format!("it cannot be read: {error}"))?;
+        if metadata.is_dir() {
+            return Err("a directory".to_owned());
+        }
+        if !metadata.is_file() {
+            return Err("not an ordinary file".to_owned());
+        }
+        let Some(syntax) = syntax_of(&name) else {
+            let is_executable = metadata.permissions().mode() & 0o111 != 0;
+            let executable = is_executable.then_some((name, Declaration::Executable));
+            return executable.map(Some).ok_or_else(|| "not executable".to_owned());
+        };
+        match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
+            Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
+            Err(why) => {
+                self.problem(Problem::new(path, why.to_string()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether a file or folder may be read. If a repository's link led outside, its target could change
+    /// without consent, or be a file that was never meant as a hook.
+    fn may_enter(&self, place: HookOrigin, path: &Path) -> bool {
+        let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
+        !place.is_repository() || self.repository.as_ref().is_some_and(inside)
+    }
+
+    /// The entries of a folder, sorted by name. A missing folder is empty.
+    fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                let message = format!("this folder of hooks cannot be read: {error}");
+                self.problem(Problem::new(folder, message));
+                return Vec::new();
+            }
+        };
+        let mut paths: Vec<PathBuf> =
+            entries.flatten().take(self.entries).map(|entry| entry.path()).collect();
+        self.entries -= paths.len();
+        if self.entries == 0 {
+            self.skip(
+                folder.to_path_buf(),
+                format!("more than {ENTRIES_MAX} files; the rest is not looked at"),
+            );
+        }
+        paths.sort();
+        paths
+    }
+}
+
+/// Whether this is a settings file of the user that disables the hooks of all settings files.
+pub(super) fn switches_settings_off(source: &HookSource) -> bool {
+    let of_user = source.form == SourceForm::Settings && source.place == HookOrigin::User;
+    of_user
+        && read_text(&source.path, DECLARATION, DECLARATION_BYTES_MAX)
+            .is_ok_and(|text| claude::disables_all(&text))
+}
+
+/// Suffixes of files that are not hooks, with the reason.
+const NOT_HOOKS: [(&str, &str); 5] = [
+    ("~", "a backup"),
+    (".bak", "a backup"),
+    (".disable", "switched off by its name"),
+    (".md", "a text file"),
+    (".txt", "a text file"),
+];
+
+/// Why a file with this name is not a hook.
+fn not_by_name(name: &str) -> Option<&'static str> {
+    if name.starts_with('.') {
+        return Some("a hidden file");
+    }
+    NOT_HOOKS.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, reason)| reason)
+}
+
+fn syntax_of(name: &str) -> Option<ManifestSyntax> {
+    match Path::new(name).extension()?.to_str()? {
+        "yaml" | "yml" => Some(ManifestSyntax::Yaml),
+        "json" => Some(ManifestSyntax::Json),
+        _ => None,
+    }
+}
