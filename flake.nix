@@ -17,7 +17,7 @@
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
           buildType = "dist";
-          buildFeatures = [ "postgres" ];
+          buildFeatures = [ "postgres" "zstd" ];
           cargoBuildFlags = [ "-p" "epitome" "-p" "epitome-import" "-p" "epitome-ahp" "-p" "epitome-acp-check" ];
           # They start sandboxes and daemons, which the sandbox of a Nix build forbids.
           doCheck = false;

@@ -19,7 +19,7 @@ use crate::recipe::agents::AgentCatalog;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::recipe::parse::RecipeSource;
 use crate::recipe::plugins::PluginCatalog;
-use crate::recipe::walk::read_text;
+use crate::recipe::text_file::read_text;
 use crate::session::instruction_files;
 
 /// Maximum number of unused items that are printed per kind.

@@ -1,6 +1,7 @@
 //! `epitome login` and `epitome logout`: store API keys of providers in private files, so that editors that are not
 //! started from a shell have them too. Keys are never printed.
 
+use std::fmt::Display;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title
 use crate::provider::http::Http;
 use crate::provider::listing::is_near;
 use crate::provider::login::{KeyCheck, check_key};
-use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
+use crate::provider::sign_in::{RevokeError, SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::provider::{ErrorClass, ProviderError};
 use epitome_config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 
@@ -137,7 +138,7 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
 }
 
 /// Revokes the tokens of a removed login; `None` if it had none.
-fn revoked(provider: &str, login: &StoredLogin) -> Option<Result<(), String>> {
+fn revoked(provider: &str, login: &StoredLogin) -> Option<Result<(), RevokeError>> {
     let settings = serve::settings(&serve::paths(), None);
     let service = endpoint::service(provider, &settings, &serve::environment()).ok()?;
     let runtime = serve::runtime().ok()?;
@@ -261,8 +262,8 @@ async fn sign_in(
     opens_browser: bool,
 ) -> Result<StoredLogin, CliError> {
     let failed =
-        |why: String| CliError::failed(format!("the sign-in failed: {why}")).hint("nothing was stored");
-    let sign_in = SignIn::begin(http, service, logins).await.map_err(failed)?;
+        |why: &dyn Display| CliError::failed(format!("the sign-in failed: {why}")).hint("nothing was stored");
+    let sign_in = SignIn::begin(http, service, logins).await.map_err(|why| failed(&why))?;
     note!("Sign in at {}", sign_in.link());
     let is_open = opens_browser && inspect::open(sign_in.link());
     if opens_browser && !is_open {
@@ -293,10 +294,10 @@ async fn sign_in(
             }
         }
     });
-    let redirected = redirected.await.unwrap_or_else(|_| {
-        Err(format!("nobody signed in within {} minutes", SIGN_IN_TIME_MAX.as_secs() / 60))
-    });
-    sign_in.login(&redirected.map_err(failed)?).await.map_err(failed)
+    let late =
+        |_| failed(&format_args!("nobody signed in within {} minutes", SIGN_IN_TIME_MAX.as_secs() / 60));
+    let redirected = redirected.await.map_err(late)?.map_err(|why| failed(&why))?;
+    sign_in.login(&redirected).await.map_err(|why| failed(&why))
 }
 
 // ── Testing and storing ────────────────────────────────────────────────────────────────────────────

@@ -110,7 +110,7 @@ impl RecipeListing {
     fn show(&self, name: &str) -> Result<(), CliError> {
         let catalog = self.catalog();
         let recipe = find(&catalog, name)?;
-        let text = RecipeCatalog::source_text(recipe)?;
+        let text = RecipeCatalog::source_text(recipe).map_err(|why| why.to_string())?;
         match self.json {
             true => {
                 let mut fields = shown::fields(recipe);
@@ -247,7 +247,7 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
     }
     arguments.free = free.join(" ");
     let usage = || format!("/{} {}", recipe.id, command::hint(recipe));
-    command::complete(recipe, arguments).map_err(|message| CliError::usage(message).hint(usage()))
+    command::complete(recipe, arguments).map_err(|why| CliError::usage(why.to_string()).hint(usage()))
 }
 
 /// Where a recipe or an agent is defined: a path, relative to the working directory if it is below it.

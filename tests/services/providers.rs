@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::config::{ProviderSettings, SearchChoice, Settings, WireFormat};
+use epitome::provider::calls::ERROR_BODY_BYTES_MAX;
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{self, Endpoint};
-use epitome::provider::http::{ERROR_BODY_BYTES_MAX, Http};
+use epitome::provider::http::Http;
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::wire::sse::EVENT_BYTES_MAX;

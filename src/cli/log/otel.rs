@@ -295,7 +295,8 @@ impl SpanCollector {
         let scoped = json!([{ "scope": scope, "spans": spans }]);
         let body = json!({ "resourceSpans": [{ "resource": self.resource, "scopeSpans": scoped }] });
         let body = body.to_string().into_bytes();
-        match self.http.post(&self.url, &self.headers, body, ANSWER_BYTES_MAX, SEND_TIME_MAX).await? {
+        let sent = self.http.post(&self.url, &self.headers, body, ANSWER_BYTES_MAX, SEND_TIME_MAX).await;
+        match sent.map_err(|why| why.to_string())? {
             (200..300, _) => Ok(()),
             (status, _) => Err(format!("it answers with HTTP {status}")),
         }

@@ -17,7 +17,7 @@ use crate::recipe::catalog::RecipeCatalog;
 use crate::recipe::parse::Recipe;
 use crate::recipe::plugins::Plugin;
 use crate::recipe::render;
-use crate::recipe::walk::read_text;
+use crate::recipe::text_file::read_text;
 
 /// The contents of a plugin, as text by kind.
 pub struct BroughtItems {
@@ -124,8 +124,8 @@ impl BroughtItems {
 fn hooks(path: &Path, plugin: &Plugin, problems: &mut Vec<Problem>) -> Vec<String> {
     let text = match read_text(path, "a declaration of hooks", DECLARATION_BYTES_MAX) {
         Ok(text) => text,
-        Err(message) => {
-            problems.push(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+        Err(why) => {
+            problems.push(Problem::new(path, why.to_string()));
             return Vec::new();
         }
     };

@@ -31,7 +31,7 @@ impl FolderCopy {
         let mut bytes = 0;
         gather(folder, Path::new(""), 0, &mut files, &mut bytes)?;
         files.sort();
-        let digest = records::hash_folder(folder, &files)?;
+        let digest = records::hash_folder(folder, &files).map_err(|why| why.to_string())?;
         Ok(FolderCopy { folder: folder.to_path_buf(), files, digest })
     }
 
@@ -48,7 +48,7 @@ impl FolderCopy {
             // Permissions are copied too: scripts have to stay executable.
             fs::copy(self.folder.join(file), &target).map_err(|error| failed(&target, error))?;
         }
-        if records::hash_folder(&new, &self.files)? != self.digest {
+        if records::hash_folder(&new, &self.files).map_err(|why| why.to_string())? != self.digest {
             return Err(CliError::failed(
                 "the plugin was changed while it was copied; nothing was installed",
             ));

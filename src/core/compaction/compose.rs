@@ -4,31 +4,13 @@ use super::budget::Budget;
 use super::carryover::Carryover;
 use super::fit::{FittedCompaction, Unfit, fitted};
 use super::input::CompactionInput;
-use super::parts::names;
+use super::parts::{SummaryResult, names};
 use super::plan::{CompactionPlan, NO_GAIN};
 use super::text::CUT_OFF;
 use epitome_thread::edits::Replacement;
-use epitome_thread::{
-    Change, CompactionStats, Content, Mask, Message, MessageId, ModelName, PartId, PartSize, Seq, Thread,
-    Usage,
-};
+use epitome_thread::{Change, CompactionStats, Mask, Message, MessageId, PartId, PartSize, Seq, Thread};
 use epitome_tokens::Ruler;
 use std::collections::HashSet;
-
-/// The result of requesting a summary.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SummaryResult {
-    /// The summary. Without one, that of an earlier compaction is used, and the computed tables.
-    pub text: Option<String>,
-    /// Texts that hooks add to the summary, each with its hook.
-    pub context: Vec<(String, String)>,
-    /// The provider's native form of the summary, for the model that wrote it. It precedes everything else.
-    pub native: Vec<Content>,
-    /// The model that wrote it, and its usage.
-    pub by: Option<(ModelName, Usage)>,
-    /// Why the wanted kind of summary is missing.
-    pub fallback: Option<String>,
-}
 
 /// Returns the change that replaces the view up to and including `plan.through` with a summary, or the reason why that
 /// gains nothing.

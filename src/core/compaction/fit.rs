@@ -2,10 +2,9 @@
 
 use super::GAIN_MIN_PERCENT;
 use super::carryover::Carryover;
-use super::compose::SummaryResult;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
-use super::parts::{CompactionMessage, Measure, SummaryPart};
+use super::parts::{CompactionMessage, Measure, SummaryPart, SummaryResult};
 use super::plan::{CompactionPlan, is_automatic};
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};

@@ -1,11 +1,10 @@
 //! The input of a compaction decision: a view with the tokens of its entries, counted once. Pure.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::carryover::{is_question, user_reply};
-use super::prune::RECALL;
+use super::calls::{RECALL, asked, tools, user_reply};
 use super::text::{shortened, shortened_to_chars};
 use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
@@ -177,15 +176,4 @@ pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
         .iter()
         .try_fold(EXACT_TOKENS_MAX, |left, entry| left.checked_sub(estimate.entry(entry)));
     if left.is_some() { ruler.clone() } else { estimate }
-}
-
-/// The ids of the calls in these entries that asked the user something.
-pub(super) fn asked(entries: &[Arc<Entry>]) -> HashSet<&str> {
-    tools(entries).into_iter().filter(|(_, tool)| is_question(tool)).map(|(call, _)| call).collect()
-}
-
-/// The tool name of each call in these entries, by call id.
-pub(super) fn tools(entries: &[Arc<Entry>]) -> HashMap<&str, &str> {
-    let calls = entries.iter().flat_map(|entry| entry.change.calls());
-    calls.map(|call| (call.id.0.as_str(), call.name.as_str())).collect()
 }

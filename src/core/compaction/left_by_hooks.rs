@@ -3,9 +3,8 @@
 //! A hook that replaces the history, or edits the message of a compaction, may have removed something. Nothing that it
 //! rewrote is quoted from the log again, so its own text is the only place for the instructions in it.
 
-use super::material::COMPACTED;
-use super::parts::{REQUEST_HEAD, USER_HEAD};
 use super::text::said;
+use super::wording::{COMPACTED, REQUEST_HEAD, USER_HEAD};
 use epitome_thread::{Change, PartId, Role, Seq, Thread, ViewEdit};
 
 /// The words in the newest history or compaction message that a hook wrote, oldest first, with its entry.

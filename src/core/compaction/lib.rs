@@ -14,6 +14,7 @@
 
 pub mod backoff;
 mod budget;
+mod calls;
 mod carryover;
 mod compose;
 mod fit;
@@ -26,16 +27,18 @@ mod plan;
 mod preview;
 mod prune;
 mod text;
+mod wording;
 
 pub use budget::Budget;
-pub use compose::{EntryTreatment, SummaryResult, compacted, compacted_in, mutated, pins_too_large, tables};
+pub use compose::{EntryTreatment, compacted, compacted_in, mutated, pins_too_large, tables};
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};
-pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, REQUEST_HEAD, USER_HEAD, goal_words};
+pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, SummaryResult, goal_words};
 pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, NO_GAIN, decide, decided};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
 pub use text::{CUT_OFF, extract, flat, is_tagged, pieces};
+pub use wording::{REQUEST_HEAD, USER_HEAD};
 
 /// A compaction that shrinks the view by less than a tenth is not made: the next one would be due soon.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

@@ -9,9 +9,11 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::budget::Budget;
-use super::carryover::{facts, user_reply};
-use super::compose::{SummaryResult, compacted_in};
-use super::input::{CompactionInput, asked};
+use super::calls::{asked, user_reply};
+use super::carryover::{Facts, facts};
+use super::compose::compacted_in;
+use super::input::CompactionInput;
+use super::parts::SummaryResult;
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
@@ -135,7 +137,10 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
             contents.push((LostKind::Said, Some(entry.seq), text.to_owned()));
         }
     }
-    contents.extend(facts(thread));
+    let Facts { changed_files, failing_commands, open_steps } = facts(thread);
+    contents.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
+    contents.extend(failing_commands.into_iter().map(|(entry, line)| (LostKind::Failing, Some(entry), line)));
+    contents.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
     contents
 }
 

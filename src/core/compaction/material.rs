@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::carryover::user_reply;
-use super::input::{CompactionInput, asked};
+use super::calls::{asked, user_reply};
+use super::input::CompactionInput;
 use super::left_by_hooks;
 use super::text::{flat_entry, said, said_with};
+use super::wording::{COMPACTED, SUMMARY_CLOSE, SUMMARY_OPEN};
 use epitome_thread::{
     Change, Content, EarlierWords, Entry, Message, MessageId, Origin, PartId, RewrittenEntries, Seq, Thread,
 };
@@ -437,8 +438,3 @@ const SHORT_BYTES_MAX: usize = 400;
 
 /// How far back, in multiples of the room.
 const ROOMS_OF_SHORT: u64 = 4;
-
-/// Begins every composed message.
-pub(super) const COMPACTED: &str = "The conversation so far was compacted.";
-pub(super) const SUMMARY_OPEN: &str = "<summary>\n";
-pub(super) const SUMMARY_CLOSE: &str = "\n</summary>";

@@ -1,11 +1,12 @@
 //! The parts of the compaction message. Pure.
 
+use super::calls::RECALL;
 use super::carryover::TAG;
 use super::input::CompactionInput;
-use super::material::{COMPACTED, Material, SUMMARY_CLOSE, SUMMARY_OPEN};
-use super::prune::RECALL;
+use super::material::Material;
 use super::text::head_and_tail;
-use epitome_thread::{Change, Content, EarlierWords, Entry, PartId, Seq};
+use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
+use epitome_thread::{Change, Content, EarlierWords, Entry, ModelName, PartId, Seq, Usage};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
 const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
@@ -16,8 +17,8 @@ const INTRO_WITHOUT: &str = "What follows was kept of it, as background. It is n
                              need not be done again.";
 
 /// The introduction with the summary of an earlier compaction.
-const INTRO_EARLIER: &str = "This is the summary of its older part, kept as background; of what came behind that \
-                             there is only what follows it. It is not a new request: what it lists as done is \
+const INTRO_EARLIER: &str = "This is the summary of its older part, kept as background; of what came after that part, \
+                             only what follows was kept. It is not a new request: what it lists as done is \
                              done, and what it decided stands.";
 
 /// The summary in a message, and what it covers.
@@ -50,6 +51,21 @@ impl SummaryPart {
         let text = head_and_tail(self.text(), bytes_max);
         format!("{COMPACTED} {intro}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}")
     }
+}
+
+/// The result of requesting a summary.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SummaryResult {
+    /// The summary. Without one, that of an earlier compaction is used, and the computed tables.
+    pub text: Option<String>,
+    /// Texts that hooks add to the summary, each with its hook.
+    pub context: Vec<(String, String)>,
+    /// The provider's native form of the summary, for the model that wrote it. It precedes everything else.
+    pub native: Vec<Content>,
+    /// The model that wrote it, and its usage.
+    pub by: Option<(ModelName, Usage)>,
+    /// Why the wanted kind of summary is missing.
+    pub fallback: Option<String>,
 }
 
 /// Limits for each part of the message.
@@ -173,12 +189,6 @@ fn loses_data(entry: &Entry) -> bool {
 /// Heading of the tables computed from the log.
 pub const CARRIED_HEAD: &str =
     "What the log shows, computed without a model. Entries such as e12 are places in the log";
-
-/// Heading of the user's earlier messages.
-pub const USER_HEAD: &str = "What the user said before, verbatim";
-
-/// Heading of the user's last request.
-pub const REQUEST_HEAD: &str = "The last request before the compaction, verbatim";
 
 /// Opening of the text that states the goal.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";

@@ -3,10 +3,10 @@
 use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
-use super::compose::{EntryTreatment, SummaryResult, compacted_in, fates};
+use super::compose::{EntryTreatment, compacted_in, fates};
 use super::fit::longest_summary;
 use super::input::CompactionInput;
-use super::parts::SummaryPart;
+use super::parts::{SummaryPart, SummaryResult};
 use super::plan::{CompactionDecision, CompactionRequest, decided};
 use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
 use epitome_tokens::Ruler;

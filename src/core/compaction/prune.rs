@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use super::backoff;
 use super::budget::Budget;
-use super::input::{CompactionInput, READS_ALL, quick, tools};
+use super::calls::{RECALL, tools};
+use super::input::{CompactionInput, READS_ALL, quick};
 use super::text::said;
 use epitome_thread::{
     Change, Content, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome, Trigger,
@@ -44,9 +45,6 @@ const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 
 /// The size in bytes below which a user's message is never cut.
 pub(super) const SAID_BYTES_MIN: usize = 512;
-
-/// The tool that reads entries that are no longer in the view.
-pub(super) const RECALL: &str = epitome_recall::NAME;
 
 /// The cuts that justify a changed prefix by their cost alone: they free at least 30,000 tokens, reading these in
 /// future calls would cost more than writing everything after the first cut once more, and the last change of the

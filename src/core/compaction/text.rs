@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::input::tools;
-use super::prune::RECALL;
+use super::calls::{RECALL, tools};
 use epitome_thread::{Change, Content, Entry, View};
 
 /// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarizing.

@@ -272,6 +272,13 @@ pub(super) fn limits_completion(model: &str) -> bool {
     openai_version(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
 }
 
+/// Whether the model is older than Gemini 3. Those models require no signatures on calls, and accept images and
+/// documents of tools only next to the function response, not in it.
+pub fn is_before_gemini_3(model: &str) -> bool {
+    let model = ParsedName::parse(model);
+    model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

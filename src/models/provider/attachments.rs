@@ -1,7 +1,7 @@
 //! Decides which images and documents a model accepts. The encoders replace others with a line of text, and the user is
 //! notified.
 
-use super::endpoint::Endpoint;
+use super::model_endpoint::Endpoint;
 use epitome_config::WireFormat;
 use epitome_thread::Content;
 use epitome_tokens::image_sides;

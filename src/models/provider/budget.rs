@@ -15,15 +15,13 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::Endpoint;
-use super::models;
-use super::search::PROVIDER_SEARCHES_MAX;
+use super::models::{self, PROVIDER_SEARCHES_MAX};
 use super::spent::Spent;
 use super::{ErrorClass, ProviderError, ProviderEvent};
 use epitome_config::{BudgetSettings, Settings};
 use epitome_platform::blocking;
 use epitome_thread::{ModelName, Thread, Usage};
-use ledger::Ledger;
+use ledger::{Ledger, LedgerError};
 
 /// Bytes of a request or a reply per token, for estimates.
 pub(crate) const BYTES_PER_TOKEN: usize = 4;
@@ -62,6 +60,20 @@ struct BudgetState {
     refused_at: Option<Instant>,
     /// The last call: the provider's cache probably has its input.
     last: Option<(ModelName, Usage)>,
+}
+
+/// A call whose cost is estimated before it is sent.
+#[derive(Clone, Copy)]
+pub(super) struct PlannedCall<'a> {
+    pub model: &'a ModelName,
+    /// Bytes of the request's text.
+    pub bytes: usize,
+    /// Maximum tokens of a request.
+    pub window: u64,
+    /// Maximum tokens of a reply.
+    pub max_output: u32,
+    /// Whether the provider may search the web.
+    pub searches: bool,
 }
 
 /// The cost of calls. `usd` is in US dollars, `tokens` counts uncached input and output.
@@ -136,7 +148,7 @@ enum NotReserved {
     /// A limit does not allow the call. `at` is its index in `limits`.
     Exceeded { at: usize, text: String },
     /// What was spent can't be read.
-    Unreadable(String),
+    Unreadable(LedgerError),
 }
 
 impl CostBudget {
@@ -172,16 +184,12 @@ impl CostBudget {
         self.inner.state.lock().granted = granted;
     }
 
-    /// Reserves the estimated cost of a call with a body of `bytes`, and asks the user if a limit does not allow it.
-    pub(super) async fn admit(
-        &self,
-        endpoint: &Endpoint,
-        bytes: usize,
-    ) -> Result<Reservation, ProviderError> {
-        let estimate = self.estimate(endpoint, bytes)?;
+    /// Reserves the estimated cost of a call, and asks the user if a limit does not allow it.
+    pub(super) async fn admit(&self, call: PlannedCall<'_>) -> Result<Reservation, ProviderError> {
+        let estimate = self.estimate(call)?;
         let mut asking = None;
         loop {
-            let (at, text) = match self.reserve(endpoint, estimate).await {
+            let (at, text) = match self.reserve(call.model, estimate).await {
                 Ok(reservation) => return Ok(reservation),
                 Err(NotReserved::Unreadable(why)) => return Err(unreadable(&why)),
                 Err(NotReserved::Exceeded { at, text }) => (at, text),
@@ -208,29 +216,29 @@ impl CostBudget {
     }
 
     /// Reserves the estimate of a call if all limits allow it.
-    async fn reserve(&self, endpoint: &Endpoint, estimate: Amount) -> Result<Reservation, NotReserved> {
-        let (budget, model) = (self.clone(), endpoint.name.clone());
+    async fn reserve(&self, model: &ModelName, estimate: Amount) -> Result<Reservation, NotReserved> {
+        let (budget, model) = (self.clone(), model.clone());
         let reserving = move || budget.try_reserve(model, estimate);
         if self.limits_periods() { blocking::run(reserving).await } else { reserving() }
     }
 
     /// Estimates the cost of a call: its input, less what the last call left in the provider's cache, and a typical
     /// reply.
-    fn estimate(&self, endpoint: &Endpoint, bytes: usize) -> Result<Amount, ProviderError> {
-        let input = u64::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX).min(endpoint.window);
-        let output = u64::from(OUTPUT_EXPECTED.min(endpoint.max_output));
+    fn estimate(&self, call: PlannedCall<'_>) -> Result<Amount, ProviderError> {
+        let input = u64::try_from(call.bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX).min(call.window);
+        let output = u64::from(OUTPUT_EXPECTED.min(call.max_output));
         let cache_read = match &self.inner.state.lock().last {
-            Some((model, usage)) if *model == endpoint.name && usage.cache_read + usage.cache_write > 0 => {
+            Some((model, usage)) if model == call.model && usage.cache_read + usage.cache_write > 0 => {
                 usage.input.min(input)
             }
             _ => 0,
         };
-        let searches = if endpoint.searches() { PROVIDER_SEARCHES_MAX } else { 0 };
+        let searches = if call.searches { PROVIDER_SEARCHES_MAX } else { 0 };
         let usage = Usage { input, output, cache_read, searches, ..Usage::default() };
-        match self.cost(&endpoint.name, &usage) {
+        match self.cost(call.model, &usage) {
             Some(usd) => Ok(Amount { usd, tokens: tokens(&usage) }),
             None if !self.limits_money() => Ok(Amount { usd: 0.0, tokens: tokens(&usage) }),
-            None => Err(unknown_price(endpoint)),
+            None => Err(unknown_price(call.model)),
         }
     }
 
@@ -316,7 +324,7 @@ impl CostBudget {
             if spent != Amount::default()
                 && let Err(why) = self.inner.ledger.add(spent)
             {
-                tracing::warn!(why, "what a model call cost could not be recorded");
+                tracing::warn!(%why, "the cost of a model call could not be recorded");
             }
             *running = running.minus(*estimate);
         }
@@ -405,16 +413,15 @@ fn used_up(text: &str, is_final: bool) -> ProviderError {
     ProviderError::new(ErrorClass::Budget, format!("The budget is used up. {text}")).with_hint(hint)
 }
 
-fn unknown_price(endpoint: &Endpoint) -> ProviderError {
-    let message = format!("The budget limits money, and the price of {} is not known.", endpoint.name);
+fn unknown_price(model: &ModelName) -> ProviderError {
+    let message = format!("The budget limits money, and the price of {} is not known.", model);
     ProviderError::new(ErrorClass::Budget, message).with_hint(format!(
-        "Set price = {{ input = …, output = … }} in [models.\"{}\"] of config.toml (US dollars per million tokens), \
-         or limit tokens instead of money: session_tokens in [budget].",
-        endpoint.name
+        "Set price = {{ input = …, output = … }} in [models.\"{model}\"] of config.toml (US dollars per million tokens), \
+         or limit tokens instead of money: session_tokens in [budget]."
     ))
 }
 
-fn unreadable(why: &str) -> ProviderError {
+fn unreadable(why: &LedgerError) -> ProviderError {
     let message = format!("What was spent today can't be read, so the budget can't be kept: {why}.");
     ProviderError::new(ErrorClass::Budget, message)
 }

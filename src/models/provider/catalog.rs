@@ -7,12 +7,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::abilities::{Abilities, Thinking};
-use super::endpoint::{
-    self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer, NO_MODEL, NamedEndpoint,
-};
+use super::environment::EnvironmentPairs;
 use super::learned::{AppliedFacts, FactSource, Learned};
 use super::listing::Lifecycle;
-use super::models::{self, ModelPrice};
+use super::local::LocalServer;
+use super::model_endpoint::Endpoint;
+use super::models::{self, ModelPrice, NO_MODEL, provider_of};
+use super::resolve::{self, ConfiguredModel, NamedEndpoint};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::model_name::undated;
@@ -101,14 +102,14 @@ impl ModelCatalog<'_> {
 
     /// Lists at most `most` models, grouped by provider. The chosen model's provider is first.
     pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
-        let mut models = endpoint::offered(self.settings, self.environment);
+        let mut models = resolve::offered(self.settings, self.environment);
         let local = self.local.into_iter().flat_map(|server| &server.models);
         models.extend(local.map(|listed| (listed.local_name(), None)));
         if scope == CatalogScope::All {
-            let known = endpoint::built_in_providers().flat_map(models::provider_models);
+            let known = resolve::built_in_providers().flat_map(models::provider_models);
             models.extend(known.map(|known| (ModelName(known.name.into()), None)));
         }
-        endpoint::keep_distinct(&mut models);
+        resolve::keep_distinct(&mut models);
         let providers = self.providers(&models);
         let mut names: HashSet<String> = models.iter().map(|(name, _)| undated(&name.0).to_owned()).collect();
         for provider in &providers {
@@ -135,7 +136,7 @@ impl ModelCatalog<'_> {
 
     /// Returns one endpoint per callable provider, for listing its models.
     pub fn places(&self) -> Vec<Endpoint> {
-        let models = endpoint::offered(self.settings, self.environment);
+        let models = resolve::offered(self.settings, self.environment);
         self.providers(&models).iter().filter_map(|provider| self.place(provider)).collect()
     }
 
@@ -144,12 +145,12 @@ impl ModelCatalog<'_> {
         let settings = Settings { model: None, ..self.settings.clone() };
         let environment: Vec<_> =
             self.environment.iter().filter(|(name, _)| name != "EPITOME_MODEL").cloned().collect();
-        self.first_of(endpoint::choose(&settings, &environment))
+        self.first_of(resolve::choose(&settings, &environment))
     }
 
     /// The model in use.
     pub fn chosen_model(&self) -> Option<ModelName> {
-        self.first_of(endpoint::choose(self.settings, self.environment))
+        self.first_of(resolve::choose(self.settings, self.environment))
     }
 
     fn first_of(&self, choice: ConfiguredModel) -> Option<ModelName> {
@@ -171,17 +172,17 @@ impl ModelCatalog<'_> {
     /// An endpoint of the provider; `None` without a key, or while no local server has been found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
         let any = ModelName(format!("{provider}/{NO_MODEL}"));
-        match endpoint::is_searched(&any, self.settings) {
+        match resolve::is_searched(&any, self.settings) {
             true => self.resolve(&self.local?.first_model()?),
             false => self.resolve(&any),
         }
     }
 
     fn resolve(&self, name: &ModelName) -> Option<Endpoint> {
-        match endpoint::is_searched(name, self.settings) {
+        match resolve::is_searched(name, self.settings) {
             // Local models are not resolved by name, because that may probe ports.
-            true => endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok(),
-            false => endpoint::resolve(name, self.settings, self.environment).ok(),
+            true => resolve::resolve_local(name, self.local?, self.settings, self.environment).ok(),
+            false => resolve::resolve(name, self.settings, self.environment).ok(),
         }
     }
 
@@ -195,7 +196,7 @@ impl ModelCatalog<'_> {
     fn offer(&self, (name, endpoint): NamedEndpoint) -> OfferedModel {
         let known = models::known(&name);
         let resolved = endpoint.or_else(|| self.resolve(&name));
-        let is_usable = resolved.is_some() || endpoint::is_searched(&name, self.settings);
+        let is_usable = resolved.is_some() || resolve::is_searched(&name, self.settings);
         let (AppliedFacts { window, max_output, life }, abilities) = match resolved {
             Some(mut endpoint) => (self.learned.apply(self.settings, &mut endpoint), endpoint.abilities),
             None => {
@@ -216,11 +217,6 @@ impl ModelCatalog<'_> {
         let price = models::price(self.settings, &name);
         OfferedModel { name, window, max_output, price, abilities, life, is_usable }
     }
-}
-
-/// The part of a model name before the slash.
-pub fn provider_of(name: &ModelName) -> &str {
-    name.split().map_or(name.0.as_str(), |(provider, _)| provider)
 }
 
 #[cfg(test)]

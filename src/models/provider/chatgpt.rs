@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::address::{host_of, is_loopback};
-use super::http::Http;
+use super::http::{Http, HttpError};
 use epitome_config::logins::now;
 use epitome_config::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin, origin};
 use epitome_platform::blocking;
@@ -67,10 +67,32 @@ pub(super) enum RefreshError {
     Failed(String),
 }
 
-/// An answer without tokens.
-enum ExchangeError {
+/// Why a request for tokens brought none. Its text completes a sentence and contains no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    #[error("the code was rejected or has expired ({code})")]
     Rejected { code: String },
-    Failed(String),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the service answers with HTTP {status}")]
+    Status { status: u16 },
+    #[error("it does not include the use of your plan; sign in again and agree to it")]
+    NoPlan,
+    #[error("the answer does not identify the user")]
+    NoUser,
+    #[error("the answer has no tokens")]
+    NoTokens,
+}
+
+/// Why a login's tokens could not be revoked. Its text is a clause without secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the service does not publish where tokens are revoked")]
+    NoAddress,
+    #[error("the service answers with HTTP {status}")]
+    Status { status: u16 },
 }
 
 /// Keeps the tokens of a stored login valid.
@@ -136,7 +158,7 @@ impl TokenRefresher {
             Ok(answer) => {
                 // Without a new refresh token, the old one remains valid (RFC 6749, section 6).
                 let renewed = read_tokens(&answer, tokens.subject, Some(tokens.refresh.clone()))
-                    .ok_or_else(|| RefreshError::Failed("the answer has no tokens".to_owned()))?;
+                    .ok_or_else(|| RefreshError::Failed(ExchangeError::NoTokens.to_string()))?;
                 let access = renewed.access.clone();
                 store(lock, &stored, &ChatGptLogin { tokens: Some(renewed), ..login }, replaced);
                 Ok(access)
@@ -146,7 +168,7 @@ impl TokenRefresher {
                 Err(RefreshError::SignedOut)
             }
             Err(ExchangeError::Rejected { code }) => Err(RefreshError::Failed(code)),
-            Err(ExchangeError::Failed(why)) => Err(RefreshError::Failed(why)),
+            Err(error) => Err(RefreshError::Failed(error.to_string())),
         }
     }
 
@@ -182,32 +204,28 @@ fn usable(login: &ChatGptLogin, rejected: Option<&str>) -> Result<Option<String>
     Ok((is_fresh && rejected != Some(&tokens.access)).then(|| tokens.access.clone()))
 }
 
-/// Exchanges a sign-in's code for tokens. The error completes a sentence and contains no secrets.
+/// Exchanges a sign-in's code for tokens.
 pub(super) async fn exchange_code(
     http: &Http,
     issuer: &str,
     client: &str,
     nonce: &str,
     fields: &[(&str, &str)],
-) -> Result<ChatGptTokens, String> {
-    let answer = request_tokens(http, issuer, fields).await.map_err(|error| match error {
-        ExchangeError::Rejected { code } => format!("the code was rejected or has expired ({code})"),
-        ExchangeError::Failed(why) => why,
-    })?;
+) -> Result<ChatGptTokens, ExchangeError> {
+    let answer = request_tokens(http, issuer, fields).await?;
     let scopes = answer["scope"].as_str().unwrap_or_default();
     if !scopes.split(' ').any(|scope| scope == PLAN_SCOPE) {
-        return Err("it does not include the use of your plan; sign in again and agree to it".to_owned());
+        return Err(ExchangeError::NoPlan);
     }
     let subject = answer["id_token"]
         .as_str()
         .and_then(|token| subject_of(token, issuer, client, nonce))
-        .ok_or_else(|| "the answer does not identify the user".to_owned())?;
-    read_tokens(&answer, subject, None).ok_or_else(|| "the answer has no tokens".to_owned())
+        .ok_or(ExchangeError::NoUser)?;
+    read_tokens(&answer, subject, None).ok_or(ExchangeError::NoTokens)
 }
 
-/// Revokes a login's tokens (RFC 7009) at the endpoint in the issuer's discovery document. The error is a clause
-/// without secrets.
-pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> Result<(), String> {
+/// Revokes a login's tokens (RFC 7009) at the endpoint in the issuer's discovery document.
+pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> Result<(), RevokeError> {
     let (Some(client), Some(tokens)) = (&login.client_id, &login.tokens) else { return Ok(()) };
     let discovery = format!("{issuer}/.well-known/openid-configuration");
     let (status, document) = http.get(&discovery, EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await?;
@@ -215,18 +233,18 @@ pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> R
     let address = document["revocation_endpoint"]
         .as_str()
         .filter(|address| status == 200 && origin(address) == issuer)
-        .ok_or("the service does not publish where tokens are revoked")?;
+        .ok_or(RevokeError::NoAddress)?;
     let fields = [("token", &*tokens.refresh), ("token_type_hint", "refresh_token"), ("client_id", client)];
     match http.post_form(address, &fields, EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await? {
         (200, _) => Ok(()),
-        (status, _) => Err(format!("the service answers with HTTP {status}")),
+        (status, _) => Err(RevokeError::Status { status }),
     }
 }
 
 async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> Result<Value, ExchangeError> {
     let url = format!("{issuer}/api/accounts/oauth/token");
     let asked = http.post_form(&url, fields, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX);
-    let (status, body) = asked.await.map_err(ExchangeError::Failed)?;
+    let (status, body) = asked.await?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     match status {
         200 => Ok(answer),
@@ -238,7 +256,7 @@ async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> R
                 code.chars().filter(|c| c.is_ascii_lowercase() || *c == '_').take(60).collect();
             Err(ExchangeError::Rejected { code })
         }
-        status => Err(ExchangeError::Failed(format!("the service answers with HTTP {status}"))),
+        status => Err(ExchangeError::Status { status }),
     }
 }
 

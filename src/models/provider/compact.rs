@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::collect::Collector;
-use super::endpoint::Endpoint;
 use super::failure;
 use super::http::Http;
+use super::model_endpoint::Endpoint;
 use super::wire::compaction;
 use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError, ReplyStop};

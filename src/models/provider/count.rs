@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::endpoint::Endpoint;
 use super::failure;
 use super::http::Http;
+use super::model_endpoint::Endpoint;
 use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError};
 use epitome_config::WireFormat;

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::ProviderError;
 use crate::endpoint::{EnvironmentPairs, choose, configured, resolve};
 use crate::http::Http;
 use crate::login::{KeyCheck, check_key};
@@ -103,7 +104,7 @@ async fn a_login_in_another_process_counts_from_the_next_request_on() {
     let env = env(&[("ANTHROPIC_BASE_URL", &base)]);
     let endpoint =
         resolve(&ModelName("anthropic/claude-sonnet-5-5".into()), &settings, &env).expect("a key is stored");
-    let ask = async || crate::listing::list(&Http::new(), &endpoint).await;
+    let ask = async || crate::listing::request::list(&Http::new(), &endpoint).await;
     assert!(ask().await.is_err(), "the key is revoked");
     logged_in(&data, &base, "good");
     assert_eq!(ask().await.expect("the new key is sent").len(), 1);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::resolve::LOCAL_BASES;
 use super::*;
 use crate::ErrorClass;
 use crate::listing::{Lifecycle, ListedModel, ModelFacts};
-use epitome_config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
+use crate::resolve::LOCAL_BASES;
+use epitome_config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings, WireFormat};
+use epitome_thread::ModelName;
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()

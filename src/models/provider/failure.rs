@@ -10,9 +10,11 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::endpoint::{CredentialOrigin, Endpoint, NO_MODEL, provider_title};
+use super::model_endpoint::{CredentialOrigin, Endpoint};
+use super::models::{self, NO_MODEL};
+use super::resolve::provider_title;
 use super::retry::RETRY_AFTER_MAX;
-use super::{ErrorClass, ProviderError, models};
+use super::{ErrorClass, ProviderError};
 use body::ErrorBody;
 use epitome_config::WireFormat;
 

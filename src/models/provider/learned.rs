@@ -18,11 +18,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::ErrorClass;
-use super::endpoint::{Endpoint, ToolForm};
 use super::http::Http;
-use super::listing::{self, Lifecycle, ListError, ListedModel, ModelFacts};
+use super::listing::request::{ListError, list};
+use super::listing::{self, Lifecycle, ListedModel, ModelFacts};
+use super::model_endpoint::{Endpoint, ToolForm};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use cache::{Calibrated, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
+use cache::{Calibrated, InvalidCache, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
 use epitome_config::logins::now;
 use epitome_files::atomic_file::replace_in_private_directory;
@@ -159,7 +160,7 @@ impl Learned {
             let file = self.inner.file.clone();
             match blocking::run(move || read(&file)).await {
                 Ok(cache) => self.inner.state.lock().merge(cache),
-                Err(fault) => self.inner.state.lock().fault = Some(fault),
+                Err(fault) => self.inner.state.lock().fault = Some(fault.to_string()),
             }
         };
         self.inner.loaded.get_or_init(|| read).await;
@@ -309,7 +310,7 @@ impl Learned {
         if !is_due {
             return Ok(());
         }
-        let listed = listing::list(http, endpoint).await;
+        let listed = list(http, endpoint).await;
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
             Err(ListError::Refused { .. }) => self.change(|cache| cache.record_request(&place, now())),
@@ -398,36 +399,50 @@ fn max_output(endpoint: &Endpoint, facts: &ModelFacts) -> (u32, FactSource) {
 }
 
 /// Reads the file; a missing one counts as empty. An invalid one is renamed, and the error reports this.
-fn read(file: &Path) -> Result<LearnedCache, String> {
+fn read(file: &Path) -> Result<LearnedCache, LearnedError> {
     let mut text = String::new();
     let opened = std::fs::File::open(file);
     match opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)) {
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(LearnedCache::default()),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            return Err(set_aside(file, "it is not text"));
+            return Err(LearnedError::set_aside(file, InvalidCache::NotText(error)));
         }
-        Err(error) => return Err(format!("{} can't be read: {error}", file.display())),
+        Err(source) => return Err(LearnedError::Unreadable { file: file.to_owned(), source }),
     }
-    LearnedCache::from_text(&text).map_err(|why| set_aside(file, &why))
+    LearnedCache::from_text(&text).map_err(|why| LearnedError::set_aside(file, why))
 }
 
-fn set_aside(file: &Path, why: &str) -> String {
-    let aside = file.with_extension("json.broken");
-    let what = match std::fs::rename(file, &aside) {
-        Ok(()) => format!("it is now {}", aside.display()),
-        Err(error) => format!("it could not be set aside: {error}"),
-    };
-    format!(
-        "What was learned about models in {} can't be read ({why}); {what}. It will be learned again.",
+/// Why the file was not read or written.
+#[derive(Debug, thiserror::Error)]
+enum LearnedError {
+    #[error("{} can't be read: {source}", file.display())]
+    Unreadable { file: PathBuf, source: std::io::Error },
+    #[error(
+        "What was learned about models in {} can't be read ({source}); {aside}. It will be learned again.",
         file.display()
-    )
+    )]
+    Invalid { file: PathBuf, aside: String, source: InvalidCache },
+    #[error("{}: {source}", file.display())]
+    Unwritable { file: PathBuf, source: std::io::Error },
+}
+
+impl LearnedError {
+    /// Renames a file with invalid contents.
+    fn set_aside(file: &Path, source: InvalidCache) -> LearnedError {
+        let aside = file.with_extension("json.broken");
+        let aside = match std::fs::rename(file, &aside) {
+            Ok(()) => format!("it is now {}", aside.display()),
+            Err(error) => format!("it could not be set aside: {error}"),
+        };
+        LearnedError::Invalid { file: file.to_owned(), aside, source }
+    }
 }
 
 /// Merges the cache with what another process has written in the meantime, writes it to the file and returns the
 /// result. If two processes write at the same time, the later one wins; lost facts are learned again.
-fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", file.display());
+fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, LearnedError> {
+    let failed = |source| LearnedError::Unwritable { file: file.to_owned(), source };
     match read(file) {
         Ok(there) => cache.merge(there),
         Err(fault) => tracing::warn!(%fault, "the learned facts about models are rewritten"),

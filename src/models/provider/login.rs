@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::credential::{Credential, key_header};
-use super::endpoint::{Endpoint, key_check_url};
+use super::credential::Credential;
 use super::http::Http;
+use super::model_endpoint::Endpoint;
+use super::resolve::key_check_url;
 use super::{ErrorClass, ProviderError};
 
 /// Timeout of the request that tests a key; the user waits for it.
@@ -26,7 +27,7 @@ pub enum KeyCheck {
 
 /// Tests a key with a request for the service's list of models, or for the key's details if the list is public. Free.
 pub async fn check_key(http: &Http, service: &Endpoint, key: &str) -> KeyCheck {
-    let headers = vec![key_header(service, key)];
+    let headers = vec![service.key_header(key)];
     let endpoint = Endpoint { credential: Credential::Fixed(headers), ..service.clone() };
     let url = key_check_url(&endpoint);
     let error = match http.ask(&endpoint, &url, None, CHECK_BYTES_MAX, CHECK_TIME_MAX).await {

@@ -1,5 +1,6 @@
 //! A listener on a free loopback port, for one redirect of a browser after a login.
 
+use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,12 +23,20 @@ pub struct RedirectListener {
     path: String,
 }
 
+/// Why there was no redirect. Its text completes a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum RedirectError {
+    #[error("no local port can be opened for its login: {0}")]
+    Port(#[from] io::Error),
+    #[error("its login was refused")]
+    Refused,
+}
+
 impl RedirectListener {
-    /// Listens for redirects to this path. The error is a clause.
-    pub async fn open(path: impl Into<String>) -> Result<RedirectListener, String> {
-        let failed = |error| format!("no local port can be opened for its login: {error}");
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port();
+    /// Listens for redirects to this path.
+    pub async fn open(path: impl Into<String>) -> Result<RedirectListener, RedirectError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
         Ok(RedirectListener { listener, origin: format!("http://127.0.0.1:{port}"), path: path.into() })
     }
 
@@ -37,8 +46,8 @@ impl RedirectListener {
     }
 
     /// Waits for a redirect whose query is accepted, and returns its URL. Other requests are answered and ignored.
-    /// Fails if the user refused; the error completes a sentence.
-    pub async fn redirected(&self, accepts: impl Fn(&str) -> bool) -> Result<String, String> {
+    /// Fails if the user refused.
+    pub async fn redirected(&self, accepts: impl Fn(&str) -> bool) -> Result<String, RedirectError> {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else { continue };
             let asked = tokio::time::timeout(CALLBACK_TIME_MAX, read_requested_path(&mut stream)).await;
@@ -50,7 +59,7 @@ impl RedirectListener {
             };
             if parameter(query, "error").is_some() {
                 respond(&mut stream, "200 OK", REFUSED_PAGE).await;
-                return Err("its login was refused".to_owned());
+                return Err(RedirectError::Refused);
             }
             if accepts(query) {
                 respond(&mut stream, "200 OK", DONE_PAGE).await;
@@ -131,7 +140,7 @@ mod tests {
             assert!(visit(&format!("{origin}/callback?code=1&state=2")).await.contains(DONE_PAGE));
         });
         let came = listener.redirected(|query| has(query, &["code", "state"])).await;
-        assert_eq!(came, Ok(format!("{url}?code=1&state=2")));
+        assert_eq!(came.expect("a redirect"), format!("{url}?code=1&state=2"));
         browser.await.expect("no panic");
         drop(listener);
         let authority = &url["http://".len()..url.len() - "/callback".len()];
@@ -143,10 +152,8 @@ mod tests {
         let listener = RedirectListener::open("/callback").await.expect("loopback has free ports");
         let url = format!("{}?error=access_denied&state=2", listener.url());
         let browser = tokio::spawn(async move { visit(&url).await });
-        assert_eq!(
-            listener.redirected(|query| has(query, &["code"])).await,
-            Err("its login was refused".to_owned())
-        );
+        let refused = listener.redirected(|query| has(query, &["code"])).await.expect_err("it is refused");
+        assert_eq!(refused.to_string(), "its login was refused");
         assert!(browser.await.expect("no panic").contains(REFUSED_PAGE));
     }
 }

@@ -1,6 +1,7 @@
 //! Built-in knowledge of some models: context windows, limits, prices, abilities. The table is generated from a
 //! published catalog. The user's configuration takes precedence, and models that aren't in the table still work.
 
+mod small;
 mod table;
 
 use std::borrow::Cow;
@@ -8,11 +9,10 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::abilities::{Abilities, Effort, Thinking};
-use super::endpoint::Endpoint;
-use super::search::search_price;
 use epitome_config::{ModelSettings, PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
 use epitome_tokens::model_name::{Family, ParsedName, undated};
+pub use small::small;
 use table::KNOWN;
 
 /// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least that. The
@@ -21,6 +21,12 @@ pub const WINDOW_DEFAULT: u64 = 128_000;
 
 /// Default maximum reply tokens of an unknown model: enough for an entire file.
 pub const OUTPUT_DEFAULT: u32 = 16_384;
+
+/// A model name for requests that use no model. No rule matches it.
+pub const NO_MODEL: &str = "-";
+
+/// Searches that a provider may run during one reply.
+pub const PROVIDER_SEARCHES_MAX: u64 = 5;
 
 /// The table's entry of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,6 +124,11 @@ fn vendors_name(model: &str) -> Cow<'_, str> {
     }
 }
 
+/// The part of a model name before the slash.
+pub fn provider_of(name: &ModelName) -> &str {
+    name.split().map_or(name.0.as_str(), |(provider, _)| provider)
+}
+
 /// The provider whose calls use a plan and have no price.
 const PLAN: &str = "chatgpt/";
 
@@ -159,24 +170,16 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
     Some(tokens + usage.searches as f64 * search_price(model))
 }
 
+/// US dollars for a search by the provider of this model, in addition to the tokens.
+pub fn search_price(model: &ModelName) -> f64 {
+    let name = ParsedName::parse(&model.0);
+    // The price of both Anthropic and OpenAI.
+    if name.family == Family::Gemini { 0.014 } else { 0.01 }
+}
+
 /// The models of a provider, best first, for a picker.
 pub fn provider_models(provider: &str) -> impl Iterator<Item = &'static KnownModel> {
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
-}
-
-/// The model for auxiliary tasks: `models.small`, otherwise the cheapest model of the main model's vendor that has no
-/// announced shutdown. `None` at a compatible service, whose models are unknown.
-pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
-    let cheapest = || {
-        let main = main.filter(|main| main.own_api)?;
-        let may_be_called = |known: &&KnownModel| settings.policy.refuses_model(Some(known.name)).is_none();
-        let current = provider_models(main.provider()).filter(|known| known.retires.is_none());
-        let cheapest = current
-            .filter(may_be_called)
-            .min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
-        Some(ModelName(cheapest.name.to_owned()))
-    };
-    settings.small_model.clone().map(ModelName).or_else(cheapest)
 }
 
 // ── Builder of table entries ───────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 
 use super::address::{host_of, is_loopback, port_of};
-use super::endpoint::EnvironmentPairs;
+use super::environment::EnvironmentPairs;
 
 /// Variables that name a file or a directory with certificates. Programs on a corporate machine read its certificate
 /// authority from different variables, and setting any of them means that this authority is trusted. All of them apply.
@@ -122,16 +122,22 @@ impl Network {
     }
 }
 
+/// A variable of the environment names a proxy that can't be used. Its text is a clause.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{variable} names a proxy of a kind that is not known; it may begin with {}",
+    PROXY_SCHEMES.map(|scheme| format!("{scheme}://")).join(", ")
+)]
+pub struct ProxyError {
+    variable: &'static str,
+}
+
 impl Proxy {
     /// The URL including user and password, only for the client. The error doesn't quote the URL.
-    pub(super) fn url(&self) -> Result<&str, String> {
+    pub(super) fn url(&self) -> Result<&str, ProxyError> {
         match self.url.split_once("://") {
             Some((scheme, _)) if !PROXY_SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
-                Err(format!(
-                    "{} names a proxy of a kind that is not known; it may begin with {}",
-                    self.variable,
-                    PROXY_SCHEMES.map(|scheme| format!("{scheme}://")).join(", ")
-                ))
+                Err(ProxyError { variable: self.variable })
             }
             Some(_) | None => Ok(&self.url),
         }
@@ -326,7 +332,7 @@ mod tests {
     fn unknown_proxy_scheme_is_reported_without_the_url() {
         let network = network(&[("HTTPS_PROXY", "ftp://joe:hunter22@proxy")]);
         let [_, proxy] = network.proxies();
-        let why = proxy.expect("it is named").url().expect_err("it is not used");
+        let why = proxy.expect("it is named").url().expect_err("it is not used").to_string();
         assert!(why.starts_with("HTTPS_PROXY names") && !why.contains("hunter22"), "{why}");
     }
 }

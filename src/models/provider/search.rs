@@ -1,4 +1,4 @@
-//! Web search, by the model's provider or with a service that the user configured. A service gets one request per query,
+//! Web search with a service that the user configured. It gets one request per query,
 //! without anything else about the user or the conversation. Each has a function for its request and one for its answer,
 //! both pure.
 
@@ -10,14 +10,11 @@ use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::endpoint::{Endpoint, EnvironmentPairs, Secret, value_of};
-use super::http::Http;
+use super::environment::{EnvironmentPairs, value_of};
+use super::http::{Http, HttpError};
 use super::network::Network;
-use super::wire::is_before_gemini_3;
-use epitome_config::rules::RuleEffect;
-use epitome_config::{SearchChoice, Settings, WireFormat};
-use epitome_thread::ModelName;
-use epitome_tokens::model_name::{Family, ParsedName};
+use super::secret::Secret;
+use epitome_config::SearchChoice;
 
 /// Results that are requested, and at most returned.
 pub const RESULTS_MAX: usize = 10;
@@ -33,58 +30,6 @@ const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The variable with the address of the user's SearXNG server.
 pub const SEARXNG_VARIABLE: &str = "SEARXNG_URL";
-
-/// Searches that a provider may run during one reply.
-pub const PROVIDER_SEARCHES_MAX: u64 = 5;
-
-/// US dollars for a search by the provider of this model, in addition to the tokens.
-pub fn search_price(model: &ModelName) -> f64 {
-    let name = ParsedName::parse(&model.0);
-    // The price of both Anthropic and OpenAI.
-    if name.family == Family::Gemini { 0.014 } else { 0.01 }
-}
-
-/// A web search that the model's provider runs while the model replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderSearch {
-    /// Hosts whose pages are left out, with their subdomains.
-    pub blocked: Vec<String>,
-}
-
-impl ProviderSearch {
-    /// The search of an endpoint's provider; `None` if the user doesn't want it.
-    ///
-    /// No search of a provider asks before it runs, so it is not used if a rule asks about searches, denies them, or
-    /// denies hosts that the provider can't leave out.
-    pub fn of(endpoint: &Endpoint, settings: &Settings) -> Option<ProviderSearch> {
-        let is_wanted = match settings.web_search {
-            // Other services with the same format rarely have it.
-            SearchChoice::Auto => endpoint.own_api,
-            choice => choice.uses_provider(),
-        };
-        let leaves_out = endpoint.wire == WireFormat::AnthropicMessages;
-        // Older models search only in requests without functions.
-        let is_able = endpoint.wire != WireFormat::Gemini || !is_before_gemini_3(&endpoint.model);
-        let mut blocked = Vec::new();
-        for rule in settings.permissions.iter().filter(|rule| rule.word != RuleEffect::Allow) {
-            let searches = ["web_search", "WebSearch"].iter().any(|name| rule.pattern.may_be_of(name));
-            let fetches = ["web_fetch", "WebFetch"].iter().any(|name| rule.pattern.may_be_of(name));
-            match (rule.word, &rule.pattern.about) {
-                (RuleEffect::Deny, Some(about)) if searches || fetches => blocked.push(blocked_host(about)?),
-                _ if searches => return None,
-                _ => {}
-            }
-        }
-        (is_wanted && is_able && (leaves_out || blocked.is_empty())).then_some(ProviderSearch { blocked })
-    }
-}
-
-/// A host of a deny rule as Anthropic's API takes it, which includes all subdomains; `None` if it can't be expressed.
-fn blocked_host(about: &str) -> Option<String> {
-    let host = about.strip_prefix("*.").unwrap_or(about);
-    let host = host.split_once(':').map_or(host, |(host, _)| host);
-    (!host.contains(['*', '[']) && !host.is_empty()).then(|| host.to_owned())
-}
 
 /// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,19 +124,59 @@ struct ServiceRequest {
     body: Option<Value>,
 }
 
+/// Why a service can't be used. Its text is a clause.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchSetupError {
+    #[error("its key is missing; set {variable}")]
+    NoKey { variable: &'static str },
+    #[error("its address is missing; set {variable}")]
+    NoAddress { variable: &'static str },
+    #[error("{variable} is not an address; it looks like http://127.0.0.1:8888")]
+    Address { variable: &'static str },
+}
+
+/// Why a search brought nothing. Its text is a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{service} at {host} {source}.")]
+pub struct SearchError {
+    service: &'static str,
+    host: String,
+    source: SearchFault,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SearchFault {
+    #[error("has no usable address")]
+    Address,
+    #[error("can't be asked with the characters in its key")]
+    Key,
+    #[error("could not be reached: {0}")]
+    Unreachable(#[from] HttpError),
+    #[error("{0}")]
+    Refused(String),
+    #[error("did not answer with JSON, so it is probably another server")]
+    NotJson(#[source] serde_json::Error),
+    #[error("answered in an unknown form, so it is probably another server")]
+    UnknownForm,
+}
+
 impl SearchService {
-    /// The service of a choice; `None` if the choice names none. The error says what is missing.
+    /// The service of a choice; `None` if the choice names none.
     ///
     /// `Auto` only uses the user's own server: a key in the environment may be there for another program, and does not
     /// mean that its service may see the user's queries.
-    pub fn find(choice: SearchChoice, env: &EnvironmentPairs) -> Result<Option<SearchService>, String> {
+    pub fn find(
+        choice: SearchChoice,
+        env: &EnvironmentPairs,
+    ) -> Result<Option<SearchService>, SearchSetupError> {
         let named = if choice == SearchChoice::Auto { SearchChoice::Searxng } else { choice };
         let Some(known) = SERVICES.iter().find(|service| service.choice == named) else { return Ok(None) };
         let Some(value) = value_of(env, known.variable) else {
-            let what = if known.base.is_some() { "key" } else { "address" };
-            return match choice {
-                SearchChoice::Auto => Ok(None),
-                _ => Err(format!("its {what} is missing; set {}", known.variable)),
+            let variable = known.variable;
+            return match (choice, known.base) {
+                (SearchChoice::Auto, _) => Ok(None),
+                (_, Some(_)) => Err(SearchSetupError::NoKey { variable }),
+                (_, None) => Err(SearchSetupError::NoAddress { variable }),
             };
         };
         let (base, key) = match known.base {
@@ -200,9 +185,7 @@ impl SearchService {
         };
         let base =
             Url::parse(&base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let base = base.ok_or_else(|| {
-            format!("{} is not an address; it looks like http://127.0.0.1:8888", known.variable)
-        })?;
+        let base = base.ok_or(SearchSetupError::Address { variable: known.variable })?;
         Ok(Some(SearchService { known, base, key, network: Network::read(env) }))
     }
 
@@ -223,24 +206,22 @@ impl SearchService {
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// Searches. At most `RESULTS_MAX` results, all of them of the query's domains. The error is a sentence. Dropping
-    /// the future cancels the request.
-    pub async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchResult>, String> {
-        let failed = |why: &str| format!("{} at {} {why}.", self.name(), self.host());
-        let request = (self.known.request)(self, query).ok_or_else(|| failed("has no usable address"))?;
-        let request =
-            request.build().ok_or_else(|| failed("can't be asked with the characters in its key"))?;
+    /// Searches. At most `RESULTS_MAX` results, all of them of the query's domains. Dropping the
+    /// future cancels the request.
+    pub async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchResult>, SearchError> {
+        let failed = |source| SearchError { service: self.name(), host: self.host(), source };
+        let request = (self.known.request)(self, query).ok_or_else(|| failed(SearchFault::Address))?;
+        let request = request.build().ok_or_else(|| failed(SearchFault::Key))?;
         let http = Http::new().within(self.network.clone());
         let answer = http.exchange(request, ANSWER_BYTES_MAX, SEARCH_TIME_MAX).await;
-        let answer = answer.map_err(|why| failed(&format!("could not be reached: {why}")))?;
+        let answer = answer.map_err(|error| failed(error.into()))?;
         let status = answer.status().as_u16();
         if status != 200 {
-            return Err(failed(&self.refusal(status)));
+            return Err(failed(SearchFault::Refused(self.refusal(status))));
         }
-        let json: Value = serde_json::from_slice(answer.body())
-            .map_err(|_| failed("did not answer with JSON, so it is probably another server"))?;
-        let results = (self.known.results)(&json)
-            .ok_or_else(|| failed("answered in an unknown form, so it is probably another server"))?;
+        let json: Value =
+            serde_json::from_slice(answer.body()).map_err(|error| failed(SearchFault::NotJson(error)))?;
+        let results = (self.known.results)(&json).ok_or_else(|| failed(SearchFault::UnknownForm))?;
         let fits = |result: &SearchResult| query.domains.is_empty() || is_below(&result.url, &query.domains);
         let mut results: Vec<SearchResult> = results.into_iter().filter(fits).take(RESULTS_MAX).collect();
         for result in &mut results {

@@ -4,20 +4,24 @@
 //! OpenRouter issues a key that does not expire (<https://openrouter.ai/docs/use-cases/oauth-pkce>). Its flow has no
 //! `state`: the path of the redirect is random instead. ChatGPT's flow is described in `chatgpt`.
 
+use std::io;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
+use ring::error::Unspecified;
 use ring::rand::{self, Random, SystemRandom};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::address::{beneath, host_of, is_loopback};
-use super::chatgpt::{self, DYNAMIC_CLIENT, RESOURCE, SCOPES};
-use super::endpoint::{Endpoint, Secret};
-use super::http::Http;
-use super::loopback::{RedirectListener, has, parameter};
+pub use super::chatgpt::RevokeError;
+use super::chatgpt::{self, DYNAMIC_CLIENT, ExchangeError, RESOURCE, SCOPES};
+use super::http::{Http, HttpError, form};
+use super::loopback::{RedirectError, RedirectListener, has, parameter};
+use super::model_endpoint::Endpoint;
+use super::secret::Secret;
 use epitome_config::{ChatGptLogin, LoginSecret, Logins, StoredLogin, origin};
 
 /// Timeout of the request that exchanges the code.
@@ -60,6 +64,33 @@ pub struct Redirected {
     client: Option<String>,
 }
 
+/// Why a sign-in failed. Its text completes a sentence and contains no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum SignInError {
+    #[error("the system provides no random numbers")]
+    NoRandom,
+    #[error("the sign-in is one of {service}, not of {host}")]
+    Elsewhere { service: &'static str, host: String },
+    #[error(transparent)]
+    Redirect(#[from] RedirectError),
+    #[error("the browser brought no code")]
+    NoCode,
+    #[error("the browser brought no registration")]
+    NoRegistration,
+    #[error("the registration can't be stored: {0}")]
+    NotStored(#[source] io::Error),
+    #[error("OpenRouter could not be reached: {0}")]
+    Unreachable(#[source] HttpError),
+    #[error("OpenRouter answered without a key")]
+    NoKey,
+    #[error("the code was rejected or has expired")]
+    Rejected,
+    #[error("OpenRouter answers with HTTP {status}")]
+    Status { status: u16 },
+    #[error(transparent)]
+    Tokens(#[from] ExchangeError),
+}
+
 /// Whether a provider offers a sign-in for programs like this one.
 pub fn has_sign_in(provider: &str) -> bool {
     matches!(provider, "openrouter" | "chatgpt")
@@ -71,8 +102,12 @@ pub fn needs_sign_in(provider: &str) -> bool {
 }
 
 /// Revokes a removed login at the service that issued it. `None` for a key, which only its owner can delete at the
-/// provider. The error is a clause without secrets. `service` is the provider's endpoint, for its network settings.
-pub async fn revoke(http: &Http, service: &Endpoint, removed: &StoredLogin) -> Option<Result<(), String>> {
+/// provider. `service` is the provider's endpoint, for its network settings.
+pub async fn revoke(
+    http: &Http,
+    service: &Endpoint,
+    removed: &StoredLogin,
+) -> Option<Result<(), RevokeError>> {
     let LoginSecret::ChatGpt(login) = &removed.secret else { return None };
     login.tokens.as_ref()?;
     let issuer = chatgpt::issuer(&removed.origin)?;
@@ -81,8 +116,8 @@ pub async fn revoke(http: &Http, service: &Endpoint, removed: &StoredLogin) -> O
 
 impl SignIn {
     /// Opens the port for the redirect. `service` is the provider's own service, or a test server on loopback; `logins`
-    /// may contain the registration of an earlier sign-in. The error is a clause.
-    pub async fn begin(http: &Http, service: &Endpoint, logins: &Logins) -> Result<SignIn, String> {
+    /// may contain the registration of an earlier sign-in.
+    pub async fn begin(http: &Http, service: &Endpoint, logins: &Logins) -> Result<SignIn, SignInError> {
         let verifier = random()?;
         let http = http.within(service.network.clone());
         match service.provider() {
@@ -91,11 +126,15 @@ impl SignIn {
         }
     }
 
-    async fn with_openrouter(http: Http, service: &Endpoint, verifier: String) -> Result<SignIn, String> {
+    async fn with_openrouter(
+        http: Http,
+        service: &Endpoint,
+        verifier: String,
+    ) -> Result<SignIn, SignInError> {
         let host = host_of(&service.base_url);
         let is_theirs = host == "openrouter.ai" && service.base_url.starts_with("https://");
         if !is_theirs && !is_loopback(host) {
-            return Err(format!("the sign-in is one of openrouter.ai, not of {host}"));
+            return Err(SignInError::Elsewhere { service: "openrouter.ai", host: host.to_owned() });
         }
         let listener = RedirectListener::open(format!("/{}", random()?)).await?;
         let origin = origin(&service.base_url);
@@ -113,9 +152,11 @@ impl SignIn {
         service: &Endpoint,
         logins: &Logins,
         verifier: String,
-    ) -> Result<SignIn, String> {
-        let issuer = chatgpt::issuer(&service.base_url)
-            .ok_or_else(|| format!("the sign-in is one of OpenAI, not of {}", host_of(&service.base_url)))?;
+    ) -> Result<SignIn, SignInError> {
+        let issuer = chatgpt::issuer(&service.base_url).ok_or_else(|| SignInError::Elsewhere {
+            service: "OpenAI",
+            host: host_of(&service.base_url).to_owned(),
+        })?;
         let listener = RedirectListener::open("/auth/callback").await?;
         let earlier = match logins.find(service.provider()) {
             Ok(Some(StoredLogin { secret: LoginSecret::ChatGpt(login), .. })) => login,
@@ -151,10 +192,10 @@ impl SignIn {
         &self.link
     }
 
-    /// Waits for the redirect. Redirects of other sign-ins are ignored. The error completes a sentence.
-    pub async fn redirected(&self) -> Result<Redirected, String> {
+    /// Waits for the redirect. Redirects of other sign-ins are ignored.
+    pub async fn redirected(&self) -> Result<Redirected, SignInError> {
         let address = self.listener.redirected(|query| self.accepts(query)).await?;
-        self.redirect_in(&address).ok_or_else(|| "the browser brought no code".to_owned())
+        self.redirect_in(&address).ok_or(SignInError::NoCode)
     }
 
     /// Parses a redirect URL that a user copied from a browser on another machine; `None` if it isn't for this sign-in.
@@ -181,8 +222,8 @@ impl SignIn {
         }
     }
 
-    /// Exchanges the code for a login to be stored. The error completes a sentence and contains no secrets.
-    pub async fn login(&self, redirected: &Redirected) -> Result<StoredLogin, String> {
+    /// Exchanges the code for a login to be stored.
+    pub async fn login(&self, redirected: &Redirected) -> Result<StoredLogin, SignInError> {
         match &self.kind {
             SignInKind::OpenRouter { exchange_url } => {
                 let key = self.key(exchange_url, &redirected.code).await?;
@@ -192,30 +233,34 @@ impl SignIn {
         }
     }
 
-    async fn key(&self, exchange_url: &str, code: &str) -> Result<String, String> {
+    async fn key(&self, exchange_url: &str, code: &str) -> Result<String, SignInError> {
         let body = json!({ "code": code, "code_verifier": self.verifier, "code_challenge_method": "S256" });
         let headers = [("content-type".to_owned(), Secret::new("application/json"))];
         let body = body.to_string().into_bytes();
         let asked = self.http.post(exchange_url, &headers, body, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX);
-        match asked.await.map_err(|why| format!("OpenRouter could not be reached: {why}"))? {
+        match asked.await.map_err(SignInError::Unreachable)? {
             (200, answer) => serde_json::from_slice::<Value>(&answer)
                 .ok()
                 .and_then(|answer| Some(answer["key"].as_str()?.to_owned()))
-                .ok_or_else(|| "OpenRouter answered without a key".to_owned()),
-            (400 | 403, _) => Err("the code was rejected or has expired".to_owned()),
-            (status, _) => Err(format!("OpenRouter answers with HTTP {status}")),
+                .ok_or(SignInError::NoKey),
+            (400 | 403, _) => Err(SignInError::Rejected),
+            (status, _) => Err(SignInError::Status { status }),
         }
     }
 
-    async fn tokens(&self, sign_in: &ChatGptSignIn, redirected: &Redirected) -> Result<StoredLogin, String> {
-        let client = redirected.client.clone().ok_or("the browser brought no registration")?;
+    async fn tokens(
+        &self,
+        sign_in: &ChatGptSignIn,
+        redirected: &Redirected,
+    ) -> Result<StoredLogin, SignInError> {
+        let client = redirected.client.clone().ok_or(SignInError::NoRegistration)?;
         let registered =
             ChatGptLogin { client_id: Some(client.clone()), tokens: None, ..sign_in.earlier.clone() };
         let login = |login| StoredLogin::new(&*self.origin, LoginSecret::ChatGpt(login));
         if sign_in.earlier.client_id.is_none() {
             // Before the exchange, so that an expired code doesn't lead to a second registration.
             let stored = sign_in.logins.store("chatgpt", &login(registered.clone()));
-            stored.map_err(|error| format!("the registration can't be stored: {error}"))?;
+            stored.map_err(SignInError::NotStored)?;
         }
         let redirect = self.listener.url();
         let fields = [
@@ -232,14 +277,6 @@ impl SignIn {
     }
 }
 
-/// Encodes name and value pairs as a query or a form.
-pub(super) fn form(fields: &[(&str, &str)]) -> String {
-    let escaped = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-    let pairs: Vec<String> =
-        fields.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-    pairs.join("&")
-}
-
 fn decoded(query: &str, name: &str) -> Option<String> {
     Some(percent_decode_str(parameter(query, name)?).decode_utf8().ok()?.into_owned())
 }
@@ -249,12 +286,12 @@ fn challenge(verifier: &str) -> String {
 }
 
 /// 256 random bits, encoded for a URL.
-fn random() -> Result<String, String> {
+fn random() -> Result<String, SignInError> {
     Ok(BASE64_URL_SAFE_NO_PAD.encode(random_bytes::<32>()?))
 }
 
 /// An id for this installation: a random UUID as a URN.
-fn host_id() -> Result<String, String> {
+fn host_id() -> Result<String, SignInError> {
     let mut bytes = random_bytes::<16>()?;
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
@@ -263,9 +300,9 @@ fn host_id() -> Result<String, String> {
     Ok(format!("urn:uuid:{a}-{b}-{c}-{d}-{e}"))
 }
 
-fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
+fn random_bytes<const N: usize>() -> Result<[u8; N], SignInError> {
     let random = rand::generate(&SystemRandom::new());
-    random.map(Random::expose).map_err(|_| "the system provides no random numbers".to_owned())
+    random.map(Random::expose).map_err(|Unspecified| SignInError::NoRandom)
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ impl OauthServer {
         let endpoint = resolve(&model, settings, &self.env())?;
         let authenticated = endpoint.authenticated(&Http::new()).await;
         authenticated?;
-        let listed = listing::list(&Http::new(), &endpoint).await;
+        let listed = listing::request::list(&Http::new(), &endpoint).await;
         Ok(listed.map_or(0, |listed| listed.len()))
     }
 }
@@ -231,7 +231,7 @@ async fn consent_in_the_browser_gives_a_key_once() {
     browser.await.expect("no panic");
     let login = sign_in.login(&redirected).await.expect("the code is valid");
     assert_eq!(login.secrets(), ["sk-or-v1-made-up"]);
-    let again = sign_in.login(&redirected).await.expect_err("a code counts once");
+    let again = sign_in.login(&redirected).await.expect_err("a code counts once").to_string();
     assert_eq!(again, "the code was rejected or has expired");
 }
 
@@ -309,11 +309,12 @@ async fn a_denied_sign_in_and_one_without_the_plan_store_no_tokens() {
     let address = server.consent(sign_in.link());
     let denied = format!("{}?error=access_denied", address.split_once('?').expect("it has a query").0);
     let browser = tokio::spawn(async move { visit(&denied).await });
-    assert_eq!(sign_in.redirected().await, Err("its login was refused".to_owned()));
+    let refused = sign_in.redirected().await.err().map(|why| why.to_string());
+    assert_eq!(refused.as_deref(), Some("its login was refused"));
     browser.await.expect("no panic");
     server.state.lock().scope = "openid profile";
     let redirected = sign_in.redirect_in(&address).expect("it is of this sign-in");
-    let error = sign_in.login(&redirected).await.expect_err("the plan is not shared");
+    let error = sign_in.login(&redirected).await.expect_err("the plan is not shared").to_string();
     assert!(error.contains("the use of your plan"), "{error}");
     let settings = Settings { logins, ..Settings::default() };
     assert!(chatgpt(&settings).tokens.is_none());
@@ -327,7 +328,9 @@ async fn a_code_that_has_expired_registers_no_second_installation() {
     let sign_in = server.sign_in("chatgpt", &logins).await;
     let redirected = sign_in.redirect_in(&server.consent(sign_in.link())).expect("it is of this sign-in");
     server.state.lock().challenge = None;
-    assert!(sign_in.login(&redirected).await.expect_err("it has expired").contains("invalid_grant"));
+    assert!(
+        sign_in.login(&redirected).await.expect_err("it has expired").to_string().contains("invalid_grant")
+    );
     let again = server.sign_in("chatgpt", &logins).await;
     let id = |link: &str| decoded(link.split_once('?').expect("a query").1, "ext_agent_host_id");
     assert_eq!(id(again.link()), id(sign_in.link()));
@@ -451,15 +454,16 @@ async fn a_logout_revokes_the_tokens_at_the_issuer_and_nowhere_else() {
     let service = service("chatgpt", &Settings::default(), &server.env()).expect("it is built in");
     let revoke = || async { revoke(&Http::new(), &service, &login).await.expect("there are tokens") };
 
-    assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
+    assert!(matches!(revoke().await, Err(RevokeError::NoAddress)));
     server.state.lock().revocation = Some("http://127.0.0.1:9/api/accounts/oauth/revoke".to_owned());
-    assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
+    assert!(matches!(revoke().await, Err(RevokeError::NoAddress)));
     server.state.lock().revocation = Some(format!("{}/api/accounts/oauth/revoke", server.origin));
-    assert_eq!(revoke().await, Ok(()));
+    revoke().await.expect("it is revoked");
     assert_eq!(server.state.lock().ended, ["refresh-1"]);
 
     let key = StoredLogin::api_key("https://api.openai.com", "sk-made-up");
-    assert_eq!(super::revoke(&Http::new(), &service, &key).await, None, "only its owner can delete a key");
+    let revoked = super::revoke(&Http::new(), &service, &key).await;
+    assert!(revoked.is_none(), "only its owner can delete a key");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ impl ClientLogin {
         let Ok(service) = endpoint::service(provider, &self.settings(), &self.environment) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if let Some(Err(why)) = runtime.block_on(sign_in::revoke(&Http::new(), &service, login)) {
-            tracing::warn!(provider, why, "the access could not be ended at the provider");
+            tracing::warn!(provider, %why, "the access could not be ended at the provider");
         }
     }
 }

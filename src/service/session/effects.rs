@@ -11,9 +11,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use super::log::LogSyncer;
+use epitome_provider::calls::{ReplyStream, Starting};
 use epitome_provider::collect::{Collector, ModelReply};
 use epitome_provider::endpoint::Endpoint;
-use epitome_provider::http::{Http, ReplyStream, Starting};
+use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};

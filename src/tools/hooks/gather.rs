@@ -17,7 +17,7 @@ use super::places::{HookSource, SourceForm, enforced};
 use epitome_config::HookTrust;
 use epitome_recipe::plugins::records::InstalledRecords;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
-use epitome_recipe::walk::read_text;
+use epitome_recipe::text_file::read_text;
 use epitome_thread::problem::Problem;
 
 /// What is read, for error messages.
@@ -102,8 +102,8 @@ impl HookFinder<'_> {
         }
         let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(text) => text,
-            Err(message) => {
-                return self.problem(Problem::new(path, message));
+            Err(why) => {
+                return self.problem(Problem::new(path, why.to_string()));
             }
         };
         let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
@@ -184,8 +184,8 @@ impl HookFinder<'_> {
         };
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
-            Err(message) => {
-                self.problem(Problem::new(path, message));
+            Err(why) => {
+                self.problem(Problem::new(path, why.to_string()));
                 Ok(None)
             }
         }

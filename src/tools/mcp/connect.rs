@@ -196,7 +196,7 @@ impl ServerConnector {
         let redactor = redactor.and(key.as_ref());
         let has_key =
             key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let asker = self.context.http.client(url)?;
+        let asker = self.context.http.client(url).map_err(|why| why.to_string())?;
         let key_header = key.as_ref().map(|key| format!("Bearer {key}"));
         let config = http_config(url, headers, key)?;
         let kept = if has_key { None } else { login::stored_login(url, &self.context).await };

@@ -59,7 +59,7 @@ pub async fn login(
     door: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), String> {
-    let listener = RedirectListener::open(CALLBACK).await?;
+    let listener = RedirectListener::open(CALLBACK).await.map_err(|why| why.to_string())?;
     let begun = async {
         let mut state = OAuthState::Unauthorized(manager(url, context).await?);
         let mut request = AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
@@ -87,7 +87,9 @@ pub async fn login(
     let mut is_shown = false;
     let address = loop {
         tokio::select! {
-            came = &mut back => break came.map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))??,
+            came = &mut back => break came
+                .map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))?
+                .map_err(|why| why.to_string())?,
             went = &mut shown, if !is_shown => match went {
                 // Opening the link does not complete the login.
                 true => is_shown = true,

@@ -85,7 +85,7 @@ pub async fn open(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTran
 }
 
 async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTransport, SseError> {
-    let client = http.client(url)?;
+    let client = http.client(url).map_err(|why| why.to_string())?;
     let mut request = client.get(url).header("accept", EVENTS);
     for (name, value) in headers.current().await? {
         request = request.header(name, value);

@@ -54,7 +54,7 @@ impl ParsedTool for WebFetch {
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<FetchCall, String> {
-        let address = Address::parse(&input::named(input, "url")?)?;
+        let address = Address::parse(&input::named(input, "url")?).map_err(|why| why.to_string())?;
         let offset = input::whole(input, "offset")?.unwrap_or(0);
         Ok(FetchCall { address, offset: usize::try_from(offset).unwrap_or(usize::MAX) })
     }
@@ -96,7 +96,10 @@ async fn fetch(
     context: &ToolContext,
 ) -> Result<ToolResult, String> {
     let network = Network::read(&context.workspace.environment);
-    let document = match page::fetch(&address, &network, context.fetches_private).await? {
+    let document = match page::fetch(&address, &network, context.fetches_private)
+        .await
+        .map_err(|why| why.to_string())?
+    {
         Fetched::Document(document) => document,
         Fetched::Elsewhere { to } => {
             let to = truncate::line(&to, truncate::LINE_BYTES_MAX);

@@ -103,7 +103,7 @@ impl ParsedTool for WebSearch {
             };
             match service.search(&query).await {
                 Ok(results) => result_of(&service, &query, results, &denied),
-                Err(why) => ToolResult::failed(why),
+                Err(why) => ToolResult::failed(why.to_string()),
             }
         })
     }

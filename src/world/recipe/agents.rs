@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::definition::{AGENT_DEFAULT, RecipeModel, RecipeOwner, RecipeSource};
 use super::fields::{self, ExpectedKind, names, positive, text};
 use super::foreign;
-use super::front_matter::LINES_BEFORE;
+use super::front_matter::{LINES_BEFORE, split};
 use super::lenient;
-use super::parse::{self, RecipeModel, RecipeSource};
-use super::places::RecipeOwner;
 use super::plugins::{Plugin, PluginCatalog};
 use super::walk::{ENTRIES_MAX, FolderWalk};
 use epitome_files::paths::Paths;
@@ -30,7 +29,7 @@ pub const PROBLEMS_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 64;
 
 /// The default agent for tasks that name none.
-pub const GENERAL: &str = "general";
+pub const GENERAL: &str = AGENT_DEFAULT;
 
 /// The read-only agent for exploration.
 pub const EXPLORE: &str = "explore";
@@ -232,7 +231,7 @@ const INEFFECTIVE: [&str; 8] =
 pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let path = source.path().to_path_buf();
     let at_start = |message: &str| Problem::new(&path, message).at((1, 1));
-    let Some(split) = parse::split(text) else {
+    let Some(split) = split(text) else {
         let hint = "begin with a line `---`, then name: and description:, then a line `---`";
         return Err(at_start("an agent needs front matter").with_hint(hint));
     };

@@ -7,14 +7,14 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
+use super::definition::{Parsed, Recipe, RecipeOwner, RecipeSource};
 use super::foreign;
 use super::handlers::{self, UnknownHandler};
-use super::parse::{self, Parsed, Recipe, RecipeSource};
-use super::places::{
-    PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, extra_folder, hook_folders, id_of, places,
-};
+use super::parse;
+use super::places::{PlaceKind, RecipeFolder, SKILL_FILE, extra_folder, hook_folders, id_of, places};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
-use super::walk::{ENTRIES_MAX, FolderWalk, read_text};
+use super::text_file::{TextFileError, read_text};
+use super::walk::{ENTRIES_MAX, FolderWalk};
 use super::watch::{ExistingFolders, WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_thread::problem::Problem;
@@ -46,6 +46,14 @@ static BUILT_IN_READ: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
         |(id, text)| parse::parse(id, RecipeSource::BuiltIn, text).map(|parsed| Arc::new(parsed.recipe));
     BUILT_IN.into_iter().map(read).collect::<Result<_, _>>().expect("built-in recipes are tested to parse")
 });
+
+/// A recipe whose file can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct SourceError {
+    path: PathBuf,
+    source: TextFileError,
+}
 
 /// The recipes available to a session.
 #[derive(Clone, Debug, Default)]
@@ -115,8 +123,8 @@ impl RecipeCatalog {
         all
     }
 
-    /// The source text of a recipe. The error is a sentence.
-    pub fn source_text(recipe: &Recipe) -> Result<String, String> {
+    /// The source text of a recipe.
+    pub fn source_text(recipe: &Recipe) -> Result<String, SourceError> {
         match &recipe.source {
             RecipeSource::BuiltIn => {
                 let found = BUILT_IN.into_iter().find(|(known, _)| *known == recipe.id);
@@ -124,7 +132,7 @@ impl RecipeCatalog {
             }
             RecipeSource::User(path) | RecipeSource::Repository(path) => {
                 read_text(path, "a recipe", RECIPE_BYTES_MAX)
-                    .map_err(|why| format!("{}: {why}", path.display()))
+                    .map_err(|source| SourceError { path: path.clone(), source })
             }
         }
     }

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::definition::{Argument, Recipe, RecipeSyntax};
 use super::expand;
-use super::parse::{Argument, Recipe, RecipeSyntax};
-use super::shell_quotes::shell_quoted;
+use super::shell_quotes::{shell_quoted, word};
 
 /// Names of built-in commands, sorted. A recipe with such a name can't be typed; hooks and other recipes may
 /// still call it.
@@ -115,26 +115,32 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<RecipeArguments, UsageError> 
         }
     }
     arguments.free = arguments.free.trim().to_owned();
-    complete(recipe, arguments).map_err(wrong)
+    complete(recipe, arguments).map_err(|why| wrong(why.to_string()))
+}
+
+/// Why a recipe can't be called with some arguments.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArgumentError {
+    #[error("/{recipe} needs {name}=…{}", if description.is_empty() { String::new() } else { format!(" ({description})") })]
+    Missing { recipe: String, name: String, description: String },
+    #[error("{name} can be {choices}, not {value:?}")]
+    NotAChoice { name: String, choices: String, value: String },
 }
 
 /// Checks values and fills in defaults. Also used by callers that have a map instead of text.
-pub fn complete(recipe: &Recipe, mut arguments: RecipeArguments) -> Result<RecipeArguments, String> {
+pub fn complete(recipe: &Recipe, mut arguments: RecipeArguments) -> Result<RecipeArguments, ArgumentError> {
     for (name, argument) in &recipe.arguments {
         let given = arguments.named.get(name).cloned();
         let Some(value) = given.or_else(|| argument.default.clone()) else {
             if argument.required {
-                let what = if argument.description.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", argument.description)
-                };
-                return Err(format!("/{} needs {name}=…{what}", recipe.id));
+                let (recipe, description) = (recipe.id.clone(), argument.description.clone());
+                return Err(ArgumentError::Missing { recipe, name: name.clone(), description });
             }
             continue;
         };
         if !argument.choices.is_empty() && !argument.choices.contains(&value) {
-            return Err(format!("{name} can be {}, not {value:?}", argument.choices.join(", ")));
+            let choices = argument.choices.join(", ");
+            return Err(ArgumentError::NotAChoice { name: name.clone(), choices, value });
         }
         arguments.named.insert(name.clone(), value);
     }
@@ -176,47 +182,6 @@ fn free_word(text: &str) -> usize {
         Some(length) if text[length + 2..].chars().next().is_none_or(char::is_whitespace) => length + 2,
         _ => plain,
     }
-}
-
-/// Reads a word with shell quoting: quotes group, a backslash escapes the next character (inside double
-/// quotes only `"`, `\`, `$` and a backtick). Returns it with its length in the text; the error is the missing
-/// closing quote.
-fn word(text: &str) -> Result<(String, usize), char> {
-    let mut word = String::new();
-    let mut quote = None;
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        match (quote, character) {
-            (None, c) if c.is_whitespace() => return Ok((word, at)),
-            (None, '"' | '\'') => quote = Some(character),
-            (Some(open), c) if c == open => quote = None,
-            (None, '\\') => word.extend(characters.next().map(|(_, c)| c).or(Some('\\'))),
-            (Some('"'), '\\') => {
-                let escaped = characters.next_if(|(_, c)| matches!(c, '"' | '\\' | '$' | '`'));
-                word.push(escaped.map_or('\\', |(_, c)| c));
-            }
-            (_, c) => word.push(c),
-        }
-    }
-    match quote {
-        Some(open) => Err(open),
-        None => Ok((word, text.len())),
-    }
-}
-
-/// Splits text into words with shell quoting. An unclosed quote is an ordinary character.
-pub fn split_words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut rest = text.trim_start();
-    while !rest.is_empty() {
-        let (word, length) = word(rest).unwrap_or_else(|_| {
-            let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            (rest[..length].to_owned(), length)
-        });
-        rest = rest[length..].trim_start();
-        words.push(word);
-    }
-    words
 }
 
 /// The hint that clients show after a command's name: the arguments in sorted order, then the free text.
@@ -432,12 +397,5 @@ mod tests {
         let listed = commands([&recipe]).remove(0).description;
         assert!(listed.starts_with("Reads PDFs ää") && listed.ends_with("ä…"), "{listed}");
         assert_eq!(listed.chars().count(), DESCRIPTION_CHARS_MAX + 1);
-    }
-
-    #[test]
-    fn words_split_as_in_a_shell() {
-        assert_eq!(split_words(r#" a "b c" d\ e 'f"g' "#), ["a", "b c", "d e", "f\"g"]);
-        assert_eq!(split_words("don't stop"), ["don't", "stop"]);
-        assert_eq!(split_words(""), Vec::<String>::new());
     }
 }

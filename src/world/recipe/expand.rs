@@ -19,9 +19,8 @@
 
 use std::collections::BTreeMap;
 
-use super::command::split_words;
-use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
-use super::shell_quotes::ShellPosition;
+use super::rendered::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
+use super::shell_quotes::{ShellPosition, split_words};
 use super::template::{OUTPUT_BYTES_MAX, SHELL_CALLS_MAX};
 
 const ALL: &str = "$ARGUMENTS";
@@ -46,6 +45,11 @@ pub(super) struct ExpandWith<'a> {
 /// Replaces the output of a shell line in which arguments cannot be quoted.
 const NOT_QUOTABLE: &str = "[not run: the arguments can't be quoted safely at their place in this command]";
 
+/// The text became too long.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rendered text has more than {OUTPUT_BYTES_MAX} bytes")]
+pub(super) struct TooLong;
+
 /// Whether the text has a placeholder for arguments.
 pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
     body.match_indices('$').any(|(at, _)| {
@@ -59,7 +63,7 @@ pub(super) fn render_claude(
     body: &str,
     with: ExpandWith<'_>,
     outputs: &ShellOutputs,
-) -> Result<(Rendered, bool), String> {
+) -> Result<(Rendered, bool), TooLong> {
     let mut expansion = Expansion::new(body, with, outputs);
     let scripts = scripts(body);
     let mut rest = body;
@@ -87,7 +91,7 @@ pub(super) fn render_gemini(
     body: &str,
     free: &str,
     outputs: &ShellOutputs,
-) -> Result<(Rendered, bool), String> {
+) -> Result<(Rendered, bool), TooLong> {
     const ARGS: &str = "{{args}}";
     let mut expansion = Expansion::new(body, ExpandWith { free, ..ExpandWith::default() }, outputs);
     let braces = braces(body);
@@ -384,9 +388,9 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<(Rendered, bool), String> {
+    fn finish(mut self) -> Result<(Rendered, bool), TooLong> {
         if self.is_too_long {
-            return Err(format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes"));
+            return Err(TooLong);
         }
         self.warnings.dedup();
         let prompt = RenderedPrompt { text: self.text, warnings: self.warnings };

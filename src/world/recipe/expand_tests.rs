@@ -2,7 +2,7 @@
 
 use super::*;
 
-type Expanded = Result<(Rendered, bool), String>;
+type Expanded = Result<(Rendered, bool), TooLong>;
 
 fn done(text: &str, takes_input: bool) -> Expanded {
     Ok((Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input))
@@ -214,7 +214,7 @@ fn an_exclamation_mark_in_code_is_not_shown_as_a_shell_line() {
 #[test]
 fn many_placeholders_with_a_long_argument_are_an_error() {
     let (none, long) = (ShellOutputs::new(), "x".repeat(100 * 1024));
-    let expected = Err(format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes"));
+    let expected = Err(TooLong);
     for body in
         ["$ARGUMENTS ".repeat(20_000), "$1".repeat(100_000), format!("!`echo {}`", "$1 ".repeat(80_000))]
     {

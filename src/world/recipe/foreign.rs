@@ -4,60 +4,19 @@
 //! file grants nothing, so the field is ignored and the session's permissions apply. File references (`@path`) are
 //! left unchanged: the agent reads files itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::command;
+use super::definition::{AGENT_DEFAULT, Parsed, Recipe, RecipeModel, RecipeSource, RecipeSyntax};
+use super::front_matter::{LINES_BEFORE, SplitFile, split};
 use super::lenient::{self, LenientField};
-use super::parse::{Parsed, Recipe, RecipeModel, RecipeSource, RecipeSyntax, SplitFile, split};
 use super::plugins::Plugin;
 use epitome_thread::problem::Problem;
 
+pub use super::definition::{ForeignFields, PluginFolders};
+
 /// Maximum length of a skill's name (agentskills.io/specification).
 const SKILL_NAME_CHARS_MAX: usize = 64;
-
-/// Fields that only files of other agents have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ForeignFields {
-    /// Names of the typed words, in order.
-    pub names: Vec<String>,
-    /// The folder of a skill's files.
-    pub directory: Option<PathBuf>,
-    /// The folders of the plugin that the file belongs to.
-    pub plugin: Option<PluginFolders>,
-    /// The agent that a skill runs in instead of the conversation (`context: fork`).
-    pub fork: Option<String>,
-    /// Tools that may not be used, by Claude Code's names or Epitome's (`disallowed-tools`).
-    pub without_tools: Vec<String>,
-    /// File globs: the agent is offered the skill once it works with a matching file.
-    pub paths: Vec<String>,
-}
-
-impl ForeignFields {
-    /// Whether a skill applies to one of these files, which are relative to the session's directory.
-    pub fn is_for<'a>(&self, files: impl Iterator<Item = &'a Path> + Clone) -> bool {
-        let is_one = |glob: &String| {
-            let fits =
-                globset::GlobBuilder::new(glob.trim_start_matches("./")).literal_separator(true).build();
-            fits.is_ok_and(|glob| {
-                let glob = glob.compile_matcher();
-                files.clone().any(|file| glob.is_match(file))
-            })
-        };
-        self.paths.is_empty() || self.paths.iter().any(is_one)
-    }
-}
-
-/// The default agent of a fork (code.claude.com/docs/en/skills).
-const FORK_AGENT: &str = crate::agents::GENERAL;
-
-/// Folders of a Claude Code plugin, for its `${…}` variables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginFolders {
-    /// The installation folder: `${CLAUDE_PLUGIN_ROOT}`.
-    pub root: PathBuf,
-    /// The folder of data that outlives an update: `${CLAUDE_PLUGIN_DATA}`.
-    pub data: PathBuf,
-}
 
 /// Reads a file of `.claude/commands`, a prompt of Codex or a command of opencode; all have the same format.
 pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
@@ -80,7 +39,7 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
     if let Some(name) = find(&fields, "name") {
         match skill_name(&name.text()) {
             Ok(id) => recipe.id = id,
-            Err(why) => remarks.push((name.place, why)),
+            Err(why) => remarks.push((name.place, why.to_string())),
         }
     }
     recipe.name = recipe.id.clone();
@@ -150,7 +109,7 @@ fn read<'a>(id: &str, source: RecipeSource, text: &'a str) -> (Recipe, Vec<Lenie
         Some(SplitFile { body: None, .. }) | None => ("", text, 1),
     };
     let recipe = Recipe::plain(id, source, RecipeSyntax::ClaudeCommand, body, line);
-    (recipe, lenient::read(front, super::front_matter::LINES_BEFORE, |_| true))
+    (recipe, lenient::read(front, LINES_BEFORE, |_| true))
 }
 
 fn find<'f, 'a>(fields: &'f [LenientField<'a>], name: &str) -> Option<&'f LenientField<'a>> {
@@ -180,7 +139,7 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<FieldFault> 
             "user-invocable" => truth(&mut recipe.hidden, true),
             "context" if text == "fork" && recipe.is_skill() => {
                 let agent = find(fields, "agent").map(LenientField::text).filter(|agent| !agent.is_empty());
-                recipe.foreign.fork = Some(agent.unwrap_or_else(|| FORK_AGENT.to_owned()));
+                recipe.foreign.fork = Some(agent.unwrap_or_else(|| AGENT_DEFAULT.to_owned()));
             }
             "context" => faults.push((field.place, format!("`context: {text}` has no effect here"))),
             "paths" if recipe.is_skill() => recipe.foreign.paths = field.globs(),
@@ -222,14 +181,25 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-fn skill_name(name: &str) -> Result<String, String> {
+/// Why a skill has the name of its folder.
+#[derive(Debug, thiserror::Error)]
+enum SkillNameError {
+    #[error("the skill's name is empty, so that of its folder is used")]
+    Empty,
+    #[error(
+        "{name:?} can't be a skill's name (letters, digits and -, at most {SKILL_NAME_CHARS_MAX}), so that of its \
+         folder is used"
+    )]
+    Invalid { name: String },
+}
+
+fn skill_name(name: &str) -> Result<String, SkillNameError> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     match name {
-        "" => Err("the skill's name is empty, so that of its folder is used".to_owned()),
-        name if name.chars().count() > SKILL_NAME_CHARS_MAX || !name.chars().all(is_part) => Err(format!(
-            "{name:?} can't be a skill's name (letters, digits and -, at most {SKILL_NAME_CHARS_MAX}), so that of \
-             its folder is used"
-        )),
+        "" => Err(SkillNameError::Empty),
+        name if name.chars().count() > SKILL_NAME_CHARS_MAX || !name.chars().all(is_part) => {
+            Err(SkillNameError::Invalid { name: name.to_owned() })
+        }
         name => Ok(name.to_owned()),
     }
 }
@@ -342,7 +312,7 @@ mod tests {
         }
         assert!(ForeignFields::default().is_for(std::iter::empty()));
         let (recipe, _) = skill_of("---\ndescription: d\ncontext: fork\n---\nBody");
-        assert_eq!(recipe.foreign.fork.as_deref(), Some(FORK_AGENT));
+        assert_eq!(recipe.foreign.fork.as_deref(), Some(AGENT_DEFAULT));
     }
 
     /// Fields that did nothing were not mentioned; one of them may be a guard.

@@ -8,9 +8,9 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::definition::{Argument, CallableBy, OutputMode, Parsed, Recipe, RecipeModel};
 use super::fields::{self, ExpectedKind, RecipeField, names, positive, text, text_map, truth};
 use super::handlers;
-use super::parse::{Argument, CallableBy, OutputMode, Parsed, Recipe, RecipeModel};
 use epitome_thread::problem::Problem;
 
 /// Lines of a file before its front matter: the `---`.
@@ -48,7 +48,7 @@ pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parse
     for (name, default) in defaults {
         recipe.arguments.entry(name).or_default().default.get_or_insert(default);
     }
-    let by_handler = if declares_swap(&recipe.hooks) { OutputMode::Mutate } else { OutputMode::Message };
+    let by_handler = if recipe.swaps_context() { OutputMode::Mutate } else { OutputMode::Message };
     recipe.output = output.unwrap_or(by_handler);
     Ok(Parsed { recipe, notes })
 }
@@ -134,12 +134,34 @@ fn callable_by(value: &Value) -> Result<CallableBy, ExpectedKind> {
     Ok(callable)
 }
 
-/// Whether a handler of the recipe replaces the history; then the recipe's output defaults to `mutate`.
-pub(super) fn declares_swap(hooks: &Value) -> bool {
-    match hooks {
-        Value::String(handler) => matches!(handler.as_str(), "swap_context" | "compact_context"),
-        Value::Array(items) => items.iter().any(declares_swap),
-        Value::Object(fields) => fields.iter().any(|(name, value)| name != "params" && declares_swap(value)),
-        _ => false,
+/// Whether the text starts with front matter.
+pub fn has_front_matter(text: &str) -> bool {
+    split(text).is_some()
+}
+
+/// A file with front matter; `body` is `None` if the front matter is not closed.
+pub(super) struct SplitFile<'a> {
+    pub front: &'a str,
+    pub body: Option<(&'a str, u64)>,
+}
+
+/// Splits at the `---` lines. `None` if the file has no front matter and is all body.
+pub(super) fn split(text: &str) -> Option<SplitFile<'_>> {
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next()?;
+    if first.trim_end() != "---" {
+        return None;
     }
+    let mut at = first.len();
+    for (index, line) in lines.enumerate() {
+        if line.trim_end() == "---" {
+            let front = &text[first.len()..at];
+            return Some(SplitFile { front, body: Some((&text[at + line.len()..], index as u64 + 3)) });
+        }
+        at += line.len();
+    }
+    // Either a horizontal rule at the top of a Markdown file, or front matter that is not closed; the latter if its
+    // first line looks like a field.
+    let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
+    looks_like_fields.then_some(SplitFile { front: &text[first.len()..], body: None })
 }

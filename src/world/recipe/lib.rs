@@ -2,7 +2,7 @@
 //! here too.
 //!
 //! `fields` reads the fields of a declaration with their positions (`lenient` those of other agents' files),
-//! `parse` and `foreign` read one file, and `handlers` defines the names that its `hooks` may use. `render`
+//! `parse` and `foreign` read one file into a `definition`, and `handlers` defines the names that its `hooks` may use. `render`
 //! produces the prompt (requesting the shell commands whose output it needs; `expand` fills in the
 //! placeholders of other agents), and `command` parses typed commands. All of these are pure. `catalog` finds the
 //! files, `plugins` finds plugins of Claude Code, `watch` notices changes, `agents` finds and reads subagents;
@@ -11,6 +11,7 @@
 pub mod agents;
 pub mod catalog;
 pub mod command;
+mod definition;
 mod expand;
 pub mod fields;
 pub mod foreign;
@@ -21,8 +22,10 @@ pub mod parse;
 mod places;
 pub mod plugins;
 pub mod render;
+mod rendered;
 mod shell_quotes;
 pub mod shown;
 pub mod template;
+pub mod text_file;
 pub mod walk;
 pub mod watch;

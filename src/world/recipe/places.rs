@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::parse::RecipeSource;
+use super::definition::RecipeOwner;
 use super::plugins::Plugin;
 use epitome_files::paths::Paths;
 
@@ -20,21 +20,6 @@ pub(super) struct RecipeFolder {
 impl RecipeFolder {
     pub(super) fn plain(folder: PathBuf, kind: PlaceKind, owner: RecipeOwner) -> RecipeFolder {
         RecipeFolder { folder, kind, owner, plugin: None }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecipeOwner {
-    User,
-    Repository,
-}
-
-impl RecipeOwner {
-    pub(super) fn source(self, path: &Path) -> RecipeSource {
-        match self {
-            RecipeOwner::User => RecipeSource::User(path.to_path_buf()),
-            RecipeOwner::Repository => RecipeSource::Repository(path.to_path_buf()),
-        }
     }
 }
 

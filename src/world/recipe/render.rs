@@ -4,24 +4,17 @@
 //! For a [`RecipeSource::Repository`](super::parse::RecipeSource) recipe that the user has not allowed, the caller
 //! must not run the commands; it passes [`NOT_RUN`] as their output.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::command::RecipeArguments;
+use super::definition::{Recipe, RecipeSyntax};
 use super::expand::{self, ExpandWith};
-use super::parse::{Recipe, RecipeSyntax, compiled, template_problem};
-use super::shell_quotes::shell_quoted;
+use super::parse::{compiled, template_problem};
 use super::template::{self, Evaluated, TemplateScope, TemplateValue};
 use epitome_thread::problem::Problem;
 
-/// A command that a recipe runs in the session's directory.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ShellCall {
-    /// A program and its arguments, run without a shell.
-    Words(Vec<String>),
-    /// A command line for the shell (Claude Code and Gemini commands).
-    Line(String),
-}
+pub use super::rendered::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
 
 /// Replaces the output of a call that depends on the output of another one, where the model may run only calls that
 /// were decided about before.
@@ -31,21 +24,6 @@ pub const NOT_DECIDED: &str =
 /// Replaces the output of a repository recipe's call that is not allowed.
 pub const NOT_RUN: &str =
     "[not run: this recipe came with the repository, and nobody has allowed its commands]";
-
-impl ShellCall {
-    /// The call as a shell command line; words are quoted so that they reach the program unchanged.
-    pub fn line(&self) -> String {
-        match self {
-            ShellCall::Words(words) => {
-                words.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ")
-            }
-            ShellCall::Line(line) => line.clone(),
-        }
-    }
-}
-
-/// Output of calls: stdout and stderr, or the reason why a call failed. Both become part of the prompt.
-pub type ShellOutputs = BTreeMap<ShellCall, String>;
 
 /// Variables available to a recipe in addition to its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,20 +39,6 @@ pub struct RenderContext {
     pub quotes_arguments: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rendered {
-    Done(RenderedPrompt),
-    /// Run these and render again with all outputs so far. A recipe requests at most 64 calls in total.
-    Needs(Vec<ShellCall>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenderedPrompt {
-    pub text: String,
-    /// Warnings for the user: undefined variables.
-    pub warnings: Vec<String>,
-}
-
 /// Renders a recipe. An error has its position in the recipe's file.
 pub fn render(
     recipe: &Recipe,
@@ -82,8 +46,9 @@ pub fn render(
     surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<Rendered, Problem> {
-    let too_long =
-        |message: String| Problem::new(recipe.source.path(), message).with_hint("give it less input");
+    let too_long = |error: expand::TooLong| {
+        Problem::new(recipe.source.path(), error.to_string()).with_hint("give it less input")
+    };
     let (evaluated, takes_input) = match recipe.syntax {
         RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
         RecipeSyntax::ClaudeCommand => {

@@ -105,6 +105,47 @@ pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Reads a word with shell quoting: quotes group, a backslash escapes the next character (inside double
+/// quotes only `"`, `\`, `$` and a backtick). Returns it with its length in the text; the error is the missing
+/// closing quote.
+pub(super) fn word(text: &str) -> Result<(String, usize), char> {
+    let mut word = String::new();
+    let mut quote = None;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        match (quote, character) {
+            (None, c) if c.is_whitespace() => return Ok((word, at)),
+            (None, '"' | '\'') => quote = Some(character),
+            (Some(open), c) if c == open => quote = None,
+            (None, '\\') => word.extend(characters.next().map(|(_, c)| c).or(Some('\\'))),
+            (Some('"'), '\\') => {
+                let escaped = characters.next_if(|(_, c)| matches!(c, '"' | '\\' | '$' | '`'));
+                word.push(escaped.map_or('\\', |(_, c)| c));
+            }
+            (_, c) => word.push(c),
+        }
+    }
+    match quote {
+        Some(open) => Err(open),
+        None => Ok((word, text.len())),
+    }
+}
+
+/// Splits text into words with shell quoting. An unclosed quote is an ordinary character.
+pub(super) fn split_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (word, length) = word(rest).unwrap_or_else(|_| {
+            let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            (rest[..length].to_owned(), length)
+        });
+        rest = rest[length..].trim_start();
+        words.push(word);
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +178,12 @@ mod tests {
             before.chars().for_each(|c| position.pass(&c.to_string()));
             assert_eq!(position.quoted(text, &words).as_deref(), wanted, "{before}");
         }
+    }
+
+    #[test]
+    fn words_split_as_in_a_shell() {
+        assert_eq!(split_words(r#" a "b c" d\ e 'f"g' "#), ["a", "b c", "d e", "f\"g"]);
+        assert_eq!(split_words("don't stop"), ["don't", "stop"]);
+        assert_eq!(split_words(""), Vec::<String>::new());
     }
 }

@@ -1,43 +1,18 @@
 //! Walks recipe folders within bounds, without following links out of a repository.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
+use super::definition::RecipeOwner;
+use super::places::{PlaceKind, RecipeFolder};
 use super::plugins::records::InstalledRecords;
+use super::text_file::{LEADS_OUT, read_text};
 use epitome_thread::problem::Problem;
 
 /// Maximum directory entries read per catalog and owner; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
 /// Maximum folder depth; also ends loops of links.
 pub const FOLDER_DEPTH_MAX: usize = 8;
-
-/// Why a link in a repository is not followed.
-pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
-
-/// Reads a text file of at most `bytes_max` bytes. `what` names it in errors, such as `a recipe`.
-pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| {
-        format!(
-            "cannot read this {}: {error}",
-            what.trim_start_matches("an ").trim_start_matches("a ").trim_start_matches("the ")
-        )
-    };
-    // Opening a named pipe would block until a writer appears.
-    if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(format!("{what} must be an ordinary file"));
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(format!("{what} has at most {} KiB", bytes_max / 1024));
-    }
-    // Some editors begin files with a byte order mark.
-    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-    str::from_utf8(text).map(str::to_owned).map_err(|_| format!("{what} must be UTF-8 text"))
-}
 
 pub(super) struct FolderWalk {
     /// Directory entries that may still be read: of the user's folders, and of the repository's. A repository must not
@@ -71,13 +46,13 @@ impl FolderWalk {
         &self,
         owner: RecipeOwner,
         path: &Path,
-        what: &str,
+        what: &'static str,
         bytes_max: u64,
     ) -> Result<String, Problem> {
         if !self.may_enter(owner, path) {
             return Err(Problem::new(path, LEADS_OUT));
         }
-        read_text(path, what, bytes_max).map_err(|message| Problem::new(path, message))
+        read_text(path, what, bytes_max).map_err(|why| Problem::new(path, why.to_string()))
     }
 
     /// Whether the owner's budget of entries is used up.

@@ -88,6 +88,15 @@ struct Interest {
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
+/// Why changes of recipe folders are not noticed.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    #[error("recipe folders are not watched")]
+    Disabled,
+    #[error("cannot watch recipe folders: {0}")]
+    System(#[from] notify::Error),
+}
+
 impl RecipeWatch {
     pub fn new() -> RecipeWatch {
         RecipeWatch::default()
@@ -106,9 +115,9 @@ impl RecipeWatch {
         &self,
         plan: WatchPlan,
         changed: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Registration, String> {
+    ) -> Result<Registration, WatchError> {
         if self.is_disabled {
-            return Err("recipe folders are not watched".to_owned());
+            return Err(WatchError::Disabled);
         }
         let mut watcher = self.shared.watcher.lock();
         if watcher.is_none() {
@@ -116,7 +125,7 @@ impl RecipeWatch {
             // Not what is only opened and read: each program that starts opens files in /etc.
             let kinds = Config::default().with_event_kinds(EventKindMask::CORE);
             let started = RecommendedWatcher::new(move |event| registered.on_event(event), kinds);
-            *watcher = Some(started.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
+            *watcher = Some(started?);
         }
         drop(watcher);
         let (plan_before, notified) = (Mutex::default(), AtomicBool::new(false));
@@ -146,7 +155,7 @@ impl RecipeWatch {
         match self.register(plan, changed) {
             Ok(watch) => Some(Arc::new(watch)),
             Err(error) => {
-                tracing::warn!(%error, "what changes on disk shows at the next session");
+                tracing::warn!(%error, "changes on disk show at the next session");
                 None
             }
         }

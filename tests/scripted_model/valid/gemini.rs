@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{is_name, list, text};
-use epitome_provider::wire::is_before_gemini_3;
+use epitome_provider::abilities::is_before_gemini_3;
 
 /// Maximum characters of a function name.
 const NAME_MAX: usize = 128;

@@ -185,7 +185,7 @@ async fn no_key_or_password_is_ever_printed() {
                 let header = [("x-signature".to_owned(), Secret::new("PLANTED-signature"))];
                 let hooks = http.within(network);
                 let posted = hooks.post(base, &header, Vec::new(), 10, Duration::from_secs(9)).await;
-                assert_clean(&posted.expect_err("it is nowhere"));
+                assert_clean(&posted.expect_err("it is nowhere").to_string());
             }
         }
     }

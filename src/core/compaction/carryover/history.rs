@@ -6,26 +6,18 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Deadline, PART_TIME_MAX};
-use crate::prune::RECALL;
+use crate::calls::{RECALL, first_text, is_refusal};
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, REFUSED_BECAUSE,
-    Seq, Thread, ToolCall, ToolOutcome,
+    CallDisplay, CallId, Change, Content, Message, OutcomeStatus, PlanStep, Seq, Thread, ToolCall,
+    ToolOutcome,
 };
 
 /// The newest entries of the log that the tables are about. Without a limit, the cost of a compaction would grow with the
 /// conversation until the tables exceed their time, although there is only room for the newest of what they find.
 pub(super) const ENTRIES_MAX: usize = 20_000;
 
-/// Claude Code's result for a call that the user refused, and the text in it that precedes the user's message.
-const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
-const REFUSED_WITH: &str = "the user said:\n";
-
 /// Claude Code's result for a call that was not run because another call of the same reply failed.
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
-
-/// Tools whose result is the user's answer to a question: Epitome's, and those of agents whose sessions are imported.
-const QUESTION_TOOLS: [&str; 4] =
-    ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct ConversationHistory<'a> {
@@ -208,34 +200,4 @@ impl<'a> CallRecord<'a> {
     pub fn input_text(&self, keys: &[&str]) -> Option<&'a str> {
         keys.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str)
     }
-}
-
-/// The user's message in a tool result: given when refusing a call, or as the answer to a question.
-///
-/// `is_asked`: whether the call asked the user something ([`is_question`]).
-pub(crate) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'static str, &str)> {
-    let text = first_text(outcome)?;
-    let reply = if is_refusal(outcome) {
-        let foreign = || text.split_once(REFUSED_WITH).map(|(_, reason)| reason);
-        ("refusing a call", text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?)
-    } else if is_asked && outcome.status == OutcomeStatus::Completed {
-        ("answering a question", text)
-    } else {
-        return None;
-    };
-    (!reply.1.trim().is_empty()).then_some(reply)
-}
-
-/// Whether a tool asks the user something.
-pub(crate) fn is_question(tool: &str) -> bool {
-    QUESTION_TOOLS.contains(&tool)
-}
-
-fn is_refusal(outcome: &ToolOutcome) -> bool {
-    outcome.status == OutcomeStatus::Denied
-        || first_text(outcome).is_some_and(|text| text.starts_with(REFUSED))
-}
-
-fn first_text(outcome: &ToolOutcome) -> Option<&str> {
-    outcome.content.iter().find_map(OutcomeContent::as_text)
 }

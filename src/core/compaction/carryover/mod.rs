@@ -25,13 +25,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::input::CompactionInput;
-use super::lost::LostKind;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
 use std::collections::HashSet;
-
-pub(super) use history::{is_question, user_reply};
 
 /// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
 const PART_TIME_MAX: Duration = Duration::from_millis(500);
@@ -221,18 +218,24 @@ impl<'a> Carryover<'a> {
     }
 }
 
-/// The changed files, failing commands and open steps of a complete conversation, with their entries. Parts that cannot
-/// be computed are left out.
-pub(super) fn facts(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
+/// The contents of a conversation that a summary should mention, with their entries.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub changed_files: Vec<(Seq, String)>,
+    pub failing_commands: Vec<(Seq, String)>,
+    pub open_steps: Vec<String>,
+}
+
+/// The facts of a complete conversation. Parts that cannot be computed are left out.
+pub(super) fn facts(thread: &Thread) -> Facts {
     let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new())) else {
-        return Vec::new();
+        return Facts::default();
     };
-    let files = guarded(|| history.timed(files::changed_files)).into_iter().flatten();
-    let commands = guarded(|| history.timed(commands::failing_commands)).into_iter().flatten();
-    let steps = guarded(|| history.timed(plan::open_steps)).into_iter().flatten();
-    let files = files.map(|(entry, path)| (LostKind::File, Some(entry), path));
-    let commands = commands.map(|(entry, command)| (LostKind::Failing, Some(entry), command));
-    files.chain(commands).chain(steps.map(|step| (LostKind::Step, None, step))).collect()
+    Facts {
+        changed_files: guarded(|| history.timed(files::changed_files)).unwrap_or_default(),
+        failing_commands: guarded(|| history.timed(commands::failing_commands)).unwrap_or_default(),
+        open_steps: guarded(|| history.timed(plan::open_steps)).unwrap_or_default(),
+    }
 }
 
 /// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.

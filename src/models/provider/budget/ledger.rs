@@ -28,6 +28,17 @@ struct Days {
     days: BTreeMap<String, Amount>,
 }
 
+/// Why the spending is not known or was not recorded. Its text is a clause.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error("{}: {source}", file.display())]
+    File { file: PathBuf, source: io::Error },
+    #[error("{} is damaged ({source}); delete it to start over", file.display())]
+    Damaged { file: PathBuf, source: serde_json::Error },
+    #[error(transparent)]
+    Unwritable(#[from] serde_json::Error),
+}
+
 impl Ledger {
     pub fn below(data: &Path) -> Ledger {
         /// The running calls of this process, by file.
@@ -46,7 +57,7 @@ impl Ledger {
     }
 
     /// Returns the spending of today and of this month. Blocks.
-    pub fn totals(&self) -> Result<(Amount, Amount), String> {
+    pub fn totals(&self) -> Result<(Amount, Amount), LedgerError> {
         let today = today();
         let month = &today[..today.len() - "-26".len()];
         let (mut of_day, mut of_month) = (Amount::default(), Amount::default());
@@ -62,30 +73,29 @@ impl Ledger {
     }
 
     /// Adds to today's total. Blocks while the small file is written.
-    pub fn add(&self, spent: Amount) -> Result<(), String> {
-        let _lock = lock_for_change(&self.file).map_err(|error| self.failed(&error))?;
+    pub fn add(&self, spent: Amount) -> Result<(), LedgerError> {
+        let _lock = lock_for_change(&self.file).map_err(|error| self.failed(error))?;
         let mut days = self.read()?;
         let today = days.days.entry(today()).or_default();
         *today = today.plus(spent);
         while days.days.len() > DAYS_MAX {
             days.days.pop_first();
         }
-        let text = serde_json::to_vec_pretty(&days).map_err(|error| error.to_string())?;
-        replace_in_private_directory(&self.file, &text).map_err(|error| self.failed(&error))
+        let text = serde_json::to_vec_pretty(&days)?;
+        replace_in_private_directory(&self.file, &text).map_err(|error| self.failed(error))
     }
 
-    fn read(&self) -> Result<Days, String> {
+    fn read(&self) -> Result<Days, LedgerError> {
         match std::fs::read(&self.file) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
-                format!("{} is damaged ({error}); delete it to start over", self.file.display())
-            }),
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(|source| LedgerError::Damaged { file: self.file.clone(), source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Days::default()),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
-    fn failed(&self, error: &io::Error) -> String {
-        format!("{}: {error}", self.file.display())
+    fn failed(&self, source: io::Error) -> LedgerError {
+        LedgerError::File { file: self.file.clone(), source }
     }
 }
 

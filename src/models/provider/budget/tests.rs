@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 
 use super::*;
 use crate::ReplyStop;
+use crate::calls::planned;
 use crate::endpoint::test_endpoint;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
@@ -27,7 +28,7 @@ fn budget(data: &Path, limits: BudgetSettings, agrees: bool) -> (CostBudget, Arc
 /// A call that takes a million tokens of input: $2 with this model.
 async fn call(budget: &CostBudget) -> Result<(), ProviderError> {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
-    let mut reservation = budget.admit(&endpoint, 40_000).await?;
+    let mut reservation = budget.admit(planned(&endpoint, 40_000)).await?;
     reservation.answered();
     reservation.used(&Usage { input: 1_000_000, ..Usage::default() });
     reservation.used(&Usage { output: 0, ..Usage::default() });
@@ -108,12 +109,15 @@ async fn running_calls_reserve_their_estimate() {
     let (budget, _) = budget(data.path(), limits, false);
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     // 900,000 tokens.
-    let first = budget.admit(&endpoint, 3_600_000).await.expect("$2.50 are left");
-    budget.admit(&endpoint, 3_600_000).await.expect_err("the first call takes $1.80 of it");
+    let first = budget.admit(planned(&endpoint, 3_600_000)).await.expect("$2.50 are left");
+    budget.admit(planned(&endpoint, 3_600_000)).await.expect_err("the first call takes $1.80 of it");
     drop(first);
     tokio::time::pause();
     budget.inner.state.lock().refused_at = None;
-    budget.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
+    budget
+        .admit(planned(&endpoint, 3_600_000))
+        .await
+        .expect("the first call was never sent, so it cost nothing");
 }
 
 /// Regression test: the limit of a day was checked against finished calls and the session's own running ones, so two
@@ -125,13 +129,18 @@ async fn running_calls_of_other_sessions_count_for_the_day() {
     let (first, _) = budget(data.path(), limits.clone(), false);
     let (second, _) = budget(data.path(), limits, false);
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
-    let running = first.admit(&endpoint, 3_600_000).await.expect("$2.50 are left");
-    let error =
-        second.admit(&endpoint, 3_600_000).await.expect_err("the other session's call takes $1.80 of it");
+    let running = first.admit(planned(&endpoint, 3_600_000)).await.expect("$2.50 are left");
+    let error = second
+        .admit(planned(&endpoint, 3_600_000))
+        .await
+        .expect_err("the other session's call takes $1.80 of it");
     assert!(error.message.contains("of $2.50 (budget.day_usd)"), "{}", error.message);
     drop(running);
     second.inner.state.lock().refused_at = None;
-    second.admit(&endpoint, 3_600_000).await.expect("the first call was never sent, so it cost nothing");
+    second
+        .admit(planned(&endpoint, 3_600_000))
+        .await
+        .expect("the first call was never sent, so it cost nothing");
 }
 
 /// Regression test: Anthropic reports usage at the start of a reply, with hardly any output, and again at its end. A
@@ -153,7 +162,7 @@ async fn the_output_of_an_interrupted_reply_is_estimated_from_what_arrived() {
         // A complete reply costs what the provider reports.
         (vec![reported(8_000), ProviderEvent::Stopped(ReplyStop::Finished)], 11_000 + 9_000),
     ] {
-        let mut reservation = budget.admit(&endpoint, 4_000).await.expect("it is allowed");
+        let mut reservation = budget.admit(planned(&endpoint, 4_000)).await.expect("it is allowed");
         reservation.answered();
         let events = [reported(1)].into_iter().chain(written.clone()).chain(end);
         events.for_each(|event| reservation.received(&event));
@@ -169,11 +178,11 @@ async fn money_can_only_be_limited_where_prices_are_known() {
     endpoint.name = ModelName("somewhere/unheard-of".into());
     let (money, _) =
         budget(data.path(), BudgetSettings { day_usd: Some(1.0), ..BudgetSettings::default() }, true);
-    let error = money.admit(&endpoint, 400).await.expect_err("its price is not known");
+    let error = money.admit(planned(&endpoint, 400)).await.expect_err("its price is not known");
     assert!(error.hint.is_some_and(|hint| hint.contains("[models.\"somewhere/unheard-of\"]")));
     let limits = BudgetSettings { session_tokens: Some(3_000), ..BudgetSettings::default() };
     let (tokens, _) = budget(data.path(), limits, false);
-    tokens.admit(&endpoint, 400).await.expect("tokens are known");
+    tokens.admit(planned(&endpoint, 400)).await.expect("tokens are known");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, utf8_percent_encode};
 use ring::{digest, hmac};
 
 use crate::address::{RESERVED, host_of, path_of, sent_authority};
-use crate::endpoint::Secret;
+use crate::secret::Secret;
 
 /// Maximum bytes of a file with keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -61,24 +61,29 @@ impl AwsSource {
         texts.find_map(|text| profile_value(&text, &self.profile, "region"))
     }
 
-    /// Returns the keys to sign with. The error is a clause that lists the places that were searched. Blocks.
-    pub fn find(&self) -> Result<AwsKeys, String> {
+    /// Returns the keys to sign with. Blocks.
+    pub fn find(&self) -> Result<AwsKeys, NoAwsKeys> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
         let mut texts = self.files.iter().filter_map(|file| read(file));
         texts.find_map(|text| profile_keys(&text, &self.profile)).ok_or_else(|| {
             let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
-            format!(
-                "there are no AWS keys: AWS_BEARER_TOKEN_BEDROCK and AWS_ACCESS_KEY_ID are not set, and the profile {:?} \
-                 has no access key in {} (`aws configure export-credentials --profile {} --format env` prints keys of \
-                 other kinds of profiles as variables)",
-                self.profile,
-                files.join(" or "),
-                self.profile
-            )
+            NoAwsKeys { profile: self.profile.clone(), files: files.join(" or ") }
         })
     }
+}
+
+/// No keys were found. The text is a clause that lists where they were looked for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there are no AWS keys: AWS_BEARER_TOKEN_BEDROCK and AWS_ACCESS_KEY_ID are not set, and the profile {profile:?} has \
+     no access key in {files} (`aws configure export-credentials --profile {profile} --format env` prints keys of other \
+     kinds of profiles as variables)"
+)]
+pub struct NoAwsKeys {
+    profile: String,
+    files: String,
 }
 
 fn read(file: &Path) -> Option<String> {
@@ -284,7 +289,7 @@ mod tests {
         }
         let none = with(&[("AWS_PROFILE", "none")]);
         assert_eq!(none.region().as_deref(), Some("x"));
-        let error = none.find().expect_err("no keys");
+        let error = none.find().expect_err("no keys").to_string();
         assert!(error.contains("aws configure export-credentials --profile none"), "{error}");
         assert!(error.contains("\"none\"") && error.contains("credentials"), "{error}");
     }

@@ -2,11 +2,10 @@
 //!
 //! Tested with a scripted token server, but not with the live service.
 
-use super::tokens;
+use super::tokens::{self, TokenError};
 use crate::address::{host_of, is_loopback};
-use crate::credential::bearer;
-use crate::endpoint::Secret;
 use crate::http::Http;
+use crate::secret::{Secret, bearer};
 
 const AUTHORITY: &str = "https://login.microsoftonline.com";
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
@@ -18,6 +17,15 @@ pub struct EntraSource {
     tenant: String,
     client: String,
     secret: Secret,
+}
+
+/// Why there is no token of an application. Its text is a clause without secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum EntraError {
+    #[error("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}")]
+    Insecure { authority: String },
+    #[error(transparent)]
+    Token(#[from] TokenError),
 }
 
 impl EntraSource {
@@ -32,12 +40,11 @@ impl EntraSource {
         })
     }
 
-    /// Returns the header that authenticates a request. `rejected` is a token that the service does not accept. The error is
-    /// a clause without secrets.
-    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), String> {
+    /// Returns the header that authenticates a request. `rejected` is a token that the service does not accept.
+    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), EntraError> {
         let EntraSource { authority, tenant, client, secret } = self;
         if !authority.starts_with("https://") && !is_loopback(host_of(authority)) {
-            return Err(format!("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}"));
+            return Err(EntraError::Insecure { authority: authority.clone() });
         }
         let url = format!("{authority}/{tenant}/oauth2/v2.0/token");
         let fields = [
@@ -102,17 +109,15 @@ mod tests {
             "{request}"
         );
         // Nothing answers any more.
-        assert_eq!(
-            known.header(&http, None).await.map(|header| header.1.expose().to_owned()),
-            Ok("Bearer t".to_owned())
-        );
+        let header = known.header(&http, None).await.expect("it is kept");
+        assert_eq!(header.1.expose(), "Bearer t");
 
         let wrong = source(authority, "other");
         let refusal =
             r#"{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret"}"#;
         let (_, header) =
             tokio::join!(answer(&listener, "401 Unauthorized", refusal), wrong.header(&http, None));
-        let why = header.expect_err("it is refused");
+        let why = header.expect_err("it is refused").to_string();
         assert!(why.ends_with("gave no token: AADSTS7000215: Invalid client secret (HTTP 401)"), "{why}");
     }
 
@@ -136,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn secrets_are_not_sent_in_the_clear() {
         let source = source("http://login.example".to_owned(), "c");
-        let why = source.header(&Http::new(), None).await.expect_err("it is refused");
+        let why = source.header(&Http::new(), None).await.expect_err("it is refused").to_string();
         assert_eq!(why, "AZURE_AUTHORITY_HOST must begin with https://, and is http://login.example");
     }
 }

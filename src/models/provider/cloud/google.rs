@@ -3,19 +3,22 @@
 //!
 //! Tested with a scripted token server, but not with a live service.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use ring::error::{KeyRejected, Unspecified};
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tokens::{self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, token_in};
-use crate::credential::bearer;
-use crate::endpoint::Secret;
-use crate::http::Http;
+use super::tokens::{
+    self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, TokenError, TokenRefusal, token_in,
+};
+use crate::http::{Http, HttpError};
+use crate::secret::{Secret, bearer};
 use epitome_config::logins::now;
 use epitome_platform::blocking;
 
@@ -59,6 +62,41 @@ enum CredentialFile {
     Other,
 }
 
+/// Why there is no token of Google's. Its text is a clause without secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum GoogleError {
+    #[error("{} can't be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{} has not the fields of Google's credentials", path.display())]
+    OtherFields { path: PathBuf },
+    #[error(
+        "{} can't be used: it is neither of a service account nor of `gcloud auth application-default login`",
+        path.display()
+    )]
+    OtherKind { path: PathBuf },
+    #[error("{} can't be used: {source}", path.display())]
+    Unsigned { path: PathBuf, source: SigningError },
+    #[error(transparent)]
+    MetadataHost(#[from] hyper::http::Error),
+    #[error("there is no {files}, and no metadata server answers ({source})")]
+    NoMetadata { files: String, source: HttpError },
+    #[error("the metadata server gave no token: {0}")]
+    MetadataRefused(#[source] TokenRefusal),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// Why the key of a service account can't sign.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningError {
+    #[error("its private key is not PEM")]
+    Encoding(#[from] base64::DecodeError),
+    #[error("its private key is not RSA in PKCS #8 ({0})")]
+    Rejected(KeyRejected),
+    #[error("its private key can't sign")]
+    Unsigned,
+}
+
 impl GoogleSource {
     pub fn read(get: impl Fn(&str) -> Option<String>) -> GoogleSource {
         let gcloud = get("CLOUDSDK_CONFIG").map(PathBuf::from);
@@ -70,13 +108,12 @@ impl GoogleSource {
         }
     }
 
-    /// Returns the headers that authenticate a request. `rejected` is a token that the service does not accept. The error is
-    /// a clause without secrets.
+    /// Returns the headers that authenticate a request. `rejected` is a token that the service does not accept.
     pub async fn headers(
         &self,
         http: &Http,
         rejected: Option<&str>,
-    ) -> Result<Vec<(String, Secret)>, String> {
+    ) -> Result<Vec<(String, Secret)>, GoogleError> {
         let key = format!("{:?}", (&self.named, &self.usual, &self.metadata_host));
         let exchange = self.exchange(http);
         let AccessToken { token, quota_project, .. } = tokens::cached(key, rejected, exchange).await?;
@@ -85,17 +122,17 @@ impl GoogleSource {
         Ok(headers)
     }
 
-    async fn exchange(&self, http: &Http) -> Result<AccessToken, String> {
+    async fn exchange(&self, http: &Http) -> Result<AccessToken, GoogleError> {
         let source = self.clone();
         let file = blocking::run(move || source.file()).await?;
         let Some((path, file)) = file else { return self.of_metadata_server(http).await };
-        let unreadable = |why: String| format!("{} can't be used: {why}", path.display());
         match file {
             CredentialFile::ServiceAccount { client_email, private_key, private_key_id, token_uri } => {
                 let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
                 let id = private_key_id.as_deref();
-                let assertion = assertion(&client_email, &private_key, id, url).map_err(unreadable)?;
-                tokens::exchange(http, url, &[("grant_type", GRANT), ("assertion", &assertion)]).await
+                let assertion = assertion(&client_email, &private_key, id, url)
+                    .map_err(|source| GoogleError::Unsigned { path, source })?;
+                Ok(tokens::exchange(http, url, &[("grant_type", GRANT), ("assertion", &assertion)]).await?)
             }
             CredentialFile::AuthorizedUser {
                 client_id,
@@ -113,30 +150,25 @@ impl GoogleSource {
                 let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
                 Ok(AccessToken { quota_project, ..tokens::exchange(http, url, &fields).await? })
             }
-            CredentialFile::Other => {
-                let known =
-                    "it is neither of a service account nor of `gcloud auth application-default login`";
-                Err(unreadable(known.to_owned()))
-            }
+            CredentialFile::Other => Err(GoogleError::OtherKind { path }),
         }
     }
 
-    async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, String> {
+    async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, GoogleError> {
         let url = format!("http://{}{METADATA_PATH}", self.metadata_host);
         let request = hyper::Request::get(&url).header("metadata-flavor", "Google").body(Vec::new());
-        let request = request.map_err(|error| error.to_string())?;
+        let request = request?;
         let answered = http.exchange(request, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
-        let answer = answered.map_err(|why| {
+        let answer = answered.map_err(|source| {
             let files: Vec<String> =
                 self.named.iter().chain(&self.usual).map(|file| file.display().to_string()).collect();
-            format!("there is no {}, and no metadata server answers ({why})", files.join(" or "))
+            GoogleError::NoMetadata { files: files.join(" or "), source }
         })?;
-        token_in(answer.status().as_u16(), answer.body())
-            .map_err(|why| format!("the metadata server gave no token: {why}"))
+        token_in(answer.status().as_u16(), answer.body()).map_err(GoogleError::MetadataRefused)
     }
 
     /// Reads the credentials file; `None` if there is none. A file named by the environment must exist. Blocks.
-    fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, String> {
+    fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, GoogleError> {
         let Some(path) = self.named.clone().or_else(|| self.usual.clone().filter(|path| path.exists()))
         else {
             return Ok(None);
@@ -145,16 +177,17 @@ impl GoogleSource {
         let mut text = String::new();
         let opened = std::fs::File::open(&path);
         let read = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-        read.map_err(|error| format!("{} can't be read: {error}", path.display()))?;
-        // The parser's error is not shown, as it may quote a secret.
-        let file = serde_json::from_str(&text)
-            .map_err(|_| format!("{} has not the fields of Google's credentials", path.display()))?;
-        Ok(Some((path, file)))
+        match (read, serde_json::from_str(&text)) {
+            (Err(source), _) => Err(GoogleError::Unreadable { path, source }),
+            // The parser's error is left out, as it may quote a secret.
+            (Ok(_), Err(_)) => Err(GoogleError::OtherFields { path }),
+            (Ok(_), Ok(file)) => Ok(Some((path, file))),
+        }
     }
 }
 
 /// A signed statement (RS256) that is exchanged for a token.
-fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, String> {
+fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, SigningError> {
     let issued = now() / 1000;
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": key_id });
     let claims = json!({
@@ -163,11 +196,10 @@ fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Re
     let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let text = format!("{}.{}", part(&header), part(&claims));
     let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-    let der = BASE64_STANDARD.decode(inside.trim()).map_err(|_| "its private key is not PEM".to_owned())?;
-    let key = RsaKeyPair::from_pkcs8(&der)
-        .map_err(|why| format!("its private key is not RSA in PKCS #8 ({why})"))?;
+    let der = BASE64_STANDARD.decode(inside.trim())?;
+    let key = RsaKeyPair::from_pkcs8(&der).map_err(SigningError::Rejected)?;
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
-        .map_err(|_| "its private key can't sign".to_owned())?;
+        .map_err(|Unspecified| SigningError::Unsigned)?;
     Ok(format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::endpoint::Secret;
-use crate::http::Http;
+use crate::http::{Http, HttpError};
+use crate::secret::Secret;
 use epitome_config::logins::now;
 
 /// Tokens are renewed this long before they expire.
@@ -35,12 +35,29 @@ static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new()
 /// wait for it.
 static EXCHANGING: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> = Mutex::new(BTreeMap::new());
 
+/// Why a token server gave no token. Its text is a clause without secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("{server} could not be asked for a token: {source}")]
+    Unreachable { server: String, source: HttpError },
+    #[error("{server} gave no token: {source}")]
+    Refused { server: String, source: TokenRefusal },
+}
+
+/// An answer without a token.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason} (HTTP {status})")]
+pub struct TokenRefusal {
+    reason: String,
+    status: u16,
+}
+
 /// Returns the token of this source; `request` is only awaited if there is none but the one that the service `rejected`.
-pub(super) async fn cached(
+pub(super) async fn cached<E>(
     source: String,
     rejected: Option<&str>,
-    request: impl Future<Output = Result<AccessToken, String>>,
-) -> Result<AccessToken, String> {
+    request: impl Future<Output = Result<AccessToken, E>>,
+) -> Result<AccessToken, E> {
     if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
@@ -67,15 +84,20 @@ fn find(source: &str, rejected: Option<&str>) -> Option<AccessToken> {
     tokens.get(source).filter(is_usable).cloned()
 }
 
-/// Posts a form to a token server. The error is a clause without secrets.
-pub(super) async fn exchange(http: &Http, url: &str, fields: &[(&str, &str)]) -> Result<AccessToken, String> {
+/// Posts a form to a token server.
+pub(super) async fn exchange(
+    http: &Http,
+    url: &str,
+    fields: &[(&str, &str)],
+) -> Result<AccessToken, TokenError> {
+    let server = || url.to_owned();
     let answered = http.post_form(url, fields, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
-    let (status, answer) = answered.map_err(|why| format!("{url} could not be asked for a token: {why}"))?;
-    token_in(status, &answer).map_err(|why| format!("{url} gave no token: {why}"))
+    let (status, answer) = answered.map_err(|source| TokenError::Unreachable { server: server(), source })?;
+    token_in(status, &answer).map_err(|source| TokenError::Refused { server: server(), source })
 }
 
-/// Parses the response of a token server. The error is a clause.
-pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, String> {
+/// Parses the response of a token server.
+pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, TokenRefusal> {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
     match (status, text("access_token")) {
@@ -85,8 +107,8 @@ pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, String> 
             Ok(AccessToken { token: Secret::new(token), quota_project: None, expires })
         }
         _ => {
-            let why = text("error_description").or(text("error")).unwrap_or("the answer has no token");
-            Err(format!("{why} (HTTP {status})"))
+            let reason = text("error_description").or(text("error")).unwrap_or("the answer has no token");
+            Err(TokenRefusal { reason: reason.to_owned(), status })
         }
     }
 }
@@ -103,9 +125,9 @@ mod tests {
         let token = AccessToken { token: Secret::new("t"), quota_project: None, expires: u64::MAX };
         tokio::select! {
             biased;
-            _ = cached("silent".to_owned(), None, pending()) => panic!("it does not answer"),
-            found = cached("another".to_owned(), None, ready(Ok(token))) => {
-                assert_eq!(found.map(|found| found.token.expose().to_owned()), Ok("t".to_owned()));
+            _ = cached::<TokenError>("silent".to_owned(), None, pending()) => panic!("it does not answer"),
+            found = cached::<TokenError>("another".to_owned(), None, ready(Ok(token))) => {
+                assert_eq!(found.expect("it is ready").token.expose(), "t");
             }
         }
     }

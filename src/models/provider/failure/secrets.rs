@@ -1,7 +1,7 @@
 //! Redacts credentials of providers and proxies. Servers echo requests in their errors, in several encodings.
 
 use crate::credential::Credential;
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use crate::{ProviderError, network};
 
 /// Shorter values are not redacted: they aren't secrets, and redaction would garble ordinary words.

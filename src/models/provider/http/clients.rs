@@ -15,8 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::endpoint::Endpoint;
-use crate::network::{Certificates, Network};
+use crate::network::{Certificates, Network, ProxyError};
 
 /// Maximum number of cached clients: enough for several editors with several providers each. Dropping a client cancels
 /// no calls; it only closes the idle connections of its pool.
@@ -48,9 +47,22 @@ const CERTIFICATE_FILES_MAX: usize = 2_000;
 /// Identifies the program to providers.
 const USER_AGENT: &str = concat!("epitome/", env!("CARGO_PKG_VERSION"));
 
+/// Why there is no client for a URL. Its text is a clause, which names the variable to check, if one is at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error("{variable} is not the address of a proxy; it should look like http://host:port")]
+    ProxyAddress { variable: &'static str, source: reqwest::Error },
+    #[error("the HTTP client could not be made")]
+    NotMade(#[source] reqwest::Error),
+}
+
 /// Selects the client for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClientKey {
+pub(crate) struct ClientKey {
     /// The provider's name; empty for requests that aren't model calls.
     pub provider: String,
     pub network: Network,
@@ -60,18 +72,8 @@ pub(super) struct ClientKey {
 }
 
 impl ClientKey {
-    /// For a request to a URL of the endpoint's service.
-    pub(super) fn for_endpoint(endpoint: &Endpoint, url: &str, connect: Duration) -> ClientKey {
-        ClientKey {
-            provider: endpoint.provider().to_owned(),
-            network: endpoint.network.clone(),
-            direct: endpoint.network.is_direct(url),
-            connect,
-        }
-    }
-
     /// For a request to a URL that isn't a model call.
-    pub(super) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
+    pub(crate) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
         let (provider, direct) = (String::new(), network.is_direct(url));
         ClientKey { provider, network: network.clone(), direct, connect }
     }
@@ -79,7 +81,7 @@ impl ClientKey {
 
 /// The cached clients.
 #[derive(Debug, Default)]
-pub(super) struct ClientCache(Mutex<Cached>);
+pub(crate) struct ClientCache(Mutex<Cached>);
 
 #[derive(Debug, Default)]
 struct Cached {
@@ -91,7 +93,7 @@ struct Cached {
 
 /// A client, and the problems with the certificates that the environment specifies.
 #[derive(Clone, Debug)]
-pub(super) struct CachedClient {
+pub(crate) struct CachedClient {
     pub client: Client,
     /// Each is a clause without a full stop.
     pub faults: Arc<[String]>,
@@ -101,7 +103,7 @@ pub(super) struct CachedClient {
 
 impl CachedClient {
     /// Records that a request is sent now. Returns whether an earlier one may have left a connection.
-    pub(super) fn use_now(&self) -> bool {
+    pub(crate) fn use_now(&self) -> bool {
         let before = self.used.lock().replace(Instant::now());
         before.is_some_and(|at| at.elapsed() < IDLE_MAX)
     }
@@ -127,9 +129,8 @@ impl Clocks {
 }
 
 impl ClientCache {
-    /// Returns the client for a key. The error is a clause that names the variable to check. The connections of before
-    /// a suspend are not used: routers and services have forgotten them, and a request would wait for an answer.
-    pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
+    /// Returns the client for a key. Connections from before a suspend are not used: routers and services have forgotten them, and a request would wait for an answer.
+    pub(crate) fn get(&self, key: ClientKey) -> Result<CachedClient, ClientError> {
         let mut cached = self.0.lock();
         let now = Clocks::now();
         if cached.clocks.replace(now).is_some_and(|before| before.has_slept_until(now)) {
@@ -150,31 +151,30 @@ impl ClientCache {
     }
 
     /// Makes the next call create a new client, so that a user can correct an untrusted certificate file and retry.
-    pub(super) fn forget(&self, key: &ClientKey) {
+    pub(crate) fn forget(&self, key: &ClientKey) {
         self.0.lock().clients.retain(|(existing, _)| existing != key);
     }
 }
 
 /// A client for a single host, pinned to these addresses (if any) regardless of later DNS answers. Not cached.
-pub(super) fn pinned(key: &ClientKey, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
+pub(crate) fn pinned(key: &ClientKey, host: &str, addresses: &[SocketAddr]) -> Result<Client, ClientError> {
     let (builder, _) = builder(key)?;
     let builder = if addresses.is_empty() { builder } else { builder.resolve_to_addrs(host, addresses) };
-    builder.build().map_err(|_| "the HTTP client could not be made".to_owned())
+    builder.build().map_err(ClientError::NotMade)
 }
 
-fn build(key: &ClientKey) -> Result<CachedClient, String> {
+fn build(key: &ClientKey) -> Result<CachedClient, ClientError> {
     let (builder, faults) = builder(key)?;
-    let client = builder.build().map_err(|_| "the HTTP client could not be made".to_owned())?;
+    let client = builder.build().map_err(ClientError::NotMade)?;
     Ok(CachedClient { client, faults: faults.into(), used: Arc::default() })
 }
 
 /// Redirects are not followed, because keys are sent in headers and the client treats only some of those as secret.
-fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
+fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), ClientError> {
     let (roots, faults) = trusted(key.network.certificates());
     // The platform's root certificates are not loaded, which would take 3 ms per client.
     let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let protocols: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -197,14 +197,13 @@ fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
     Ok((builder, faults))
 }
 
-fn with_proxies(mut builder: ClientBuilder, network: &Network) -> Result<ClientBuilder, String> {
+fn with_proxies(mut builder: ClientBuilder, network: &Network) -> Result<ClientBuilder, ClientError> {
     let kinds: [fn(&str) -> reqwest::Result<Proxy>; 2] = [|url| Proxy::http(url), |url| Proxy::https(url)];
     for (proxy, make) in network.proxies().into_iter().zip(kinds) {
         let Some(proxy) = proxy else { continue };
         let variable = proxy.variable;
-        let made = make(proxy.url()?).map_err(|_| {
-            format!("{variable} is not the address of a proxy; it should look like http://host:port")
-        })?;
+        let made = make(proxy.url()?)
+            .map_err(|error| ClientError::ProxyAddress { variable, source: error.without_url() })?;
         builder = builder.proxy(made.no_proxy(NoProxy::from_string(network.direct())));
     }
     Ok(builder)

@@ -13,8 +13,7 @@ use reqwest::{Response, Url};
 use tokio::time::timeout;
 
 use super::clients::{self, ClientKey};
-use super::read_start;
-use super::trouble::reason;
+use super::{HttpError, read_start};
 use crate::network::Network;
 
 /// Maximum bytes of a document after decompression.
@@ -62,33 +61,67 @@ pub struct Document {
     pub is_cut: bool,
 }
 
+/// Why a text is not the address of a document. Its text is a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    #[error("The address has more than {ADDRESS_CHARS_MAX} characters.")]
+    TooLong,
+    #[error("{text:?} is not an address that can be fetched ({source}). Addresses begin with https://.")]
+    Malformed { text: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("Only http and https addresses can be fetched, and this one is {scheme}:.")]
+    Scheme { scheme: String },
+    #[error("An address with a user or a password in it is not fetched. Leave them out.")]
+    Login,
+    #[error("{text:?} names no host.")]
+    NoHost { text: String },
+}
+
+/// Why a document was not fetched. Its text is a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{host} did not answer whole within {} seconds.", TIME_MAX.as_secs())]
+    Late { host: String },
+    #[error("{host} redirects in a circle.")]
+    Circle { host: String },
+    #[error("{host} could not be reached: {source}.")]
+    Unreachable { host: String, source: HttpError },
+    #[error("{host} is not known: {source}.")]
+    UnknownHost { host: String, source: std::io::Error },
+    #[error(
+        "{host} is {named}an address of this machine or of a private network, which is not fetched. Only the user can \
+         allow that, in the configuration (web_fetch.private_networks)."
+    )]
+    Private { host: String, named: String },
+    #[error("{host} broke off: {source}.")]
+    BrokeOff { host: String, source: HttpError },
+}
+
+/// The target of a redirect.
+enum Redirect {
+    SameHost(Address),
+    /// A URL that is not followed.
+    Elsewhere(String),
+}
+
 impl Address {
-    /// Parses a URL. The error is a sentence.
-    pub fn parse(text: &str) -> Result<Address, String> {
+    /// Parses a URL.
+    pub fn parse(text: &str) -> Result<Address, AddressError> {
         let text = text.trim();
         if text.chars().count() > ADDRESS_CHARS_MAX {
-            return Err(format!("The address has more than {ADDRESS_CHARS_MAX} characters."));
+            return Err(AddressError::TooLong);
         }
-        let mut url = Url::parse(text).map_err(|error| {
-            format!(
-                "{text:?} is not an address that can be fetched ({error}). Addresses begin with https://."
-            )
-        })?;
+        let mut url = Url::parse(text)
+            .map_err(|source| AddressError::Malformed { text: text.to_owned(), source: Box::new(source) })?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!(
-                "Only http and https addresses can be fetched, and this one is {}:.",
-                url.scheme()
-            ));
+            return Err(AddressError::Scheme { scheme: url.scheme().to_owned() });
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(
-                "An address with a user or a password in it is not fetched. Leave them out.".to_owned()
-            );
+            return Err(AddressError::Login);
         }
         url.set_fragment(None);
         match url.host_str() {
             Some(_) => Ok(Address(url)),
-            None => Err(format!("{text:?} names no host.")),
+            None => Err(AddressError::NoHost { text: text.to_owned() }),
         }
     }
 
@@ -113,58 +146,55 @@ impl Address {
         matches!(url.scheme(), "http" | "https" | "mailto").then(|| url.into())
     }
 
-    /// Returns the target of a redirect if it stays on the same host; an upgrade from http to https is allowed.
-    /// Otherwise the error is the target.
-    fn next(&self, location: &str) -> Result<Address, String> {
-        let to = self.0.join(location).map_err(|_| location.to_owned())?;
+    /// The target of a redirect. An upgrade from http to https stays on the same host.
+    fn redirect(&self, location: &str) -> Redirect {
+        let Ok(to) = self.0.join(location) else { return Redirect::Elsewhere(location.to_owned()) };
         let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
         let same_scheme = self.0.scheme() == to.scheme();
         let same_port =
             self.0.port() == to.port() || (upgraded && to.port().is_none() && self.0.port().is_none());
         let same = self.0.host_str() == to.host_str() && same_port && (same_scheme || upgraded);
         match Address::parse(to.as_str()) {
-            Ok(next) if same => Ok(next),
-            Ok(_) | Err(_) => Err(to.into()),
+            Ok(next) if same => Redirect::SameHost(next),
+            Ok(_) | Err(_) => Redirect::Elsewhere(to.into()),
         }
     }
 }
 
-/// Fetches a document. `private` allows addresses of this machine and of private networks. The error is a sentence.
+/// Fetches a document. `private` allows addresses of this machine and of private networks.
 /// Dropping the future cancels the request.
-pub async fn fetch(address: &Address, network: &Network, private: bool) -> Result<Fetched, String> {
+pub async fn fetch(address: &Address, network: &Network, private: bool) -> Result<Fetched, FetchError> {
     let fetching = timeout(TIME_MAX, follow(address.clone(), network, private));
-    fetching.await.unwrap_or_else(|_| {
-        Err(format!("{} did not answer whole within {} seconds.", address.host(), TIME_MAX.as_secs()))
-    })
+    fetching.await.unwrap_or_else(|_| Err(FetchError::Late { host: address.host() }))
 }
 
-async fn follow(mut address: Address, network: &Network, private: bool) -> Result<Fetched, String> {
+async fn follow(mut address: Address, network: &Network, private: bool) -> Result<Fetched, FetchError> {
     for _ in 0..=REDIRECTS_MAX {
         let response = ask(&address, network, private).await?;
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         match location.filter(|_| response.status().is_redirection()) {
             None => return read(address, response).await.map(Fetched::Document),
-            Some(location) => match address.next(location) {
-                Ok(next) => address = next,
-                Err(to) => return Ok(Fetched::Elsewhere { to }),
+            Some(location) => match address.redirect(location) {
+                Redirect::SameHost(next) => address = next,
+                Redirect::Elsewhere(to) => return Ok(Fetched::Elsewhere { to }),
             },
         }
     }
-    Err(format!("{} redirects in a circle.", address.host()))
+    Err(FetchError::Circle { host: address.host() })
 }
 
-async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, String> {
+async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, FetchError> {
     let addresses = checked(address, network, private).await?;
     let key = ClientKey::without_provider(network, address.url(), CONNECT_MAX);
     let host = address.0.host_str().unwrap_or_default();
-    let failed = |why: String| format!("{} could not be reached: {why}.", address.host());
-    let client = clients::pinned(&key, host, &addresses).map_err(failed)?;
+    let failed = |source| FetchError::Unreachable { host: address.host(), source };
+    let client = clients::pinned(&key, host, &addresses).map_err(|error| failed(error.into()))?;
     let sent = client.get(address.0.clone()).header(ACCEPT, WANTED).send().await;
-    sent.map_err(|error| failed(reason(&error)))
+    sent.map_err(|error| failed(HttpError::transfer(error)))
 }
 
 /// Resolves a host; an address that is not allowed is an error. Empty if only a proxy can resolve the name.
-async fn checked(address: &Address, network: &Network, private: bool) -> Result<Vec<SocketAddr>, String> {
+async fn checked(address: &Address, network: &Network, private: bool) -> Result<Vec<SocketAddr>, FetchError> {
     let host = address.0.host_str().unwrap_or_default();
     let port = address.0.port_or_known_default().unwrap_or(443);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -173,28 +203,25 @@ async fn checked(address: &Address, network: &Network, private: bool) -> Result<
         Err(_) => match tokio::net::lookup_host((host, port)).await {
             Ok(found) => found.collect(),
             Err(_) if network.variable_of(address.url()).is_some() => Vec::new(),
-            Err(error) => return Err(format!("{host} is not known: {error}.")),
+            Err(source) => return Err(FetchError::UnknownHost { host: host.to_owned(), source }),
         },
     };
     if !private && let Some(inside) = found.iter().find(|found| !is_public(found.ip())) {
         let ip = inside.ip().to_string();
         let named = if bare == ip { String::new() } else { format!("{ip}, ") };
-        return Err(format!(
-            "{host} is {named}an address of this machine or of a private network, which is not fetched. Only the user can \
-             allow that, in the configuration (web_fetch.private_networks).",
-        ));
+        return Err(FetchError::Private { host: host.to_owned(), named });
     }
     Ok(found)
 }
 
-async fn read(address: Address, mut response: Response) -> Result<Document, String> {
+async fn read(address: Address, mut response: Response) -> Result<Document, FetchError> {
     let content_type =
         response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (content_type, status) = (content_type.to_ascii_lowercase(), response.status().as_u16());
     let mut body = Vec::new();
     let is_cut = read_start(&mut response, BODY_BYTES_MAX, &mut body)
         .await
-        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?;
+        .map_err(|error| FetchError::BrokeOff { host: address.host(), source: HttpError::transfer(error) })?;
     Ok(Document { address, status, content_type, body, is_cut })
 }
 
@@ -295,7 +322,7 @@ mod tests {
                 (Ok(address), Ok((url, host))) => {
                     assert_eq!((address.url(), address.host().as_str()), (url, host), "{text}");
                 }
-                (Err(why), Err(part)) => assert!(why.contains(part), "{text}: {why}"),
+                (Err(why), Err(part)) => assert!(why.to_string().contains(part), "{text}: {why}"),
                 (read, _) => panic!("{text}: {read:?}"),
             }
         }
@@ -314,9 +341,12 @@ mod tests {
             ("https://a.example/x", "file:///etc/passwd", Err("file:///etc/passwd")),
             ("https://a.example/x", "https://me@a.example/", Err("https://me@a.example/")),
         ] {
-            let next = from(url).next(location);
-            let next = next.as_ref().map(Address::url).map_err(String::as_str);
-            assert_eq!(next, expected, "{url} to {location}");
+            let target = from(url).redirect(location);
+            let target = match &target {
+                Redirect::SameHost(next) => Ok(next.url()),
+                Redirect::Elsewhere(to) => Err(to.as_str()),
+            };
+            assert_eq!(target, expected, "{url} to {location}");
         }
     }
 
@@ -330,7 +360,7 @@ mod tests {
         ] {
             let address = Address::parse(url).expect("an address");
             let why = fetch(&address, &Network::default(), false).await.expect_err("it is refused");
-            assert!(why.contains("private network"), "{url}: {why}");
+            assert!(matches!(why, FetchError::Private { .. }), "{url}: {why}");
         }
     }
 }

@@ -7,10 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::{Body, Frame};
-use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
-
-use super::RequestShape;
 
 /// Answers requests in place of the network.
 pub trait SimulatedNetwork: std::fmt::Debug + Send + Sync {
@@ -36,31 +33,16 @@ pub struct SimulatedResponse {
     pub body: mpsc::Receiver<io::Result<Bytes>>,
 }
 
-pub(super) async fn answer(
-    network: &dyn SimulatedNetwork,
-    asked: &RequestShape,
-    headers: &HeaderMap,
-) -> reqwest::Response {
-    let headers =
-        headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()));
-    let request = SimulatedRequest {
-        method: asked.method.to_string(),
-        url: asked.url.clone(),
-        headers: headers.collect(),
-        body: match (&asked.compressed, &asked.body) {
-            (Some(compressed), _) => compressed.to_vec(),
-            (None, Some(pieces)) => pieces.concat(),
-            (None, None) => Vec::new(),
-        },
-    };
-    let SimulatedResponse { status, headers, body } = network.answer(request).await;
-    let mut response = hyper::Response::builder().status(status);
-    for (name, value) in headers {
-        response = response.header(name, value);
+impl From<SimulatedResponse> for reqwest::Response {
+    fn from(SimulatedResponse { status, headers, body }: SimulatedResponse) -> reqwest::Response {
+        let mut response = hyper::Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(name, value);
+        }
+        let response =
+            response.body(reqwest::Body::wrap(Pieces(body))).expect("a simulation sends valid headers");
+        response.into()
     }
-    let response =
-        response.body(reqwest::Body::wrap(Pieces(body))).expect("a simulation sends valid headers");
-    response.into()
 }
 
 struct Pieces(mpsc::Receiver<io::Result<Bytes>>);

@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::endpoint::ToolForm;
 use crate::listing::{LISTED_MAX, Lifecycle, ListedModel, ModelFacts};
+use crate::model_endpoint::ToolForm;
 use epitome_tokens::Calibration;
 
 /// Maximum number of providers, by URL. Users have a handful, but the URLs of test servers accumulate.
@@ -144,6 +144,17 @@ pub struct LearnedCache {
     pub calibrations: BTreeMap<String, Calibrated>,
 }
 
+/// Why the file's contents can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidCache {
+    #[error("it is not text")]
+    NotText(#[source] std::io::Error),
+    #[error("it is not a JSON object: {0}")]
+    NotAnObject(#[source] serde_json::Error),
+    #[error(transparent)]
+    Fields(serde_json::Error),
+}
+
 impl LearnedCache {
     pub fn model(&self, place: &str, model: &str) -> Option<&ModelEntry> {
         self.places.get(place)?.models.get(model)
@@ -250,11 +261,11 @@ impl LearnedCache {
     }
 
     /// Parses the file's text. Unknown fields, and models in an unknown format, are skipped, because a newer version
-    /// may have written them. The error explains why the file is invalid.
-    pub fn from_text(text: &str) -> Result<LearnedCache, String> {
+    /// may have written them.
+    pub fn from_text(text: &str) -> Result<LearnedCache, InvalidCache> {
         let object: serde_json::Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))?;
-        let read = LearnedCache::deserialize(Value::Object(object)).map_err(|error| error.to_string())?;
+            serde_json::from_str(text).map_err(InvalidCache::NotAnObject)?;
+        let read = LearnedCache::deserialize(Value::Object(object)).map_err(InvalidCache::Fields)?;
         // Merging enforces the limits.
         let mut cache = LearnedCache::default();
         cache.merge(read);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Learned;
 use crate::catalog::{ModelCatalog, OfferedModel};
-use crate::endpoint::LocalServer;
+use crate::local::LocalServer;
 use epitome_config::Settings;
 use epitome_config::logins::now;
 

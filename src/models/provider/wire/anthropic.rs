@@ -14,7 +14,7 @@ use super::{
     is_own, list_of_tools,
 };
 use crate::abilities::{Effort, Thinking};
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeStatus, ToolSpec};
 use epitome_tokens::model_name::Family;
 

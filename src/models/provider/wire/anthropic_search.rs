@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::ProviderEvent;
-use crate::search::{PROVIDER_SEARCHES_MAX, ProviderSearch};
+use crate::model_endpoint::ProviderSearch;
+use crate::models::PROVIDER_SEARCHES_MAX;
 use epitome_thread::{Content, FoundPage, HostedSearch, SEARCH_TOOL};
 
 /// The version that all models with web search have. The later ones also run code to filter results.

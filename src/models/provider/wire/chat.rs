@@ -12,7 +12,7 @@ use super::{BodyEnvelope, BodyHead, Format, RequestMeta, TurnWriter, is_own, lis
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::attachments::audio_format;
-use crate::endpoint::{Endpoint, ToolForm};
+use crate::model_endpoint::{Endpoint, ToolForm};
 use epitome_thread::{Content, ThoughtLevel, ToolSpec};
 use epitome_tokens::model_name::ParsedName;
 

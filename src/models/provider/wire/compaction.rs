@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::responses_events;
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use crate::wire::is_own;
 use epitome_config::WireFormat;
 use epitome_thread::{Content, Native, Usage};

@@ -9,7 +9,7 @@ use super::images::OldestImages;
 use super::turns::{WireTurn, turns};
 use super::{BodyEnvelope, CacheMarks, Format, Prefix, Purpose, RequestMeta, TurnWriter, format_of};
 use crate::budget::BYTES_PER_TOKEN;
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
 use epitome_config::EditTools;
 use epitome_thread::{Content, OutcomeContent, ToolSpec};

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name};
 use super::{BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, is_own, write};
+use crate::abilities::is_before_gemini_3;
 use crate::abilities::{Effort, Thinking};
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use epitome_thread::{Content, HostedSearch, Native, OutcomeStatus, SEARCH_TOOL, ThoughtLevel, ToolSpec};
-use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Gemini's format.
 ///
@@ -180,13 +180,6 @@ fn data(part: Sendable<'_>) -> Value {
 
 fn text_part(text: &str) -> Value {
     json!({ "text": text })
-}
-
-/// Whether the model is older than Gemini 3. Those models require no signatures on calls, and accept images and
-/// documents of tools only next to the function response, not in it.
-pub fn is_before_gemini_3(model: &str) -> bool {
-    let model = ParsedName::parse(model);
-    model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }
 
 /// The responses to all calls of a step, in order, followed by content that can't be in them.

@@ -7,7 +7,7 @@ use super::stream::Decoding;
 use super::views_tests::{OwnedView, body, encode, text};
 use crate::collect::Collector;
 use crate::endpoint::{Endpoint, test_chat_endpoint, test_endpoint};
-use crate::search::ProviderSearch;
+use crate::model_endpoint::ProviderSearch;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_scripted_model::valid;
 use epitome_thread::{Content, MessageId, ModelName, OutcomeStatus, SEARCH_TOOL, ToolSpec, Usage};

@@ -4,7 +4,7 @@
 
 use super::parts::Sendable;
 use crate::attachments::{is_image_too_large, longer_side, takes_image};
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use epitome_config::WireFormat;
 use epitome_thread::{Content, OutcomeContent, ViewItem};
 use epitome_tokens::model_name::Family;

@@ -35,11 +35,10 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::endpoint::Endpoint;
+use super::model_endpoint::Endpoint;
 use super::{ModelRequest, ProviderEvent};
 use epitome_config::WireFormat;
 use epitome_thread::{HostedSearch, Native, SEARCH_TOOL, ToolSpec};
-pub use gemini::is_before_gemini_3;
 use images::OldestImages;
 use stream::{DecodeError, Unfinished};
 use turns::WireTurn;

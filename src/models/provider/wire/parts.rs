@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::turns::NO_OUTPUT;
 use crate::attachments::{IMAGE_SIDE_MAX, is_image_too_large, takes_document, takes_image};
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use epitome_thread::{Content, OutcomeContent, ToolOutcome};
 
 /// A part that the endpoint accepts.

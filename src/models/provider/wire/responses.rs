@@ -12,7 +12,7 @@ use super::{
 };
 use crate::ModelRequest;
 use crate::abilities::Effort;
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeContent, SEARCH_TOOL, ToolSpec};
 
 /// The Responses format.

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
 use super::{Decode, decoder_of};
-use crate::endpoint::Endpoint;
 use crate::failure::{self, ErrorResponse};
+use crate::model_endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, ProviderEvent, ReplyStop};
 use epitome_thread::halves::replace_unpaired_surrogates;
 

@@ -14,9 +14,10 @@ use epitome_config::Settings;
 use epitome_hooks::discover::{HookSearch, discover};
 use epitome_hooks::shown as hooks_shown;
 use epitome_hooks::trust::TrustStore;
-use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_of};
+use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models};
 use epitome_provider::endpoint;
 use epitome_provider::learned::RefreshTime;
+use epitome_provider::models::provider_of;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::shown as recipes_shown;
 use epitome_thread::problem::{self, Problem};
@@ -72,7 +73,8 @@ fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
             None => fault.hint("recipes.list shows all"),
         }
     })?;
-    let text = RecipeCatalog::source_text(recipe).map_err(|why| Fault::new(FaultKind::Store, why))?;
+    let text =
+        RecipeCatalog::source_text(recipe).map_err(|why| Fault::new(FaultKind::Store, why.to_string()))?;
     let mut fields = recipes_shown::fields(recipe);
     fields.insert("text".to_owned(), json!(text));
     Ok(Value::Object(fields))

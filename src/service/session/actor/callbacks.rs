@@ -383,5 +383,5 @@ fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<Recip
     let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
     let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();
     let free = args.get("input").cloned().unwrap_or_default();
-    command::complete(recipe, RecipeArguments { named, free })
+    command::complete(recipe, RecipeArguments { named, free }).map_err(|why| why.to_string())
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::FILE_BYTES_MAX;
 use super::manifest::below;
-use crate::walk::read_text;
+use crate::text_file::{TextFileError, read_text};
 use epitome_thread::problem::Problem;
 
 /// Paths of the list below a marketplace's folder.
@@ -44,7 +44,7 @@ pub enum EntrySource {
     Git { url: String, reference: Option<String>, folder: PathBuf },
     /// A package of a registry: its name, with its version if that is given.
     Npm { package: String, registry: Option<String> },
-    /// What there is instead; completes a sentence.
+    /// A kind of source that is not supported; completes a sentence.
     Unsupported(String),
 }
 
@@ -52,8 +52,8 @@ impl Marketplace {
     /// The list of a folder; `None` if it has none. Blocks on disk I/O.
     pub fn read(root: &Path) -> Option<Result<Marketplace, Problem>> {
         let path = FILES.map(|file| root.join(file)).into_iter().find(|path| path.is_file())?;
-        let read = read_text(&path, "a list of plugins", LIST_BYTES_MAX).and_then(|text| parse(&text));
-        Some(read.map_err(|message| Problem::new(path, message)))
+        let read = read_text(&path, "a list of plugins", LIST_BYTES_MAX).map_err(MarketplaceError::from);
+        Some(read.and_then(|text| parse(&text)).map_err(|why| Problem::new(path, why.to_string())))
     }
 
     pub fn find(&self, name: &str) -> Option<&MarketplaceEntry> {
@@ -77,7 +77,16 @@ pub fn known(claude: &Path) -> BTreeMap<String, PathBuf> {
     all.into_iter().filter_map(location).collect()
 }
 
-fn parse(text: &str) -> Result<Marketplace, String> {
+/// Why a list can't be used.
+#[derive(Debug, thiserror::Error)]
+enum MarketplaceError {
+    #[error(transparent)]
+    File(#[from] TextFileError),
+    #[error("the list of plugins can't be read: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+fn parse(text: &str) -> Result<Marketplace, MarketplaceError> {
     #[derive(Deserialize)]
     struct ListFile {
         #[serde(default)]
@@ -89,8 +98,7 @@ fn parse(text: &str) -> Result<Marketplace, String> {
     struct ListMetadata {
         plugin_root: Option<String>,
     }
-    let list: ListFile =
-        serde_json::from_str(text).map_err(|error| format!("the list of plugins can't be read: {error}"))?;
+    let list: ListFile = serde_json::from_str(text)?;
     let base = list.metadata.plugin_root.unwrap_or_default();
     let entry = |value: Value| {
         let text = |name: &str| value.get(name).and_then(Value::as_str);

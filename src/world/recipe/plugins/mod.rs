@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::foreign::PluginFolders;
-use super::places::RecipeOwner;
-use super::walk::read_text;
+use super::definition::{PluginFolders, RecipeOwner};
+use super::text_file::{LEADS_OUT, read_text};
 use epitome_files::paths::Paths;
 use epitome_thread::problem::Problem;
 use installed::Installation;
@@ -133,9 +132,11 @@ impl PluginCatalog {
         if !list.is_file() {
             return;
         }
-        let read = read_text(&list, "a list of plugins", INSTALLED_BYTES_MAX).and_then(|text| {
-            installed::installations(&text).map_err(|error| format!("not valid JSON: {error}"))
-        });
+        let read = read_text(&list, "a list of plugins", INSTALLED_BYTES_MAX)
+            .map_err(|why| why.to_string())
+            .and_then(|text| {
+                installed::installations(&text).map_err(|error| format!("not valid JSON: {error}"))
+            });
         let installations = match read {
             Ok(installations) => installations,
             Err(message) => {
@@ -193,6 +194,7 @@ impl PluginCatalog {
             return;
         }
         let read = read_text(&config, "a settings file", FILE_BYTES_MAX)
+            .map_err(|why| why.to_string())
             .and_then(|text| installed::of_codex(&text).map_err(|error| error.message().to_owned()));
         let plugins = match read {
             Ok(plugins) => plugins,
@@ -300,14 +302,14 @@ impl Plugin {
         if let Some(repository) = repository
             && !repository.canonicalize().is_ok_and(|repository| real.starts_with(repository))
         {
-            return Err(Problem::new(root, super::walk::LEADS_OUT));
+            return Err(Problem::new(root, LEADS_OUT));
         }
         let format = PluginFormat::of(root).unwrap_or(PluginFormat::ClaudeCode);
         let path = root.join(format.manifest());
         let (manifest, mut problems) = match (path.is_file(), entry) {
             (true, _) => {
-                let text =
-                    read_text(&path, "a manifest", FILE_BYTES_MAX).map_err(|why| Problem::new(&path, why))?;
+                let text = read_text(&path, "a manifest", FILE_BYTES_MAX)
+                    .map_err(|why| Problem::new(&path, why.to_string()))?;
                 manifest::parse(&text, &path)?
             }
             (false, Some(entry)) => manifest::parse(&entry.to_string(), &path)?,
@@ -442,9 +444,11 @@ impl PluginContents<'_> {
     fn servers(&mut self, manifest: &PluginManifest) -> BTreeMap<String, Value> {
         let mut servers = manifest.servers.clone();
         for path in self.existing(&[".mcp.json"], &manifest.server_files) {
-            let read = read_text(&path, "a list of servers", FILE_BYTES_MAX).and_then(|text| {
-                serde_json::from_str::<BTreeMap<String, Value>>(&text).map_err(|error| error.to_string())
-            });
+            let read = read_text(&path, "a list of servers", FILE_BYTES_MAX)
+                .map_err(|why| why.to_string())
+                .and_then(|text| {
+                    serde_json::from_str::<BTreeMap<String, Value>>(&text).map_err(|error| error.to_string())
+                });
             match read {
                 Ok(mut fields) => match fields.remove("mcpServers") {
                     Some(Value::Object(inner)) => servers.extend(inner),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Plugin;
-use crate::walk::read_text;
+use crate::text_file::{TextFileError, read_text};
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_thread::problem::Problem;
 
@@ -47,6 +47,15 @@ pub struct InstalledRecords {
     pub plugins: BTreeMap<String, InstalledRecord>,
 }
 
+/// Why the records can't be used.
+#[derive(Debug, thiserror::Error)]
+enum RecordsError {
+    #[error(transparent)]
+    File(#[from] TextFileError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 impl InstalledRecords {
     /// Loads the records in a folder of plugins; empty if there is no file. After an error, any plugin there may be an
     /// installed one. Blocks on disk I/O.
@@ -56,7 +65,8 @@ impl InstalledRecords {
             return Ok(InstalledRecords::default());
         }
         let read = read_text(&path, "the list of installed plugins", RECORDS_BYTES_MAX)
-            .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+            .map_err(RecordsError::from)
+            .and_then(|text| Ok(serde_json::from_str(&text)?));
         read.map_err(|why| {
             let message =
                 format!("what was installed is not known, so no plugin of this folder is used: {why}");
@@ -91,7 +101,7 @@ impl InstalledRecords {
         let changed = match hash_folder(root, &record.files) {
             Ok(digest) if digest == record.digest => new_file(plugin, record),
             Ok(_) => Some("files of it have changed".to_owned()),
-            Err(why) => Some(why),
+            Err(why) => Some(why.to_string()),
         };
         let Some(changed) = changed else { return Ok(()) };
         let message = format!("the plugin is not used, because it is not what you installed: {changed}");
@@ -129,13 +139,21 @@ fn files_below(path: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// A file of a plugin that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be read: {source}", path.display())]
+pub struct HashError {
+    path: PathBuf,
+    source: io::Error,
+}
+
 /// The digest of a folder: of the paths of these files below it and of their contents. Blocks on disk I/O.
-pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
+pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, HashError> {
     let mut whole = Sha256::new();
     for file in files {
         whole.update(Sha256::digest(file.as_os_str().as_encoded_bytes()));
         let path = folder.join(file);
-        let sum = hash_file(&path).map_err(|error| format!("{} can't be read: {error}", path.display()))?;
+        let sum = hash_file(&path).map_err(|source| HashError { path: path.clone(), source })?;
         whole.update(sum);
     }
     Ok(format!("{:x}", whole.finalize()))

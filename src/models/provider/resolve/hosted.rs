@@ -1,12 +1,13 @@
 //! Built-in providers: their URLs and the variables that contain their keys.
 
-use super::{EnvironmentPairs, how_to_set, is_own_host, value_of};
+use super::errors::missing_key;
+use super::{how_to_set, is_own_host};
 use crate::abilities::needs_chat;
 use crate::address::{beneath, host_of};
 use crate::cloud::aws::AwsSource;
 use crate::credential::Credential;
-use crate::endpoint::errors::missing_key;
-use crate::endpoint::{Endpoint, KeyHeader, Quirks};
+use crate::environment::{EnvironmentPairs, value_of};
+use crate::model_endpoint::{Endpoint, KeyHeader, Quirks};
 use crate::{ErrorClass, ProviderError};
 use epitome_config::{BuiltInSettings, Settings, WireFormat};
 

@@ -8,13 +8,12 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
+use super::limits::{TRIED_AGAIN_MAX, format_duration};
 use super::logged::Logged;
-use super::read_start;
-use super::trouble::reason;
 use crate::budget::Reservation;
-use crate::endpoint::Endpoint;
 use crate::failure::{self, ErrorResponse};
+use crate::http::{CallTimeouts, read_start, reason};
+use crate::model_endpoint::Endpoint;
 use crate::wire::stream::Decoding;
 use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
 

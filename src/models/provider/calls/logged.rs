@@ -3,7 +3,7 @@
 use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::endpoint::Endpoint;
+use crate::model_endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError};
 use epitome_platform::timing::TimedSpan;
 

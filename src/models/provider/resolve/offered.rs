@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::Endpoint;
-use super::resolve::{ConfiguredModel, EnvironmentPairs, Hosted, choose, resolve_in};
+use super::{ConfiguredModel, Hosted, choose, resolve_in};
 use crate::abilities::needs_responses;
+use crate::environment::EnvironmentPairs;
+use crate::model_endpoint::Endpoint;
 use crate::models;
 use crate::network::Network;
 use epitome_config::{Settings, WireFormat};

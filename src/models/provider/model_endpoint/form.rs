@@ -6,9 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Endpoint;
-use epitome_config::{ModelSettings, WireFormat};
-
 /// The form of requests with tools, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,20 +17,4 @@ pub enum ToolForm {
     Responses,
     /// Chat Completions with reasoning explicitly off.
     WithoutReasoning,
-}
-
-impl Endpoint {
-    /// Switches to this form. `configured` are the user's settings of the model.
-    pub(crate) fn take_form(&mut self, form: ToolForm, configured: Option<&ModelSettings>) {
-        let wire = match form {
-            ToolForm::Usual => return,
-            ToolForm::Responses => WireFormat::OpenAiResponses,
-            ToolForm::WithoutReasoning => WireFormat::OpenAiChat,
-        };
-        let (base, quirks, own_api) = (std::mem::take(&mut self.base_url), self.quirks, self.own_api);
-        self.set_place(wire, &base);
-        (self.quirks, self.own_api) = (quirks, own_api);
-        self.set_what_is_known(configured);
-        self.form = form;
-    }
 }

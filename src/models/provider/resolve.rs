@@ -1,34 +1,35 @@
 //! Resolves a model to a URL and a key, from settings and an environment. Sends no requests; at most it probes whether
 //! a loopback port is open.
-//!
-//! Environments are passed as lists because each attached editor has its own.
 
+mod errors;
 mod hosted;
+mod offered;
 
-use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::errors::{missing_key, nothing_configured, unknown_provider};
-use super::{Endpoint, LocalServer, Quirks, ToolForm};
-use crate::abilities::{Abilities, Thinking, usual_edit_tools};
-use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
-use crate::cloud::aws;
-use crate::credential::{Credential, key_header};
-use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use crate::network::Network;
-use crate::search::{self, ProviderSearch};
-use crate::{ErrorClass, ProviderError};
+use super::abilities::{Abilities, Thinking, usual_edit_tools};
+use super::address::{beneath, host_of, is_loopback, port_of, without_v1};
+use super::cloud::aws;
+use super::credential::Credential;
+use super::environment::{EnvironmentPairs, value_of};
+use super::local::LocalServer;
+use super::model_endpoint::{Endpoint, ProviderSearch, Quirks, ToolForm, quarter_of};
+use super::models::{self, NO_MODEL, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use super::network::Network;
+use super::search;
+use super::{ErrorClass, ProviderError};
 use epitome_config::{BuiltInSettings, ModelSettings, REMOTE_TOKEN_VARIABLE, Settings, WireFormat};
 use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
+use errors::{missing_key, unknown_provider};
 
-pub(crate) use hosted::key_check_url;
-pub(super) use hosted::{HOSTED, Hosted};
+pub use errors::{no_local_server, nothing_configured};
+pub(super) use hosted::key_check_url;
+use hosted::{HOSTED, Hosted};
 pub use hosted::{built_in_providers, key_page, provider_title};
-
-/// An environment as a list; the first of several entries with the same name applies.
-pub type EnvironmentPairs = [(OsString, OsString)];
+pub(super) use offered::keep_distinct;
+pub use offered::{NamedEndpoint, offered};
 
 /// The model choice that results from settings and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +111,6 @@ pub(super) fn check_may_call(model: Option<&ModelName>, settings: &Settings) -> 
         },
     }
 }
-
-/// A model name for requests that use no model. No rule matches it.
-pub const NO_MODEL: &str = "-";
 
 /// An endpoint of a provider for requests that use no model, with or without a key. An unknown name is an error of
 /// class `Refused`.
@@ -337,6 +335,20 @@ impl Endpoint {
         }
     }
 
+    /// Switches to this form. `configured` are the user's settings of the model.
+    pub(crate) fn take_form(&mut self, form: ToolForm, configured: Option<&ModelSettings>) {
+        let wire = match form {
+            ToolForm::Usual => return,
+            ToolForm::Responses => WireFormat::OpenAiResponses,
+            ToolForm::WithoutReasoning => WireFormat::OpenAiChat,
+        };
+        let (base, quirks, own_api) = (std::mem::take(&mut self.base_url), self.quirks, self.own_api);
+        self.set_place(wire, &base);
+        (self.quirks, self.own_api) = (quirks, own_api);
+        self.set_what_is_known(configured);
+        self.form = form;
+    }
+
     /// Whether the wire format is the usual one for the provider's models; the model table applies only to that.
     fn is_spoken_to_as_usual(&self) -> bool {
         match (self.provider(), self.wire) {
@@ -366,7 +378,7 @@ impl Endpoint {
 
     fn set_key(&mut self, key: &str, variable: &str) {
         self.key_variable = Some(variable.to_owned());
-        let (name, value) = key_header(self, key);
+        let (name, value) = self.key_header(key);
         self.credential.set(&name, value.expose());
     }
 
@@ -376,18 +388,6 @@ impl Endpoint {
             self.credential = Credential::stored(&settings.logins, self.provider(), &self.base_url);
         }
     }
-
-    pub(super) fn has_key(&self) -> bool {
-        let is_key =
-            |name: &str| matches!(name, "x-api-key" | "api-key" | "authorization" | "x-goog-api-key");
-        !self.credential.is_absent() || self.headers.iter().any(|(name, _)| is_key(name))
-    }
-}
-
-/// Maximum reply tokens for a context window: a quarter, which leaves room for the conversation even in the small
-/// windows of local models.
-pub(super) fn quarter_of(window: u64) -> u32 {
-    u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
 }
 
 fn is_own_host(wire: WireFormat, host: &str) -> bool {
@@ -399,12 +399,6 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
         }
         WireFormat::Gemini => host == "generativelanguage.googleapis.com",
     }
-}
-
-/// The value of a variable; an empty one counts as unset.
-pub(crate) fn value_of(env: &EnvironmentPairs, name: &str) -> Option<String> {
-    let (_, value) = env.iter().find(|(key, _)| key == name)?;
-    value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
 /// The hint for a missing key whose variable is configured.
@@ -425,4 +419,22 @@ fn listens(base: &str) -> bool {
         (_, port) => ([127, 0, 0, 1], port).into(),
     };
     TcpStream::connect_timeout(&address, LOOPBACK_CONNECT_MAX).is_ok()
+}
+
+/// A test endpoint of a vendor's own service.
+#[cfg(test)]
+pub(crate) fn test_endpoint(name: &str) -> Endpoint {
+    let keys = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
+    let env = keys.map(|name| (name.into(), "sk-test-key".into()));
+    resolve(&ModelName(name.into()), &Default::default(), &env).expect("all keys are set")
+}
+
+/// A test endpoint that uses Chat Completions at OpenAI's own service.
+#[cfg(test)]
+pub(crate) fn test_chat_endpoint(name: &str) -> Endpoint {
+    let mut settings = epitome_config::Settings::default();
+    let chat = epitome_config::BuiltInSettings { wire: Some(WireFormat::OpenAiChat), ..Default::default() };
+    settings.built_in.insert("openai".into(), chat);
+    let env = [("OPENAI_API_KEY".into(), "sk-test-key".into())];
+    resolve(&ModelName(name.into()), &settings, &env).expect("the key is set")
 }

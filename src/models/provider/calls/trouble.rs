@@ -1,27 +1,13 @@
 //! Error messages and hints for calls without a response. They contain neither the user, password or query of a URL nor
 //! header values.
 
-use std::error::Error;
-use std::io;
 use std::time::Duration;
 
-use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
+use super::limits::{TRIED_AGAIN_MAX, format_duration};
 use crate::address::{authority_of, host_of, is_loopback};
-use crate::endpoint::Endpoint;
+use crate::http::{CallTimeouts, is_plain, is_untrusted, reason, tls_error};
+use crate::model_endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, failure};
-
-/// Whether the peer's certificate is not trusted.
-pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
-    matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
-}
-
-/// Whether the peer answered the TLS handshake with another protocol.
-fn is_plain(error: &reqwest::Error) -> bool {
-    matches!(
-        tls_error(error),
-        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
-    )
-}
 
 /// The error if no connection was established, or it was lost before a response.
 pub(super) fn unreachable_now(
@@ -94,45 +80,6 @@ pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let subject = failure::subject(endpoint);
     let message = format!("The answer of {subject} can't be read: {why} (model {}).", endpoint.name);
     ProviderError::new(ErrorClass::Refused, message).scrubbed(endpoint)
-}
-
-/// Returns the innermost cause, without the URL that the client adds, which may contain a key.
-pub(super) fn reason(error: &reqwest::Error) -> String {
-    if let Some(error) = tls_error(error) {
-        return match error {
-            rustls::Error::InvalidCertificate(why) => format!("its certificate is not trusted ({why})"),
-            error => error.to_string(),
-        };
-    }
-    if error.is_timeout() {
-        return "nothing came for too long".into();
-    }
-    let mut cause: &dyn Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    match std::ptr::eq(cause, error as &dyn Error) {
-        true if error.is_builder() => "the address or a header is not well formed".into(),
-        true => "the transfer failed".into(),
-        // The TLS library adds the address of its manual.
-        false => cause.to_string().split(": https://docs.rs/").next().unwrap_or_default().to_owned(),
-    }
-}
-
-/// Returns the underlying TLS error, which is wrapped in an I/O error.
-fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
-    let mut cause: Option<&(dyn Error + 'static)> = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        // `io::Error::source` skips the wrapped error and returns its source.
-        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inside) => Some(inside),
-            None => error.source(),
-        };
-    }
-    None
 }
 
 /// What to do about a certificate that is not trusted.

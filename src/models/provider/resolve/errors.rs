@@ -1,7 +1,8 @@
 //! Errors for models that have no usable endpoint, with hints.
 
-use super::resolve::{EnvironmentPairs, built_in_providers, check_may_call, local_urls};
+use super::{built_in_providers, check_may_call, local_urls};
 use crate::address::shown;
+use crate::environment::EnvironmentPairs;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
 use epitome_thread::ModelName;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::http::SimulatedResponse;
 
 /// A service that answers with these statuses, one after the other.
 #[derive(Debug)]

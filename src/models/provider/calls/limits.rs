@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use crate::address::{host_of, is_loopback};
-use crate::endpoint::Endpoint;
+use crate::http::{CONNECT_MAX, CallTimeouts};
+use crate::model_endpoint::Endpoint;
 use epitome_config::WireFormat;
-
-/// Timeout for connecting, including name resolution, TCP, proxy and TLS. Providers' front ends answer in well under a
-/// second, or little more over a satellite link.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Timeout for the response headers, including the upload of a long conversation over a slow connection. Anthropic
 /// sends them when it starts or finishes reading the prompt, which takes up to a minute.
@@ -35,18 +32,6 @@ const CONTENT_SILENCE_MAX: Duration = SILENCE_MAX;
 /// the same time again.
 pub(super) const TRIED_AGAIN_MAX: Duration = FIRST_BYTE_MAX;
 
-/// Timeouts of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallTimeouts {
-    pub connect: Duration,
-    /// From the start of the call to the response headers.
-    pub first_byte: Duration,
-    /// Between two chunks of the response, including pings.
-    pub silence: Duration,
-    /// Between two pieces of the reply. The user can set it per model.
-    pub content: Duration,
-}
-
 impl CallTimeouts {
     /// The timeouts for an endpoint's service.
     pub fn for_endpoint(endpoint: &Endpoint) -> CallTimeouts {
@@ -59,18 +44,6 @@ impl CallTimeouts {
             false => (content, content),
         };
         CallTimeouts { connect: CONNECT_MAX, first_byte, silence, content }
-    }
-}
-
-/// For requests that aren't model calls.
-impl Default for CallTimeouts {
-    fn default() -> CallTimeouts {
-        CallTimeouts {
-            connect: CONNECT_MAX,
-            first_byte: FIRST_BYTE_MAX,
-            silence: SILENCE_MAX,
-            content: CONTENT_SILENCE_MAX,
-        }
     }
 }
 
