@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::claude::command_line::quoted_line;
-use super::digest;
+use super::digest::{self, PinError};
 use super::trust::{TrustStore, TrustSubject};
 use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_thread::problem::Problem;
@@ -77,14 +77,12 @@ pub fn unchanged(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<(), String> {
+) -> Result<(), PinError> {
     let McpSource::Repository { digest, .. } = &server.from else { return Ok(()) };
     let (now, _) = hashed(server, roots, environment)?;
     match now == *digest {
         true => Ok(()),
-        false => {
-            Err("a file that it runs has changed since you allowed it; a new session asks again".to_owned())
-        }
+        false => Err(PinError::Changed),
     }
 }
 
@@ -93,7 +91,7 @@ fn hashed(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<(String, BTreeMap<PathBuf, String>), String> {
+) -> Result<(String, BTreeMap<PathBuf, String>), PinError> {
     // A variable may be part of a path.
     let files = match server.expanded(environment)? {
         McpTransport::Stdio { command, args, env } => {

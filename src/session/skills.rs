@@ -112,7 +112,7 @@ struct OfferedSkill {
 
 impl SkillText for OfferedSkill {
     /// Consent is to the current version of the files that the commands name, so it is checked at each call.
-    fn lines(&self, arguments: &str) -> Result<Vec<String>, String> {
+    fn lines(&self, arguments: &str) -> Result<Vec<String>, ToolError> {
         let lines = self.maker.lines(&with_text(arguments.to_owned()))?;
         let may_run = !lines.is_empty() && self.consent.covers(&self.recipe);
         Ok(if may_run { lines } else { Vec::new() })

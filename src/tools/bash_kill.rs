@@ -6,6 +6,7 @@ use super::background::{self, WaitFor};
 use super::schema::{self, InputKey};
 use super::shell_run::END_TIME_MAX;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
+use crate::ToolError;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub struct BashKill;
@@ -27,7 +28,7 @@ impl ParsedTool for BashKill {
 
     // It accesses no files: it only ends a command that the user allowed to start.
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, ToolError> {
         input::named(input, "id")
     }
 

@@ -59,15 +59,18 @@ pub(in super::super) fn fetch_prompt(
     let call = match call {
         Some(Ok(call)) => call,
         Some(Err(usage)) => {
-            prompt.responder.answer(Err(SessionError::Invalid(usage)));
+            prompt.responder.answer(Err(SessionError::Invalid(usage.into())));
             return None;
         }
         None => return Some(prompt),
     };
     let ticket = prompt.responder.ticket;
-    let job = session.core.start(async move { call.fetch().await }, move |session, fetched| {
-        prompt_fetched(session, ticket, fetched);
-    });
+    let job = session.core.start(
+        async move { call.fetch().await.map_err(String::from) },
+        move |session, fetched| {
+            prompt_fetched(session, ticket, fetched);
+        },
+    );
     session.recipes.render(Rendering { prompt, job });
     None
 }
