@@ -16,12 +16,14 @@
           version = manifest.workspace.package.version;
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
-          cargoBuildFlags = [ "--bin" "epitome" ];
+          buildType = "dist";
+          buildFeatures = [ "postgres" ];
+          cargoBuildFlags = [ "-p" "epitome" "-p" "epitome-import" "-p" "epitome-ahp" "-p" "epitome-acp-check" ];
           # They start sandboxes and daemons, which the sandbox of a Nix build forbids.
           doCheck = false;
           nativeBuildInputs = [ pkgs.installShellFiles ];
           postInstall = ''
-            $out/bin/epitome man > epitome.1
+            $out/bin/epitome completions man > epitome.1
             installManPage epitome.1
             for shell in bash zsh fish; do
               $out/bin/epitome completions $shell > completions.$shell

@@ -3,17 +3,21 @@
 #
 #   packaging/archive.sh TARGET BINARY DIRECTORY [RUNNABLE]
 #
-# writes epitome-VERSION-TARGET.tar.gz, the same name with .sha256, and install.sh into DIRECTORY. RUNNABLE is the program that
+# BINARY is the program `epitome`; the others (epitome-import, epitome-ahp, acp-check) are beside it. It writes epitome-VERSION-TARGET.tar.gz, the same name with .sha256, and install.sh into DIRECTORY. RUNNABLE is the program that
 # prints completions and the manual page, where BINARY is for another machine.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
 target=$1 binary=$(realpath "$2") out=$3 runnable=$(realpath "${4:-$2}")
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 glibc_max=${GLIBC_MAX:-2.28}
 
+programs=(epitome epitome-import epitome-ahp acp-check)
+path_of() { if [ "$1" = epitome ]; then echo "$binary"; else echo "$(dirname "$binary")/$1"; fi; }
+
 # A binary that needs a newer system than we say must not be released.
-case $target in *-linux-gnu)
+check() {
+  local binary=$1 glibc needed unknown
   glibc=$(LC_ALL=C readelf -V "$binary" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
   if [ "$(printf '%s\n' "$glibc" "$glibc_max" | sort -V | tail -n 1)" != "$glibc_max" ]; then
     echo "$binary needs glibc $glibc, and releases may need at most $glibc_max: build it with cargo-zigbuild, see packaging/README.md" >&2
@@ -22,7 +26,8 @@ case $target in *-linux-gnu)
   needed=$(LC_ALL=C readelf -d "$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
   unknown=$(grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so\.[0-9]+$' <<<"$needed" || true)
   [ -z "$unknown" ] || { echo "$binary needs libraries that not every system has: $unknown" >&2; exit 1; }
-esac
+}
+case $target in *-linux-gnu) for program in "${programs[@]}"; do check "$(path_of "$program")"; done ;; esac
 
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -30,10 +35,10 @@ contents=$(mktemp -d)
 trap 'rm -rf "$contents"' EXIT
 # Who unpacks it gets this directory's mode.
 chmod 755 "$contents"
-install -m 755 "$binary" "$contents/epitome"
+for program in "${programs[@]}"; do install -m 755 "$(path_of "$program")" "$contents/$program"; done
 install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD-PARTY.md "$contents"
 mkdir "$contents/completions" "$contents/man"
-"$runnable" man >"$contents/man/epitome.1"
+"$runnable" completions man >"$contents/man/epitome.1"
 for shell in bash zsh fish; do "$runnable" completions $shell >"$contents/completions/epitome.$shell"; done
 
 # The same bytes for the same commit.

@@ -41,13 +41,18 @@ main() {
   download "$url/$archive.sha256" "$temporary/$archive.sha256"
   (cd "$temporary" && sha256sum -c "$archive.sha256" >/dev/null 2>&1) ||
     fail "the checksum of $archive is wrong: the download is damaged or was changed; nothing was installed"
-  tar -xzf "$temporary/$archive" -C "$temporary" ./epitome || fail "$archive does not contain the program"
+  programs="epitome epitome-import epitome-ahp acp-check"
+  for program in $programs; do
+    tar -xzf "$temporary/$archive" -C "$temporary" "./$program" || fail "$archive does not contain $program"
+  done
   "$temporary/epitome" --version >/dev/null ||
     fail "the program does not run on this system (it needs glibc 2.28 or newer); nothing was installed"
 
   mkdir -p "$directory"
-  # In one step, so that a running program is not overwritten.
-  mv "$temporary/epitome" "$directory/.epitome.new" && mv "$directory/.epitome.new" "$directory/epitome"
+  for program in $programs; do
+    # In one step, so that a running program is not overwritten.
+    mv "$temporary/$program" "$directory/.$program.new" && mv "$directory/.$program.new" "$directory/$program"
+  done
   printf 'Installed %s as %s\n' "$("$directory/epitome" --version)" "$directory/epitome"
   case :$PATH: in
     *:"$directory":*) ;;

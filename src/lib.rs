@@ -16,7 +16,7 @@
 //!    (`acp::to_wire`), for every version of the protocol. The session never waits for a client. The response to a prompt
 //!    is an item of the same stream and follows the last entry of its turn, or, in version 2, the prompt's own entry.
 //! 5. **Traffic is a text file.** One readable format serves as test fixture, as recording of a live session and as
-//!    conformance suite ([`transcript`]).
+//!    conformance suite (`tests/transcript`).
 //!
 //! # Glossary
 //!
@@ -113,11 +113,12 @@
 //!
 //! Each directory below `src/` is a crate named `epitome-NAME`, except `cli`, which is a module of this package. The
 //! manifest of a crate lists its dependencies, so Cargo rejects any other import. The drawing has the dependent crates
-//! at the top: a crate may depend on crates of lower layers, never on one of its own layer.
+//! at the top: a crate may depend on crates of lower layers, never on one of its own layer. Those marked as programs are not
+//! linked into `epitome`, which starts them (`epitome NAME` runs the `epitome-NAME` beside it).
 //!
 //! ```text
 //!            ┌ cli             commands and composition root (this package)
-//!    10      ├ ahp             the Agent Host Protocol, as a client of the daemon
+//!    10      ├ ahp             program: the Agent Host Protocol, as a client of the daemon
 //!     9      ├ daemon          one process for all windows, with control API and inspector
 //!     8      ├ acp             the Agent Client Protocol
 //!     7      ├ session         the only writer of a thread
@@ -125,20 +126,20 @@
 //!            │ mcp             tools of MCP servers
 //!            │ diagnostics     language servers
 //!     5      ├ tools           tools of the model, and permissions
-//!            │ acp_check       checks any ACP agent with rules and protocol fixtures
+//!            │ acp_check       program: checks any ACP agent with rules and protocol fixtures
 //!     4      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ session_library stored sessions: list, show, search, fork, export, import
 //!     3      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings; permission rules as they are written
-//!            │ transfer        imports and exports conversations, pure
+//!            │ import          program: reads the sessions of other agents
 //!            │ store_postgres  the logs of sessions in PostgreSQL
 //!     2      ├ chat            the chat in the terminal: an ACP client, pure but for its shell
 //!            │ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
+//!            │ transfer        conversations as files: exports, and what an import consists of, pure
 //!            │ recall          searches what is no longer in the view, pure
 //!            │ checkpoint      files as they were before a turn changed them
 //!            │ store           journals, blobs, index
-//!            │ transcript      format of fixtures and recordings, pure
 //!            │ recipe          Markdown files as slash commands and agents
 //!     1      ├ thread          data: messages, changes, views; problems of the user's files
 //!            │ files           paths of the user's files; atomic writes
@@ -205,8 +206,6 @@
 //!   such a file go through that editor or are refused.
 //! - A key exists in an environment or in the private file of a login, in memory and on the wire to its provider, and
 //!   nowhere else. A stored key is sent to no other service than the one that it was stored for.
-//! - A machine that calls models through a server (`[gateway]`) neither gets the server's keys nor chooses where the server
-//!   sends requests.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
 //! - The version of the protocol belongs to a connection. Windows of one session may speak different ones.
 //! - A prompt with a key is inserted at most once, whatever crashes.
@@ -241,6 +240,5 @@ pub use epitome_thread::problem;
 pub use epitome_tokens as tokens;
 pub use epitome_tokens::model_name;
 pub use epitome_tools as tools;
-pub use epitome_transcript as transcript;
 pub use epitome_transfer as transfer;
 pub use epitome_turn as turn;

@@ -1,17 +1,16 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
 //! the entire agent in this process if requested or if no daemon can be started.
 
-use epitome_platform::os::OpenOptionsExt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::overrides::OverrideArgs;
-use super::{CliContext as _, CliError, EXIT_USAGE, log, login, serve, server, terminal};
-use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
+use super::{CliContext as _, CliError, EXIT_USAGE, helper, log, login, serve, server, terminal};
+use crate::acp::connection::{Connection, ConnectionCloser, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
 use crate::atomic_file::read_private;
@@ -24,13 +23,11 @@ use crate::daemon::front::attach::{Connector, DaemonLink, FindDaemon};
 use crate::daemon::front::dial::{RemoteConnector, RemoteServerAddress};
 use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::signals::BlockedSignals;
-use crate::daemon::front::worker::WorkerName;
 use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::thread::visible::visible_line;
-use crate::transcript::Recorder;
 use epitome_platform::process::standard_ends;
 use epitome_platform::signals::EndRequests;
 
@@ -71,9 +68,8 @@ struct RemoteArgs {
     /// The token is that of EPITOME_REMOTE_TOKEN.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["standalone", "listen"])]
     remote: Option<String>,
-    /// Name of a worker of that server, whose files and commands are used (see `epitome worker`)
-    #[arg(long, value_name = "NAME", requires = "remote")]
-    worker: Option<WorkerName>,
+    #[arg(long, hide = true)]
+    worker: Option<String>,
     #[command(flatten)]
     credentials: RemoteCredentials,
 }
@@ -149,7 +145,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);
-    let tap = args.transcript.as_deref().map(record).transpose()?;
+    let tap = args.transcript.as_deref().map(helper::record).transpose()?;
     let (reader, writer) = standard_ends().map_err(|error| {
         CliError::failed(format!("stdin and stdout can't be used: {error}"))
             .hint("start it from an editor, or with pipes")
@@ -177,8 +173,13 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 
 /// Serves the editor by the daemon of another machine.
 fn remote(address: &str, args: &RemoteArgs, ends: (File, File), tap: Option<Tap>) -> Result<i32, CliError> {
+    if args.worker.is_some() {
+        note!(
+            "--worker is no longer used: --remote names the machine with the files, which runs `epitome serve`"
+        );
+    }
     let server = args.credentials.server(address)?;
-    let connector = RemoteConnector::new(server, args.worker.clone());
+    let connector = RemoteConnector::new(server);
     let mut connector = connector.context("no thread can be started")?;
     let link = connector.find(0, false).context("the server can't be used")?;
     let signals = BlockedSignals::new().context("signals can't be blocked")?;
@@ -257,8 +258,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     };
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
-        let server =
-            RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector), None, None);
+        let server = RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector));
         let server = server.await?;
         let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on ws://{address}{PATH}");
@@ -334,19 +334,4 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
         // It blocks, which threads of the runtime must not do.
         std::thread::spawn(move || end.now());
     });
-}
-
-fn record(path: &Path) -> Result<Tap, CliError> {
-    // Private like the journals, because it contains the conversation.
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let file = file.context(format_args!("the transcript {} can't be written", path.display()))?;
-    let mut recorder = Recorder::new(file);
-    Ok(Box::new(move |direction, line| {
-        let direction = match direction {
-            LineDirection::FromClient => crate::transcript::MessageDirection::ToAgent,
-            LineDirection::ToClient => crate::transcript::MessageDirection::ToEditor,
-        };
-        // A full disk must not end the session.
-        drop(recorder.line(direction, line));
-    }))
 }

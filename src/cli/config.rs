@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::text_editor::TextEditor;
 use super::{CliContext as _, CliError, serve, terminal};
-use crate::config::{LoadedSettings, Settings};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::thread::visible::visible;
+use epitome_config::{LoadedSettings, Settings};
 
 /// Show, check and edit the settings
 #[derive(Debug, clap::Args)]

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::terminal;
 use super::{CliContext as _, CliError, serve};
-use crate::daemon::control::ControlClient;
-use crate::daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 use crate::thread::visible::visible;
+use epitome_daemon::control::ControlClient;
+use epitome_daemon::runtime_dir::{END_TIME_MAX, RuntimeDir};
 
 /// Number of bytes at the end of a log file that are searched for lines.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{CliError, log, serve};
-use crate::daemon::Daemon;
-use crate::daemon::serve::{claim, idle_time, serve as serve_all};
-use crate::daemon::start::report_to_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
+use epitome_daemon::Daemon;
+use epitome_daemon::serve::{claim, idle_time, serve as serve_all};
+use epitome_daemon::start::report_to_starter;
 use epitome_platform::process::set_process_name;
 
 pub fn main() -> Result<i32, CliError> {
@@ -39,11 +39,11 @@ pub fn main() -> Result<i32, CliError> {
     std::process::exit(code)
 }
 
-type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon>);
+type StartedDaemon = (tokio::runtime::Runtime, epitome_daemon::serve::Claim, Arc<Daemon>);
 
 /// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
-    let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
+    let runtime_dir = epitome_daemon::runtime_dir::RuntimeDir::new(&paths);
     let Some(claim) = claim(&runtime_dir)? else { return Ok(None) };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());

@@ -7,29 +7,29 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _};
 
 use super::Cli;
+use super::helper::PROGRAMS;
+use super::renamed::RENAMED;
 use crate::problem::nearest;
 
 /// The groups of the help, with their commands in order. Add new commands here.
-pub const GROUPS: [(&str, &[&str]); 5] = [
+pub const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
-    (
-        "Work",
-        &[
-            "acp", "ahp", "serve", "worker", "token", "run", "sessions", "rename", "store", "worktree",
-            "inspect",
-        ],
-    ),
-    ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
-    (
-        "Extend",
-        &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "memory", "policy", "inventory"],
-    ),
-    ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
+    ("Work", &["acp", "run", "sessions", "compact", "store", "serve", "token"]),
+    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "memory", "inventory"]),
+    ("Maintain", &["daemon", "bug-report", "completions"]),
 ];
+
+/// Whether a command line begins with an option or a command of this program.
+pub fn is_built_in(arguments: &[OsString]) -> bool {
+    let first = arguments.first().and_then(|first| first.to_str()).unwrap_or("-");
+    first.starts_with('-') || first == "help" || Cli::command().find_subcommand(first).is_some()
+}
 
 /// Returns the definition of the command line.
 pub fn definition() -> Command {
-    let root = Cli::command();
+    let is_former = |name: &str| RENAMED.iter().any(|(former, _)| *former == name);
+    let hidden = |command: Command| if is_former(command.get_name()) { command.hide(true) } else { command };
+    let root = Cli::command().mut_subcommands(hidden);
     let groups = groups(&root);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
@@ -48,6 +48,11 @@ fn groups(root: &Command) -> String {
         }
         text.push('\n');
     }
+    text.push_str("Programs of their own:\n");
+    for (name, _, about) in PROGRAMS {
+        let _ = writeln!(text, "  {name:width$}  {about}");
+    }
+    text.push('\n');
     text
 }
 
@@ -63,11 +68,31 @@ fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
     words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
 }
 
+/// Words of earlier versions, and what replaces them.
+const REMOVED: [(&str, &str); 2] = [
+    ("worker", "workers are gone: run `epitome serve` on the machine with the files"),
+    ("work", "workers and the gateway are gone, and nothing needs such a token: see docs/remote.md"),
+];
+
 /// Formats a usage error: what is wrong, what was probably meant, and which help to read.
 pub fn usage_text(error: &clap::Error, arguments: &[OsString]) -> String {
-    let tip = meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
+    let tip = match removed(error) {
+        Some(instead) => Some(format!("  tip: {instead}\n\n")),
+        None => meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n")),
+    };
     let hint = format!("{}hint: {}", tip.unwrap_or_default(), help_of(arguments));
     error.render().to_string().replace("For more information, try '--help'.", &hint)
+}
+
+/// What replaces a word of an earlier version.
+fn removed(error: &clap::Error) -> Option<&'static str> {
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::InvalidValue => ContextKind::InvalidValue,
+        _ => return None,
+    };
+    let Some(ContextValue::String(word)) = error.get(kind) else { return None };
+    REMOVED.iter().find(|(removed, _)| removed == word).map(|(_, instead)| *instead)
 }
 
 /// Returns the word that was probably meant. Clap would suggest `--modle` for `--mode`.
@@ -81,7 +106,8 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let known = command.get_subcommands().filter(|command| !command.is_hide_set());
-            nearest(&context(ContextKind::InvalidSubcommand)?, known.map(Command::get_name))
+            let programs = PROGRAMS.iter().map(|(name, ..)| *name);
+            nearest(&context(ContextKind::InvalidSubcommand)?, known.map(Command::get_name).chain(programs))
                 .map(str::to_owned)
         }
         ErrorKind::UnknownArgument => {
@@ -107,7 +133,7 @@ mod tests {
 
     #[test]
     fn every_command_is_in_one_group_with_a_short_description() {
-        let root = Cli::command();
+        let root = definition();
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let mut known: Vec<&str> =
             root.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();

@@ -11,11 +11,6 @@ use std::sync::Arc;
 
 use super::terminal;
 use super::{CliError, serve};
-use crate::config::{HookTrust as Policy, Settings};
-use crate::hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
-use crate::hooks::shown::{self, kind, word};
-use crate::hooks::trust::{TrustDecision, TrustStore, TrustSubject};
-use crate::mcp::{ListingCache, McpContext, SharedClient};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
@@ -26,6 +21,11 @@ use crate::thread::visible::visible;
 use crate::tools::Workspace;
 use crate::tools::reaper::Reaper;
 use crate::tools::sandbox::of_server;
+use epitome_config::{HookTrust as Policy, Settings};
+use epitome_hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
+use epitome_hooks::shown::{self, kind, word};
+use epitome_hooks::trust::{TrustDecision, TrustStore, TrustSubject};
+use epitome_mcp::{ListingCache, McpContext, SharedClient};
 
 /// Number of digest digits that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;

@@ -56,7 +56,6 @@ impl<'a> JsonLines<'a> {
             | SessionEvent::Withdrawn { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => Ok(()),
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{CliContext as _, CliError, inspect, serve, terminal};
-use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
@@ -15,6 +14,7 @@ use crate::provider::listing::is_near;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::provider::{ErrorClass, ProviderError};
+use epitome_config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 
 /// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
 const KEY_BYTES_MAX: usize = 16 * 1024;

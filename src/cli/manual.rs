@@ -1,14 +1,14 @@
-//! `epitome completions` and `epitome man`: generated on request from the definition of the command line.
+//! `epitome completions` and the manual page: generated from the definition of the command line.
 
-use std::fmt::Write as _;
 use std::io;
 
-use clap::{Arg, Command, CommandFactory as _};
-use clap_complete::Shell;
+use clap::{Arg, Command};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::env::Shells;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
+use super::{AFTER_HELP, CliError, groups, serve, sessions, terminal};
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
 use crate::store::{Header, SessionQuery};
@@ -16,16 +16,21 @@ use crate::store::{Header, SessionQuery};
 /// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
 
-/// The internal command that completion scripts call for values.
-pub const COMPLETE: &str = "__complete";
+/// The environment variable with which completion scripts ask this program.
+pub const COMPLETE_VARIABLE: &str = "EPITOME_COMPLETE";
 
-/// Values that shells complete by calling this program: the kind of value, and the names of such values in the help.
-const COMPLETED: [(&str, &[&str]); 3] =
-    [("sessions", &["ID", "SESSION"]), ("models", &["MODEL"]), ("recipes", &["RECIPE"])];
+type FindValues = fn() -> Vec<CompletionCandidate>;
 
-/// Print shell completions
+/// Values that shells complete by calling this program: the names of such values in the help, and what finds them.
+const COMPLETED: [(&[&str], FindValues); 3] = [
+    (&["ID", "SESSION"], || offered(newest_sessions())),
+    (&["MODEL"], || offered(super::models::names())),
+    (&["RECIPE"], || offered(known_recipes())),
+];
+
+/// Print shell completions, or the manual page
 ///
-/// They also complete sessions, models and recipes.
+/// They also complete sessions, models and recipes. `epitome completions man | man -l -` shows the manual page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Install them with one of:
@@ -33,38 +38,60 @@ Install them with one of:
   epitome completions zsh  > DIR/_epitome    (DIR is a directory of $fpath)
   epitome completions fish > ~/.config/fish/completions/epitome.fish")]
 pub struct CompletionsArgs {
-    #[arg(value_parser = ["bash", "zsh", "fish"])]
-    shell: String,
+    #[arg(value_name = "SHELL|man", value_parser = ["bash", "zsh", "fish", "man"])]
+    output: String,
+}
+
+impl CompletionsArgs {
+    /// Those of `epitome man`.
+    pub fn manual() -> CompletionsArgs {
+        CompletionsArgs { output: "man".to_owned() }
+    }
 }
 
 pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
-    let text = match args.shell.as_str() {
-        "bash" => bash(),
-        "zsh" => zsh(),
-        _ => fish(),
-    };
-    terminal::print(&text).map(|()| 0)
+    if args.output == "man" {
+        return man();
+    }
+    let mut script = Vec::new();
+    let shells = Shells::builtins();
+    let shell = shells.completer(&args.output).ok_or_else(|| CliError::usage("unknown shell"))?;
+    let written = shell.write_registration(COMPLETE_VARIABLE, "epitome", "epitome", "epitome", &mut script);
+    written.map_err(|error| terminal::cannot_write(&error))?;
+    terminal::print(&String::from_utf8_lossy(&script)).map(|()| 0)
 }
 
-/// Prints the values that a shell offers, one per line: the value, a tab, a description.
-pub fn complete(what: &str) -> Result<i32, CliError> {
-    let values = match what {
-        "sessions" => newest_sessions()?,
-        "models" => super::models::names()?,
-        "recipes" => known_recipes()?,
-        _ => Vec::new(),
+/// The definition of the command line, with what finds the values that this program completes.
+pub fn completed() -> Command {
+    with_values(groups::definition())
+}
+
+fn with_values(command: Command) -> Command {
+    let offering = |arg: Arg| match completed_with(&arg) {
+        Some(found) => arg.add(ArgValueCandidates::new(found)),
+        None => arg,
     };
-    let mut lines = String::new();
-    for (value, about) in values {
-        // Names of files and models may contain anything; shells can't offer these.
-        if value.contains(char::is_control) {
-            continue;
-        }
-        // A tab or a newline would end the field or the line.
-        let about: String = about.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ = writeln!(lines, "{value}\t{about}");
-    }
-    terminal::print(&lines).map(|()| 0)
+    command.mut_args(offering).mut_subcommands(with_values)
+}
+
+/// Returns what finds the values for an argument, if this program completes it.
+fn completed_with(arg: &Arg) -> Option<FindValues> {
+    let is_named = |known: &[&str]| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| known.contains(&name.as_str())))
+    };
+    COMPLETED.into_iter().find(|(names, _)| is_named(names)).map(|(_, found)| found)
+}
+
+/// The values that a shell offers, each with a description, in their order. There are none if they can't be found.
+fn offered(values: Result<Vec<(String, String)>, CliError>) -> Vec<CompletionCandidate> {
+    let one_line = |text: String| text.replace(char::is_control, " ");
+    // A cloned repository chooses the names of its recipes, and bash runs commands in a name that it completes.
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@+,=%".contains(c);
+    let values = values.unwrap_or_default().into_iter().filter(|(value, _)| value.chars().all(is_plain));
+    let candidates = values.enumerate().map(|(at, (value, about))| {
+        CompletionCandidate::new(value).help(Some(one_line(about).into())).display_order(Some(at))
+    });
+    candidates.collect()
 }
 
 fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
@@ -82,27 +109,7 @@ fn known_recipes() -> Result<Vec<(String, String)>, CliError> {
 
 /// The definition without the options and commands that clap adds.
 fn documented() -> Command {
-    Cli::command().disable_help_subcommand(true).disable_help_flag(true).disable_version_flag(true)
-}
-
-// ── Completions ────────────────────────────────────────────────────────────────────────────────────
-
-fn generated(shell: Shell) -> String {
-    let mut root = visible(&Cli::command().disable_help_subcommand(true));
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut root, "epitome", &mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// A command without its hidden options and subcommands, which clap_complete would offer.
-fn visible(command: &Command) -> Command {
-    let arguments = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
-    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(visible);
-    Command::new(command.get_name().to_owned())
-        .about(command.get_about().cloned().unwrap_or_default())
-        .disable_help_subcommand(true)
-        .args(arguments)
-        .subcommands(subcommands)
+    groups::definition().disable_help_subcommand(true).disable_help_flag(true).disable_version_flag(true)
 }
 
 /// A command with its full name, such as `sessions show`.
@@ -119,142 +126,16 @@ fn all_commands() -> Vec<NamedCommand> {
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = command.get_name();
         commands.push(NamedCommand { name: name.to_owned(), command: command.clone() });
-        for sub in command.get_subcommands() {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             commands.push(NamedCommand { name: format!("{name} {}", sub.get_name()), command: sub.clone() });
         }
     }
     commands
 }
 
-/// Returns the kind of values that this program completes for an argument, if any.
-fn completed_with(arg: &Arg) -> Option<&'static str> {
-    let is_named = |known: &[&str]| {
-        arg.get_value_names().is_some_and(|names| names.iter().any(|name| known.contains(&name.as_str())))
-    };
-    COMPLETED.into_iter().find(|(_, names)| is_named(names)).map(|(what, _)| what)
-}
-
-/// Returns the commands whose first positional argument is completed with this kind of values.
-fn commands_with(what: &str) -> Vec<String> {
-    let has = |command: &Command| command.get_positionals().next().and_then(completed_with) == Some(what);
-    all_commands().into_iter().filter(|named| has(&named.command)).map(|named| named.name).collect()
-}
-
-/// Returns the options that are completed with this kind of values, in all spellings, each with its command.
-fn options_with(what: &str) -> Vec<(String, String)> {
-    let of_command = |NamedCommand { name, command }: NamedCommand| -> Vec<(String, String)> {
-        let options = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
-        options.flat_map(spellings).map(|option| (name.clone(), option)).collect()
-    };
-    all_commands().into_iter().flat_map(of_command).collect()
-}
-
-/// Returns the spellings of an option on the command line.
-fn spellings(arg: &Arg) -> Vec<String> {
-    let long = arg.get_long_and_visible_aliases().unwrap_or_default();
-    let short = arg.get_short_and_visible_aliases().unwrap_or_default();
-    let long = long.into_iter().map(|name| format!("--{name}"));
-    long.chain(short.into_iter().map(|name| format!("-{name}"))).collect()
-}
-
-fn bash() -> String {
-    let mut cases = String::new();
-    for (what, _) in COMPLETED {
-        let mut options: Vec<String> = options_with(what).into_iter().map(|(_, option)| option).collect();
-        options.sort();
-        options.dedup();
-        let lines: Vec<String> = commands_with(what).iter().map(|line| format!("\"{line}\"")).collect();
-        for (word, patterns) in [("before", options), ("line", lines)] {
-            if !patterns.is_empty() {
-                let _ =
-                    writeln!(cases, "    case \"${word}\" in {}) what={what} ;; esac", patterns.join("|"));
-            }
-        }
-    }
-    format!(
-        r#"{}
-_epitome_or_value() {{
-    local before="${{COMP_WORDS[COMP_CWORD-1]}}" line="${{COMP_WORDS[*]:1:COMP_CWORD-1}}" what=""
-{cases}    COMPREPLY=()
-    if [[ -n "$what" ]]; then
-        # Not `compgen -W`, which expands its words: a repository chooses the names of its recipes.
-        local word
-        while IFS=$'\t' read -r word _; do
-            [[ "$word" == "${{COMP_WORDS[COMP_CWORD]}}"* ]] && COMPREPLY+=("$(printf %q "$word")")
-        done < <(epitome {COMPLETE} "$what" 2>/dev/null)
-    fi
-    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || _epitome "$@"
-}}
-
-complete -F _epitome_or_value -o bashdefault -o default epitome
-"#,
-        generated(Shell::Bash)
-    )
-}
-
-fn zsh() -> String {
-    let mut text = generated(Shell::Zsh);
-    let mut functions = String::new();
-    for (what, names) in COMPLETED {
-        for name in names {
-            text = text.replace(&format!(":{name}:_default"), &format!(":{name}:_epitome_{what}"));
-        }
-        for NamedCommand { command, .. } in all_commands() {
-            for arg in command.get_positionals().filter(|arg| completed_with(arg) == Some(what)) {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                let described = format!(":{} -- {help}:_", arg.get_id());
-                text = text.replace(&format!("{described}default"), &format!("{described}epitome_{what}"));
-            }
-        }
-        let _ = write!(
-            functions,
-            r#"_epitome_{what}() {{
-    local -a found
-    local line
-    for line in ${{(f)"$(epitome {COMPLETE} {what} 2>/dev/null)"}}; do
-        found+=("${{${{line%%$'\t'*}}//:/\\:}}:${{${{line#*$'\t'}}//:/\\:}}")
-    done
-    _describe -V {what} found
-}}
-
-"#
-        );
-    }
-    text.replacen("_epitome() {", &format!("{functions}_epitome() {{"), 1)
-}
-
-fn fish() -> String {
-    let mut text = generated(Shell::Fish);
-    for (what, _) in COMPLETED {
-        let values = format!("-k -a \"(epitome {COMPLETE} {what} 2>/dev/null)\"");
-        for name in commands_with(what) {
-            let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {values}", fish_condition(&name));
-        }
-        for (name, option) in options_with(what) {
-            let option = match option.strip_prefix("--") {
-                Some(long) => format!("-l {long}"),
-                None => format!("-s {}", option.trim_start_matches('-')),
-            };
-            let condition = fish_condition(&name);
-            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {values}");
-        }
-    }
-    text
-}
-
-/// Returns a condition that is true after this command. Its functions are defined by the generated script.
-fn fish_condition(name: &str) -> String {
-    match name.split_once(' ') {
-        None => format!("__fish_epitome_using_subcommand {name}"),
-        Some((group, sub)) => {
-            format!("__fish_epitome_using_subcommand {group}; and __fish_seen_subcommand_from {sub}")
-        }
-    }
-}
-
 // ── The man page ───────────────────────────────────────────────────────────────────────────────────
 
-pub fn man() -> Result<i32, CliError> {
+fn man() -> Result<i32, CliError> {
     let page = page().map_err(|error| terminal::cannot_write(&error))?;
     terminal::print(&String::from_utf8_lossy(&page)).map(|()| 0)
 }
@@ -275,7 +156,7 @@ epitome run \"why does the build fail?\"   one prompt
 epitome run --follow \"and on Windows?\"   the next one of the same session
 git diff | epitome run \"review this\"
 epitome compact --dry-run                what a compaction would keep
-epitome undo                             undo it
+epitome sessions undo latest             undo it
 epitome config check                     find mistakes in the settings";
 
 const SEE_ALSO: &str = "bash(1), git(1), man(1)
@@ -349,20 +230,17 @@ mod tests {
 
     #[test]
     fn session_ids_are_completed_where_a_command_takes_one() {
-        let commands = commands_with("sessions");
-        for command in ["sessions show", "sessions delete", "inspect", "hooks log"] {
-            assert!(commands.iter().any(|known| known == command), "{command}");
+        for NamedCommand { name, command } in all_commands() {
+            let takes_session = ["sessions show", "sessions delete", "sessions inspect", "hooks log"];
+            let first = command.get_positionals().next().and_then(completed_with);
+            assert!(!takes_session.contains(&name.as_str()) || first.is_some(), "{name}");
+            assert!(name != "sessions list" || first.is_none(), "{name}");
+            for option in command.get_opts() {
+                let takes_value = ["model", "recipe", "resume"].contains(&option.get_id().as_str());
+                assert!(!takes_value || completed_with(option).is_some(), "{name} {option}");
+            }
         }
-        assert!(!commands.iter().any(|command| command == "sessions list"));
-        assert!(bash().contains("--conversation-id|--resume|--session|-c) what=sessions"));
-        assert!(
-            bash().contains("in --model) what=models") && bash().contains("in --recipe|-r) what=recipes")
-        );
-        assert_eq!(commands_with("recipes"), ["recipes show", "recipes render"]);
-        assert!(zsh().contains("ID:_epitome_sessions") && !zsh().contains(":ID:_default"));
-        assert!(
-            fish().contains("__fish_epitome_using_subcommand sessions; and __fish_seen_subcommand_from show")
-        );
+        completed().debug_assert();
     }
 
     #[test]

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use super::hooks::Project;
 use super::{CliContext as _, CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_keeping_mode};
-use crate::config::{McpServer, McpSource, McpTransport};
-use crate::hooks::servers;
-use crate::mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
+use epitome_config::{McpServer, McpSource, McpTransport};
+use epitome_hooks::servers;
+use epitome_mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use epitome_platform::root::read_regular_text;
 use import::ImportedServers;
 
@@ -237,7 +237,10 @@ fn pairs(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
 }
 
 /// Changes `config.toml`. A new one can only be read by its owner, because it may contain keys.
-fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, String>) -> Result<(), CliError> {
+fn change_config(
+    paths: &Paths,
+    change: impl FnOnce(&str) -> Result<String, CliError>,
+) -> Result<(), CliError> {
     // Keep a symbolic link to the user's file.
     let file = paths.config_file();
     let file = file.canonicalize().unwrap_or(file);

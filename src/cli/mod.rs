@@ -12,37 +12,37 @@ macro_rules! note {
 
 mod acp;
 mod agents;
-mod ahp;
 mod bug_report;
 mod chat;
-mod check;
 mod config;
 mod daemon;
 mod daemon_serve;
 mod demo;
 mod doctor;
 mod groups;
+mod helper;
 mod hooks;
 mod inspect;
 mod inventory;
 mod json_lines;
 mod live;
-mod log;
+pub mod log;
 mod login;
 mod manual;
 mod mcp;
 mod memory;
 mod methods;
 mod models;
-mod overrides;
+pub mod overrides;
 mod plugins;
 mod policy;
 mod printer;
 mod queue;
 mod recipes;
+mod renamed;
 mod run;
 mod scratch;
-mod serve;
+pub mod serve;
 mod server;
 mod sessions;
 mod store;
@@ -50,13 +50,13 @@ mod streamed;
 mod terminal;
 mod text_editor;
 mod token;
-mod worker;
 mod worktree;
 
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::Path;
 
+pub use acp::RemoteToken;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
@@ -113,10 +113,8 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum CliCommand {
     Acp(acp::AcpArgs),
-    Ahp(ahp::AhpArgs),
     Serve(server::ServeArgs),
     Token(token::TokenArgs),
-    Worker(worker::WorkerArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
     #[command(flatten)]
@@ -131,7 +129,6 @@ enum CliCommand {
     Sessions(sessions::SessionsArgs),
     Store(store::StoreArgs),
     Policy(policy::PolicyArgs),
-    Worktree(worktree::WorktreeArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
     Hooks(hooks::HooksArgs),
@@ -139,13 +136,11 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
-    Check(epitome_acp_check::CheckArgs),
     Config(config::ConfigArgs),
     Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
     /// Print the manual page
-    ///
-    /// `epitome man | man -l -` shows it.
+    #[command(hide = true)]
     Man,
     /// Open a chat in this terminal, as without a command
     #[command(hide = true)]
@@ -162,7 +157,7 @@ fn before_subcommand(name: &'static str) -> clap::Arg {
 }
 
 /// An error that ends a command: a message, and separately a hint about what to do.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct CliError {
     pub message: String,
     pub hint: Option<String>,
@@ -261,13 +256,16 @@ pub fn main() -> i32 {
 
 /// Runs internal commands, which only this program and its shell completions start. They are undocumented.
 fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
+    if std::env::var_os(manual::COMPLETE_VARIABLE).is_some() {
+        // Answers a shell and ends the process.
+        clap_complete::CompleteEnv::with_factory(manual::completed).var(manual::COMPLETE_VARIABLE).complete();
+    }
     let words: Vec<&str> = arguments.iter().map_while(|argument| argument.to_str()).collect();
     match words[..] {
         [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
         [LAUNCH_ARGUMENT] => Some(Ok(launch_main())),
         [FIRST_START_ARGUMENT] => Some(mcp::first_start()),
         ["daemon", "serve"] => Some(daemon_serve::main()),
-        [manual::COMPLETE, what] => Some(manual::complete(what)),
         _ => None,
     }
 }
@@ -304,19 +302,24 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);
     }
+    if let Some(gone) = renamed::gone(arguments) {
+        return Err(gone);
+    }
     let words = std::iter::once("epitome".into()).chain(arguments.iter().cloned());
     let parsed = groups::definition().try_get_matches_from(words);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return not_a_command(&error, arguments),
+        Err(error) => {
+            let ran = if groups::is_built_in(arguments) { None } else { helper::run(arguments) };
+            return ran.unwrap_or_else(|| not_a_command(&error, arguments));
+        }
     };
     check_home()?;
+    renamed::announce(arguments);
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
-        CliCommand::Ahp(args) => ahp::main(args),
         CliCommand::Serve(args) => server::main(args),
         CliCommand::Token(args) => token::main(args),
-        CliCommand::Worker(args) => worker::main(args),
         CliCommand::Run(args) => run::main(args),
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),
@@ -330,7 +333,6 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Store(args) => store::main(args),
         CliCommand::Policy(args) => policy::main(args),
-        CliCommand::Worktree(args) => worktree::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),
         CliCommand::Hooks(args) => hooks::main(args),
@@ -338,11 +340,10 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Doctor(args) => doctor::main(args),
         CliCommand::BugReport(args) => bug_report::main(args),
         CliCommand::Inspect(args) => inspect::main(args),
-        CliCommand::Check(args) => check::main(&args),
         CliCommand::Config(args) => config::main(args),
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
-        CliCommand::Man => manual::man(),
+        CliCommand::Man => manual::completions(manual::CompletionsArgs::manual()),
         CliCommand::Chat if chat::is_possible() => chat::main(),
         CliCommand::Chat => {
             let error = CliError::usage("the chat needs a terminal as its input and output");

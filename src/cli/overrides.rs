@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::config::{CompactionThreshold, HookTrust, MAX_ROUNDS_MAX, Settings};
 use crate::session::registry::{ALLOW_OPTION, Overrides};
 use crate::thread::{Mode, ModelName, ThoughtLevel};
+use epitome_config::{CompactionThreshold, HookTrust, MAX_ROUNDS_MAX, Settings};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Configuration overrides")]

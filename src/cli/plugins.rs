@@ -245,7 +245,7 @@ impl OwnPlugins<'_> {
                     records.plugins.extend(before.map(|before| (name.clone(), before)));
                 }
             })?;
-            Err(why.into())
+            Err(why)
         })
     }
 

@@ -1,4 +1,4 @@
-//! `epitome policy`: the policy in the database that has the sessions.
+//! `epitome store policy`: the policy in the database that has the sessions.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use super::CliContext as _;
 #[cfg(feature = "postgres")]
 use super::terminal;
-use super::{CliError, log, serve};
-use crate::config::Settings;
-#[cfg(feature = "postgres")]
-use crate::config::{CONFIG_BYTES_MAX, check_policy_of_store};
+use super::{CliError, serve};
 #[cfg(feature = "postgres")]
 use crate::thread::visible::visible;
+use epitome_config::Settings;
+#[cfg(feature = "postgres")]
+use epitome_config::{CONFIG_BYTES_MAX, check_policy_of_store};
 
 /// Show or change the policy of the database
 ///
@@ -38,7 +38,6 @@ enum PolicyCommand {
 
 pub fn main(PolicyArgs { command }: PolicyArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    log::to_file(&paths);
     let Some(address) = Settings::load(&paths, None, |_| None).0.store else {
         return Err(CliError::failed("the sessions are not in a database").hint(format!(
             "set `store` in {} (docs/fleet.md); the policy of this machine is {}",

@@ -165,7 +165,6 @@ impl<'a> Printer<'a> {
             | SessionEvent::Withdrawn { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => Ok(()),
         }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CliContext as _, CliError};
-use crate::config::Settings;
-use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{SessionServices, Sessions};
 use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
-use crate::store::Store;
 use crate::thread::visible::{visible, visible_line};
 use crate::tokens::Rulers;
 use crate::tools::reaper::Reaper;
 use crate::tools::{RunningCommands, Toolbox};
+use epitome_config::Settings;
+use epitome_hooks::functions::Functions;
+use epitome_store::Store;
 
 /// Number of threads that run sessions. One is enough: every step of a session is short, long work runs on separate
 /// threads, and the tasks of one reply (the connection's and the session's) pass each piece on without waking another
@@ -102,7 +102,7 @@ fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
     let known = postgres.policy().map_err(|error| error.to_string())?;
     let of = place.clone();
     let apply = move |policy: Option<&epitome_store_postgres::StoredPolicy>| {
-        crate::config::set_policy_of_store(&of, policy.map(|policy| &*policy.text));
+        epitome_config::set_policy_of_store(&of, policy.map(|policy| &*policy.text));
     };
     apply(known.as_ref());
     postgres.watch_policy(known, apply);
@@ -116,7 +116,7 @@ pub fn read_policy(paths: &Paths) -> Result<(), String> {
     let Some(address) = &settings.store else { return Ok(()) };
     let (postgres, place) = database_at(address)?;
     let policy = postgres.policy().map_err(|error| error.to_string())?;
-    crate::config::set_policy_of_store(&place, policy.as_ref().map(|policy| &*policy.text));
+    epitome_config::set_policy_of_store(&place, policy.as_ref().map(|policy| &*policy.text));
     Ok(())
 }
 

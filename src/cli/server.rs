@@ -11,8 +11,8 @@ use crate::config::Settings;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
-use crate::daemon::front::forward::Forwarding;
-use crate::daemon::front::remote::{ModelGateway, PATH, RemoteServer, SocketSecurity};
+use crate::daemon::front::dial::RemoteServerAddress;
+use crate::daemon::front::remote::{NewConnector, PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::tls;
 use crate::daemon::remote_tokens::RemoteTokens;
 use crate::paths::Paths;
@@ -43,13 +43,12 @@ pub struct ServeArgs {
     /// Seconds that running turns get to end after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u32,
-    /// Address at which other servers with the same `store` reach this one, for example wss://node-a:4711
+    /// Address at which clients reach this server, for example wss://node-a:4711
     ///
-    /// They forward clients to it that use a session which is open here, and this server does the same with theirs.
+    /// Servers with the same `store` name it to clients that want a session which is open here.
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<String>,
-    /// PEM file with the authority of the certificates of these servers
-    #[arg(long, value_name = "FILE", requires = "advertise", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, hide = true)]
     peer_ca: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -65,38 +64,37 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     if tokens.list()?.is_empty() {
         note!("nobody can connect yet: `epitome token create` makes a token");
     }
-    let forwarding =
-        args.advertise.as_deref().map(|address| forwarding(address, &args, &paths)).transpose()?;
+    if args.peer_ca.is_some() {
+        note!("--peer-ca is no longer used: clients go to the server that has a session, see docs/fleet.md");
+    }
+    args.advertise.as_deref().map(|address| check_advertised(address, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);
-    let environment = epitome_platform::os::environment();
-    // The policy in the database counts for the models that this process calls for others.
-    let _governed = serve::governed_store(&paths);
-    let gateway = Arc::new(ModelGateway::new(paths.clone(), overrides.clone(), environment));
     let advertised = args.advertise;
-    let connector = move || {
+    let is_advertised = advertised.is_some();
+    let connector: NewConnector = Arc::new(move || {
         let connector = Connector::new(&paths, EnvironmentObject::current(), overrides.clone());
         let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
         if let Some(address) = &advertised {
             connector.advertise(address);
         }
         Ok(connector)
-    };
+    });
     let access = RemoteAccess { tokens: AcceptedTokens::Stored(tokens), origins: args.allow_origin };
     let drain_timeout = Duration::from_secs(args.drain_timeout.into());
     let runtime = serve::runtime()?;
     let ended = runtime.block_on(async {
         let mut signals = EndRequests::new().map_err(|error| error.to_string())?;
-        let server = RemoteServer::listen(
-            args.listen,
-            security,
-            access,
-            Arc::new(connector),
-            forwarding,
-            Some(gateway),
-        );
-        let server = server.await?;
+        let server = RemoteServer::listen(args.listen, security, access, connector.clone()).await?;
         let address = server.address().map_err(|error| error.to_string())?;
         note!("listening on {scheme}://{address}{PATH}");
+        if is_advertised {
+            // A daemon that runs already learns at which address its sessions can be reached.
+            tokio::task::spawn_blocking(move || {
+                if let Err(why) = connector().and_then(|mut connector| connector.attach(0)) {
+                    tracing::warn!(why, "the daemon does not know the address of this server yet");
+                }
+            });
+        }
         let drain = server.drain();
         let ending = async {
             signals.recv().await;
@@ -132,8 +130,8 @@ pub async fn end_in_time(
     Ok(0)
 }
 
-/// How clients are forwarded to the servers that have their sessions open.
-fn forwarding(address: &str, args: &ServeArgs, paths: &Paths) -> Result<Arc<Forwarding>, CliError> {
+/// Checks the address that the other servers name to clients.
+fn check_advertised(address: &str, paths: &Paths) -> Result<(), CliError> {
     let (settings, _) = Settings::load(paths, None, |_| None);
     if settings.store.is_none() {
         return Err(CliError::failed("--advertise is for servers that share their sessions").hint(format!(
@@ -141,9 +139,7 @@ fn forwarding(address: &str, args: &ServeArgs, paths: &Paths) -> Result<Arc<Forw
             paths.config_file().display()
         )));
     }
-    let authority = args.peer_ca.as_deref().map(read).transpose()?;
-    let forwarding = Forwarding::new(address, authority);
-    forwarding.map(Arc::new).context(format_args!("--advertise {address}"))
+    RemoteServerAddress::parse(address, "", None).map(drop).context(format_args!("--advertise {address}"))
 }
 
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {

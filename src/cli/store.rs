@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{CliError, log, serve, terminal};
+use super::{CliError, log, policy, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
-use crate::store::{Store, StoreError};
 use crate::thread::visible::visible;
+use epitome_store::{Store, StoreError};
 
 /// Copy sessions between files and a database
 #[derive(Debug, clap::Args)]
@@ -19,6 +19,7 @@ pub struct StoreArgs {
 #[derive(Debug, clap::Subcommand)]
 enum StoreCommand {
     Copy(CopyArgs),
+    Policy(policy::PolicyArgs),
     /// Remove from a database what is older than a day and named by no session
     Clean {
         /// An address like postgres://user@host/database
@@ -45,6 +46,7 @@ pub fn main(StoreArgs { command }: StoreArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let args = match command {
+        StoreCommand::Policy(args) => return policy::main(args),
         StoreCommand::Copy(args) => args,
         StoreCommand::Clean { address } => {
             let removed = serve::clean(&address)?;

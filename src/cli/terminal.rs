@@ -10,10 +10,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{CliContext as _, CliError};
-pub use crate::chat::markdown::Color;
-use crate::chat::markdown::StyledText;
 use crate::session_library;
 use crate::thread::visible::visible;
+pub use epitome_chat::markdown::Color;
+use epitome_chat::markdown::StyledText;
 
 /// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;

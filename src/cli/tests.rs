@@ -39,7 +39,7 @@ fn the_short_way_to_the_front_end_reads_its_arguments_in_the_same_way() {
     for line in [
         &["acp"][..],
         &["acp", "--standalone", "--transcript", "t.jsonl", "--model", "a/b", "--model", "c/d"],
-        &["acp", "--remote", "wss://build.example:4711", "--worker", "linux"],
+        &["acp", "--remote", "wss://build.example:4711", "--tls-ca", "ca.pem"],
         &["acp", "--listen", "127.0.0.1:1", "--allow-origin", "https://a.example"],
     ] {
         let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();

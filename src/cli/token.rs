@@ -46,15 +46,12 @@ struct CreateTokenArgs {
     #[arg(long)]
     name: String,
     /// What it allows: `read` to list and watch sessions; `prompt` also to create sessions, prompt and cancel; `approve`
-    /// everything, such as to answer permission requests; `work` only to be a worker and to call the server's models
+    /// everything, such as to answer permission requests
     #[arg(long, value_parser = scopes())]
     scope: AccessScope,
     /// How long it is valid, for example 30d or 12h [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
-    /// The only name that a worker with it may have [default: any]
-    #[arg(long, value_name = "NAME")]
-    worker: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -64,7 +61,7 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
     let tokens = RemoteTokens::below(&serve::paths().data);
     match command {
         TokenCommand::Create(args) => {
-            let (token, secret) = tokens.create(&args.name, args.scope, args.expires, args.worker)?;
+            let (token, secret) = tokens.create(&args.name, args.scope, args.expires)?;
             if args.json {
                 let mut created = as_json(&token);
                 created["token"] = json!(secret);
@@ -106,7 +103,6 @@ fn as_json(token: &StoredToken) -> serde_json::Value {
         "created_at": date(token.created_at),
         "expires_at": token.expires_at.map(date),
         "expired": token.is_expired(),
-        "worker": token.worker,
     })
 }
 
@@ -116,17 +112,11 @@ fn as_text(token: &StoredToken, width: usize) -> String {
         Some(at) if token.is_expired() => format!("expired {}", date(at)),
         Some(at) => format!("expires {}", date(at)),
     };
-    let worker = token.worker.as_ref().map(|worker| format!("  for the worker {worker}"));
-    format!(
-        "{:width$}  {:7}  created {}  {end}{}",
-        token.name,
-        token.scope.name(),
-        date(token.created_at),
-        worker.unwrap_or_default()
-    )
+    let scope = token.scope.name();
+    format!("{:width$}  {scope:7}  created {}  {end}", token.name, date(token.created_at))
 }
 
-pub fn date(seconds: u64) -> String {
+fn date(seconds: u64) -> String {
     let at = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     at.map_or_else(|| seconds.to_string(), |at| at.to_string())
 }

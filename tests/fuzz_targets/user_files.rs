@@ -9,12 +9,13 @@ use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook::HookOrigin;
 use epitome_hooks::normalise::normalise;
 use epitome_hooks::read::{self, ParsedStdout};
+use epitome_import::ImportContext;
 use epitome_recipe::agents;
 use epitome_recipe::command::bind;
 use epitome_recipe::parse::{self, RecipeSource};
 use epitome_recipe::render::{RenderContext, Rendered, ShellOutputs, render};
 use epitome_thread::{Change, SessionId, Thread};
-use epitome_transfer::{ImportContext, json_lines};
+use epitome_transfer::json_lines;
 
 /// Parses a recipe or an agent. If it can be parsed, it can be rendered, or rendering returns an error.
 pub fn recipe(bytes: &[u8]) {
@@ -75,7 +76,7 @@ pub fn config(bytes: &[u8]) {
 pub fn import(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let context = ImportContext { cwd: Path::new("/w"), now: 1, read_sibling: &|_| None };
-    let Ok(drafts) = epitome_transfer::read(Path::new("/x/a.jsonl"), &text, &context) else { return };
+    let Ok(drafts) = epitome_import::read(Path::new("/x/a.jsonl"), &text, &context) else { return };
     for draft in drafts {
         let is_empty = draft.entries.len() <= 1;
         let session = SessionId("s_00000000000000000001".into());
@@ -84,7 +85,7 @@ pub fn import(bytes: &[u8]) {
         let thread = Thread::replay(entries.clone()).expect("a valid log");
         assert_eq!(thread.next_seq().0, entries.len() as u64);
         let exported = json_lines(&session, &entries).expect("entries are JSON");
-        let again = epitome_transfer::read(Path::new("/x/a.jsonl"), &exported, &context);
+        let again = epitome_import::read(Path::new("/x/a.jsonl"), &exported, &context);
         assert!(is_empty || again.is_ok(), "{again:?}");
     }
 }

@@ -81,8 +81,9 @@ fn a_relative_home_is_an_error() {
 #[test]
 fn a_missing_subcommand_is_named_by_every_command() {
     let user = User::new();
-    for command in ["policy", "sessions", "store", "token", "worktree"] {
-        let ran = user.run(&[command]).exited(2);
+    for command in ["sessions", "store", "store policy", "token"] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let ran = user.run(&words).exited(2);
         let expected = format!("epitome: 'epitome {command}' requires a subcommand");
         assert!(ran.out.is_empty() && ran.err.starts_with(&expected), "{ran:?}");
     }
@@ -327,9 +328,9 @@ fn an_imported_session_is_compacted_without_any_model() {
     assert!(dry.starts_with("A compaction would do this now."), "{dry}");
     let compacted = user.run(&["compact"]).ok();
     assert!(compacted.starts_with("Compacted: "), "{compacted}");
-    let history = user.run(&["history"]).ok();
+    let history = user.run(&["sessions", "history", "latest"]).ok();
     assert!(history.contains("compacted up to") && history.contains("no model"), "{history}");
-    assert!(user.run(&["undo"]).ok().starts_with("Undone: "));
+    assert!(user.run(&["sessions", "undo", "latest"]).ok().starts_with("Undone: "));
 }
 
 /// `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin`, from a shell.
@@ -366,7 +367,10 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
     assert_eq!((code, &redone["redo"]["status"]), (Some(0), &json!("redone")));
 
     assert!(user.run(&["pin", "never", "force push"]).ok().starts_with("Pinned, and shown to the model: "));
-    assert!(user.run(&["pin"]).ok().contains("never force push"));
+    let former = user.run(&["pin"]);
+    assert!(former.err.contains("`epitome pin` is now `epitome sessions pin latest`"), "{former:?}");
+    assert!(former.ok().contains("never force push"));
+    assert!(user.run(&["sessions", "pin", "latest"]).ok().contains("never force push"));
     assert_eq!(object(&["unpin", "all", "--json"]).1["unpin"]["pinned"], json!([]));
 
     // The compaction is followed by a boundary record, for readers that look for one.

@@ -20,7 +20,6 @@ mod over_http;
 pub mod remote;
 mod websocket;
 mod windows;
-pub mod workers;
 
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::user::User;

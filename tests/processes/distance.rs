@@ -1,9 +1,7 @@
 //! What a distance costs, measured: `cargo test --release --test processes distance -- --ignored --nocapture`.
 
-use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -12,7 +10,6 @@ use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
 use crate::daemon::remote::{certificate, editor, remote_agent, serve, token};
-use crate::daemon::workers::RunningWorker;
 
 /// How long the network takes in each direction.
 const ONE_WAY: Duration = Duration::from_millis(50);
@@ -161,30 +158,12 @@ fn from_a_prompt_to_the_model() {
         obey(request)
     });
     let laptop = User::new();
-    let (anna, work) = (token(&build, "anna", "approve"), token(&build, "box", "work"));
+    let anna = token(&build, "anna", "approve");
     let server = serve(&build, &["--listen", "127.0.0.1:0"]);
     let address = format!("ws://{}", server.address);
-    // Its own model calls go to the model directly.
-    let mut worker = User::new();
-    worker.set("EPITOME_MODEL", "local/scripted");
-    worker.set("EPITOME_LOCAL_URL", build.model().openai_base_url());
-    let _worker = RunningWorker::start(&worker, &address, &work, &[]);
-    let mut keyless = User::new();
-    keyless.set("EPITOME_MODEL", "local/scripted");
-    let config = format!("[gateway]\naddress = \"{address}\"\ntoken_file = \"~/work.token\"\n");
-    keyless.write(".epitome/config.toml", &config);
-    keyless.write("work.token", &work);
-    std::fs::set_permissions(keyless.home().join("work.token"), Permissions::from_mode(0o600))
-        .expect("it is there");
     let mut ways = [
         Way::new("pipes", &build, build.start()),
         Way::new("epitome acp --remote", &build, editor(&laptop, &address, &anna, &[])),
-        Way::new(
-            "the same to a worker",
-            &worker,
-            editor(&laptop, &address, &anna, &["--worker", "build-box"]),
-        ),
-        Way::new("pipes, the model through a server", &keyless, keyless.start()),
     ];
     // The first prompts of each open connections.
     for _ in 0..5 {
@@ -197,16 +176,6 @@ fn from_a_prompt_to_the_model() {
     for _ in 0..PROMPTS {
         ways.iter_mut().for_each(|way| way.prompt(&arrivals));
     }
-    let mut metrics = TcpStream::connect(&server.address).expect("it listens");
-    write!(
-        metrics,
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {anna}\r\n\r\n"
-    )
-    .expect("it reads");
-    let mut text = String::new();
-    metrics.read_to_string(&mut text).expect("it answers");
-    let calls = format!("epitome_gateway_calls_total {}\n", PROMPTS + 5);
-    assert!(text.contains(&calls), "only one way goes through the gateway: {text}");
     println!("ms: to the model, median and 90 of 100; to the answer, median");
     for Way { name, to_model, to_answer, .. } in &ways {
         let (median, most) = (share(to_model, 50), share(to_model, 90));

@@ -178,7 +178,7 @@ fn pages() -> Vec<String> {
 /// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
 /// `src/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/store_postgres/tests.rs` does
 /// what `docs/fleet.md` describes, with real servers, `tests/processes/daemon/remote.rs` what `docs/remote.md`
-/// describes, `tests/processes/daemon/workers.rs` what `docs/worker.md` does, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/speed.md` reports dated measurements, which no
+/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/speed.md` reports dated measurements, which no
 /// test can repeat.
 #[test]
 fn every_page_is_tested() {
@@ -227,7 +227,6 @@ fn every_page_is_tested() {
             "subagents.md",
             "team-rules.md",
             "web-search.md",
-            "worker.md",
             "worktrees.md",
         ]
     );

@@ -11,7 +11,6 @@ mod daemon;
 mod distance;
 mod docs;
 mod fleet;
-mod gateway;
 mod hooks_unchanged;
 mod login;
 mod mcp_servers;

@@ -10,6 +10,9 @@ use serde_json::Value;
 
 const PROGRAM: &str = "#!/bin/sh\necho \"epitome 0: $*\"\n";
 
+/// The programs beside it.
+const HELPERS: [&str; 3] = ["epitome-import", "epitome-ahp", "acp-check"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -107,8 +110,10 @@ impl Release {
     fn new() -> Release {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let program = directory.path().join("program");
-        fs::write(&program, PROGRAM).expect("it is written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        for program in std::iter::once(&program).chain(&HELPERS.map(|name| directory.path().join(name))) {
+            fs::write(program, PROGRAM).expect("it is written");
+            fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
         // A target without glibc's rules, then renamed: the program here is a script.
         let made = Command::new(root().join("packaging/archive.sh"))
             .arg("script")
@@ -163,7 +168,7 @@ fn a_release_is_installed_and_updated_in_an_empty_home() {
         assert_eq!(fs::read_to_string(&program).expect("it is installed"), PROGRAM);
     }
     let siblings = fs::read_dir(program.parent().expect("it has one")).expect("it exists");
-    assert_eq!(siblings.count(), 1, "nothing else is left there");
+    assert_eq!(siblings.count(), 1 + HELPERS.len(), "nothing else is left there");
 }
 
 #[test]

@@ -218,12 +218,12 @@ fn a_policy_in_the_database_counts_for_everybody_who_uses_it() {
     let [administrator, member] = &users;
     let set = |user: &User, policy: &str| {
         user.write("project/policy.toml", policy);
-        user.run(&["policy", "set", "policy.toml"])
+        user.run(&["store", "policy", "set", "policy.toml"])
     };
     let refused = set(administrator, "[mcp.servers.tickets]\ncommand = \"tickets\"\n").exited(1);
     assert!(refused.err.contains("a policy in a database can't set \"mcp\""), "{refused:?}");
     set(administrator, "[policy]\nmodes = [\"ask\"]\nmodels = [\"local/*\"]\n").ok();
-    let shown = administrator.run(&["policy", "show"]).exited(0);
+    let shown = administrator.run(&["store", "policy", "show"]).exited(0);
     assert!(shown.out.contains("modes = [\"ask\"]") && shown.err.contains("set by epitome, 2"), "{shown:?}");
 
     server.sql(GRANTS);
@@ -245,7 +245,7 @@ fn a_policy_in_the_database_counts_for_everybody_who_uses_it() {
     assert_eq!(mode(), "ask");
     set(administrator, "policy.modes = [\"accept_edits\"]").ok();
     within("the daemon has read the policy again", || (mode() == "accept_edits").then_some(()));
-    administrator.run(&["policy", "remove"]).ok();
+    administrator.run(&["store", "policy", "remove"]).ok();
     within("the daemon has no policy any longer", || (mode() == "full").then_some(()));
 
     server.kill();

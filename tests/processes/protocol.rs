@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use epitome::config::WireFormat;
-use epitome::transcript::Fixture;
 use epitome_acp_check as check;
 use epitome_acp_check::PreparedAgent;
 use epitome_acp_check::agent::{AgentProgram, Inherits};
@@ -20,6 +19,7 @@ use epitome_acp_check::model::{CheckModel, ModelFormat};
 use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
 use epitome_scripted_model::{ModelStep, ScriptedModel};
 use epitome_test_harness::user::program;
+use epitome_transcript::Fixture;
 use mini_agent::MiniAgent;
 use model_side::{FixtureModel, scripted};
 use parking_lot::Mutex;

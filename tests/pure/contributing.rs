@@ -1,5 +1,5 @@
 //! Runs the example recipe and the example provider of `CONTRIBUTING.md` exactly as printed. The example tool and hook
-//! handler are compiled elsewhere: `src/tools/lib_tests.rs`, `tests/processes/docs/handler.rs`.
+//! handler are compiled elsewhere: `src/tools/tools/lib_tests.rs`, `tests/processes/docs/handler.rs`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

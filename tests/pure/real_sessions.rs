@@ -13,7 +13,7 @@ use epitome::compaction::{
 use epitome::config::Settings;
 use epitome::thread::{Change, SessionId, Thread, Trigger};
 use epitome::tokens::Ruler;
-use epitome::transfer::{ImportContext, read};
+use epitome_import::{ImportContext, read};
 
 fn sessions() -> Vec<PathBuf> {
     let named = std::env::var_os("EPITOME_CORPUS").map(PathBuf::from);

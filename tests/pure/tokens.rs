@@ -1,5 +1,5 @@
 //! Token counts compared with real vocabularies: o200k and cl100k (from tiktoken-rs, MIT), and Qwen's (from
-//! the package dashscope, Apache-2.0, in the format that `src/tokens/vocabulary/convert.py` writes).
+//! the package dashscope, Apache-2.0, in the format that `src/core/tokens/vocabulary/convert.py` writes).
 //!
 //! A vocabulary stands in for a provider: its count is what the provider would report. The targets: within 10
 //! % before the first reply of a model, within 3 % after it.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use epitome::compaction::{self, LostKind};
-use epitome::session_library::{ForeignAgent, Machine};
 use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
-use epitome::transfer::{self, ImportContext, ImportSource};
+use epitome::transfer::ImportSource;
+use epitome_import::{ForeignAgent, ImportContext, Machine};
 use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 fn read_with(text: &str, sibling: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
     let context = ImportContext { cwd: Path::new("/elsewhere"), now: 1_000, read_sibling: sibling };
     let path = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e.jsonl");
-    let mut drafts = transfer::read(path, text, &context).map_err(|problem| problem.to_string())?;
+    let mut drafts = epitome_import::read(path, text, &context).map_err(|problem| problem.to_string())?;
     assert_eq!(drafts.len(), 1);
     let draft = drafts.remove(0);
     let notes = draft.notes.clone();
@@ -545,6 +545,6 @@ fn the_source_of_a_file_is_detected_by_its_first_lines() {
         ("notes", None),
         ("", None),
     ] {
-        assert_eq!(ImportSource::detect(text), source, "{text}");
+        assert_eq!(epitome_import::detect(text), source, "{text}");
     }
 }

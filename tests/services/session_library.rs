@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use epitome::session_library::{self, ExportFormat, ImportRequest, SearchRequest};
+use epitome::session_library::{self, ExportFormat, ImportRequest, LibraryError, SearchRequest};
 use epitome::store::{Store, StoreError};
 use epitome::thread::*;
+use epitome::transfer::ImportDraft;
 use epitome_test_harness::user::{Ran, User};
+use sha2::{Digest as _, Sha256};
 
 /// A user whose home contains stored sessions.
 struct Home {
@@ -72,9 +74,20 @@ fn thread(store: &Store, session: &SessionId) -> Thread {
     Thread::replay(store.read(session).expect("it can be read")).expect("a log")
 }
 
+/// What `epitome-import` does.
+fn by_another_program(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, LibraryError> {
+    epitome_import::read_bytes(path, cwd, bytes).map_err(LibraryError::File)
+}
+
 fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<session_library::Imported>, String> {
     let files = [file.to_path_buf()];
-    let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id, again: false };
+    let ask = ImportRequest {
+        files: &files,
+        cwd: Path::new("/w"),
+        keep_id,
+        again: false,
+        reader: &by_another_program,
+    };
     session_library::import(store, &ask).map_err(|error| error.to_string())
 }
 
@@ -241,7 +254,13 @@ fn an_invalid_file_aborts_the_entire_import() {
         let path = home.path().join("bad.jsonl");
         fs::write(&path, bad).expect("written");
         let files = [good.clone(), path];
-        let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id: true, again: false };
+        let ask = ImportRequest {
+            files: &files,
+            cwd: Path::new("/w"),
+            keep_id: true,
+            again: false,
+            reader: &by_another_program,
+        };
         let error = session_library::import(&other.store(), &ask).expect_err("it can't be").to_string();
         assert!(error.contains(words), "{error}");
         assert!(other.store().list().expect("a listing").headers.is_empty());
@@ -371,4 +390,46 @@ fn the_doctor_reports_and_repairs_problems() {
     assert_eq!(mended["store"]["index"]["state"], "agrees");
     assert!(home.run(&["doctor", "--backup", "copy"]).err.contains("not empty"));
     assert!(home.run(&["doctor"]).ok().contains("1 damaged places"));
+}
+
+/// Journals that the last build before the command line and the protocols were reduced wrote for the protocol
+/// fixtures, and the SHA-256 digests of what it exported from them. Each must open without damage, export the same
+/// bytes in every format, and be forked with the same lines.
+#[test]
+fn journals_of_an_earlier_build_open_export_and_fork_byte_for_byte() {
+    let home = Home::new();
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/journals/2026-11-28");
+    let digests = fs::read_to_string(golden.join("exports.sha256")).expect("the digests");
+    let journals = home.path().join("data/journals");
+    fs::create_dir_all(&journals).expect("a directory");
+    let mut sessions = Vec::new();
+    for file in fs::read_dir(&golden).expect("the journals").map(|file| file.expect("a file").path()) {
+        if file.extension().is_some_and(|extension| extension == "jsonl") {
+            fs::copy(&file, journals.join(file.file_name().expect("a name"))).expect("copied");
+            sessions.push(file.file_stem().expect("a name").to_string_lossy().into_owned());
+        }
+    }
+    assert_eq!(sessions.len() * 2, digests.lines().count());
+    for session in sessions {
+        let exported =
+            |session: &str, format| home.run(&["sessions", "export", session, "--format", format]).ok();
+        let journal = fs::read_to_string(golden.join(format!("{session}.jsonl"))).expect("a journal");
+        assert_eq!(exported(&session, "raw"), journal);
+        let json = exported(&session, "json");
+        for (text, extension, format) in
+            [(json.clone(), "json", "JSON"), (exported(&session, "markdown"), "md", "Markdown")]
+        {
+            let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+            let line = format!("{digest}  {session}.{extension}");
+            assert!(digests.lines().any(|known| known == line), "{session} as {format} is now\n{text}");
+        }
+        let fork = home.run(&["sessions", "fork", &session, "--json"]).json();
+        let forked = exported(fork["session"].as_str().expect("an id"), "raw");
+        // Each line begins with its checksum and that of the line before, which differ in a fork.
+        let unchained = |line: &str| line.find("\"seq\":").map(|seq| line[seq..].to_owned());
+        for (copied, original) in forked.lines().zip(journal.lines()).skip(1) {
+            assert_eq!(unchained(copied), unchained(original), "a line of the fork of {session}");
+        }
+        assert!(forked.lines().count() > journal.lines().count(), "the fork of {session}");
+    }
 }

@@ -10,7 +10,7 @@ use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, ToolD
 use epitome::tools::background::BackgroundCommands;
 use epitome::tools::read_state::ReadState;
 use epitome::tools::reaper::Reaper;
-use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
+use epitome::tools::{Access, ToolContext, ToolError, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::WITHIN;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl Place {
         fs::read_to_string(self.directory.path().join(path)).expect("read")
     }
 
-    fn access(&self, tool: &str, input: Value) -> Result<Access, String> {
+    fn access(&self, tool: &str, input: Value) -> Result<Access, ToolError> {
         self.tools.get(tool).expect("a built-in tool").access(&input, &self.workspace)
     }
 

@@ -6,10 +6,9 @@
 //! killed or stopped, a network cut, or a server restarted or replaced by its standby. `EPITOME_SEED=17 cargo test --test sessions fleet` plays one
 //! again, as for `world`.
 //!
-//! Some of the daemons have servers that forward clients to each other, with the real `routes` of `src/daemon/front/forward`.
+//! Some of the daemons have servers, and their windows go to the server that has a session open.
 
 mod database;
-mod forwarded;
 mod recorded;
 mod server;
 mod wire;
@@ -34,7 +33,6 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::database::{BrokenRule, Incarnation};
-use self::forwarded::{Forwarded, address_of};
 use self::recorded::{Confirmed, Recorded};
 use self::server::{DaemonClock, Fault, Loss, Network, Server};
 use super::world::process::{Machine, Process};
@@ -55,7 +53,7 @@ const RESTS_MAX: u32 = 60;
 const LOOK_EVERY: usize = 8;
 
 /// States that a run of `SEEDS` worlds must reach; otherwise it does not test them.
-const RARE: [&str; 22] = [
+const RARE: [&str; 20] = [
     "a daemon continued after it had lost a session",
     "a daemon left a primary that had been replaced",
     "a daemon was killed",
@@ -63,14 +61,12 @@ const RARE: [&str; 22] = [
     "a line of unknown fate was removed",
     "a model was not called without the database",
     "a prompt was answered",
-    "a prompt was forwarded",
-    "a request to open a session was forwarded",
-    "a server was not reached, and the own daemon asked again",
     "a session was refused because another daemon had it",
     "a session was taken over",
     "a stale append was refused",
     "a statement arrived late",
     "a window continued a session at another daemon",
+    "a window went to the server that has its session",
     "an append failed",
     "an unconfirmed line survived a failover",
     "an unconfirmed line was lost in a failover",
@@ -83,6 +79,11 @@ const RARE: [&str; 22] = [
 thread_local! {
     /// What the next world breaks.
     static BROKEN: Cell<BrokenRule> = const { Cell::new(BrokenRule::None) };
+}
+
+/// Where clients reach the server of a daemon.
+fn address_of(daemon: usize) -> String {
+    format!("ws://node-{daemon}")
 }
 
 struct Daemon {
@@ -103,8 +104,6 @@ struct Fleet {
     windows: Vec<Window>,
     /// The daemon of each window.
     places: Vec<usize>,
-    /// The connections of windows whose server forwards.
-    forwarded: BTreeMap<usize, Forwarded>,
     is_calm: Arc<AtomicBool>,
     confirmed: Confirmed,
     starts: u64,
@@ -174,7 +173,6 @@ impl SimulatedWorld for Fleet {
             daemons,
             windows,
             places,
-            forwarded: BTreeMap::new(),
             is_calm,
             confirmed: Arc::default(),
             starts: 0,
@@ -259,39 +257,28 @@ impl Fleet {
         self.note(format!("window {at} attaches to daemon {daemon}"));
         let ids_above = self.windows[at].ids_above();
         let process = self.daemons[daemon].process.as_ref().expect("it was started");
-        let home = connect(process, ClientId(self.clients), ids_above);
-        self.forwarded.remove(&at);
-        match self.daemons[daemon].is_served {
-            true => {
-                let forwarded = Forwarded::new(daemon, home, ids_above);
-                self.forwarded.insert(at, forwarded.clone());
-                self.windows[at].attach_to(forwarded);
-            }
-            false => self.windows[at].attach_to(home),
-        }
+        let connection = connect(process, ClientId(self.clients), ids_above);
+        self.windows[at].follows = self.daemons[daemon].is_served;
+        self.windows[at].attach_to(connection);
     }
 
-    /// Servers go on with sessions that are open at others.
-    fn forward(&mut self) {
-        for (at, forwarded) in self.forwarded.clone() {
-            let (daemons, clients) = (&self.daemons, &mut self.clients);
-            let mut notes = Vec::new();
-            forwarded.go_on(self.now, |daemon, ids_above| {
-                *clients += 1;
-                notes.push(format!("the server of window {at} connects to daemon {daemon}"));
-                match &daemons[daemon].process {
-                    Some(process) if daemons[daemon].is_up => {
-                        Ok(connect(process, ClientId(*clients), ids_above))
-                    }
-                    Some(_) | None => Err("nothing answers".to_owned()),
+    /// Windows go to the servers to which they were referred.
+    fn follow(&mut self) {
+        for at in 0..self.windows.len() {
+            let Some(address) = self.windows[at].leave() else { continue };
+            let daemon = address.rsplit('-').next().and_then(|number| number.parse().ok());
+            let daemon: usize = daemon.expect("it is the address of a daemon");
+            let is_reached = self.daemons[daemon].is_up && self.daemons[daemon].process.is_some();
+            self.note(format!("window {at} goes to daemon {daemon}: {is_reached}"));
+            match is_reached {
+                true => {
+                    self.count("a window went to the server that has its session", 1);
+                    self.attach(at, daemon);
                 }
-            });
-            notes.into_iter().for_each(|note| self.note(note));
-            forwarded.take_reached().into_iter().for_each(|(what, times)| self.count(what, times));
-            if forwarded.is_over() {
-                self.note(format!("the connection of window {at} is begun again"));
-                self.windows[at].lose(&mut fastrand::Rng::with_seed(self.clients));
-                self.attach(at, self.places[at]);
+                false => {
+                    self.windows[at].unusable = Some(address);
+                    self.attach(at, self.places[at]);
+                }
             }
         }
     }
@@ -315,7 +302,7 @@ impl Fleet {
                     process.run_for(self.now.saturating_sub(daemon.clock_now(process)));
                 }
             }
-            self.forward();
+            self.follow();
         }
     }
 
@@ -525,10 +512,8 @@ impl Fleet {
     /// The connections to a daemon break.
     fn cut(&mut self, daemon: usize, rng: &mut fastrand::Rng) {
         for (at, window) in self.windows.iter_mut().enumerate() {
-            let forwarded = self.forwarded.get(&at);
-            if self.places[at] == daemon || forwarded.is_some_and(|forwarded| forwarded.uses(daemon)) {
+            if self.places[at] == daemon {
                 window.lose(rng);
-                self.forwarded.remove(&at);
             }
         }
     }
@@ -749,7 +734,6 @@ impl Daemon {
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.windows.clear();
-        self.forwarded.clear();
         self.daemons.iter_mut().for_each(Daemon::kill);
     }
 }

@@ -26,7 +26,7 @@ pub fn planned(turn: u64, first: u64) -> Vec<Run> {
     };
     let mut runs = vec![
         run("simulated worlds", WORLDS, tests(WORLDS, "EPITOME_SEEDS", "--test sessions windows_agree")),
-        run("simulated disks", DISKS, tests(DISKS, "EPITOME_DISKS", "--workspace --lib simulation")),
+        run("simulated disks", DISKS, tests(DISKS, "EPITOME_DISKS", "-p epitome-simulations")),
         run("mutated inputs of each target", INPUTS, tests(INPUTS, "EPITOME_INPUTS", "--test pure fuzz")),
     ];
     // Without cargo-fuzz, there are no targets.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use epitome::thread::{Entry, Thread};
-use epitome::transfer::{self, ImportContext};
+use epitome_import::{self as transfer, ImportContext};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};

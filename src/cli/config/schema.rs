@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{ANY_NAME, ConfigKey, Settings, schema};
-use crate::hooks::event::HookEvent;
-use crate::hooks::manifest::{self, Given, ManifestSyntax};
 use crate::problem::Problem;
 use crate::recipe::parse::{self, RecipeSource};
+use epitome_config::{ANY_NAME, ConfigKey, Settings, schema};
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::manifest::{self, Given, ManifestSyntax};
 
 const GUIDE: &str = include_str!("../../../docs/configuration.md");
 const RECIPES_GUIDE: &str = include_str!("../../../docs/recipes.md");

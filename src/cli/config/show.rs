@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cli::CliError;
 use crate::cli::terminal::{self, Color, Style};
-use crate::config::{ConfigKey, LoadedSettings, SetValue};
 use crate::problem::Problem;
 use crate::secrets;
 use crate::thread::visible::visible;
+use epitome_config::{ConfigKey, LoadedSettings, SetValue};
 
 /// Maximum width of the settings column; longer settings move their source to the right.
 const SETTING_CHARS_MAX: usize = 60;
@@ -90,7 +90,7 @@ fn settings_of(
     name: &str,
     sets: &[&SetValue],
 ) -> Vec<ShownSetting> {
-    let is_chosen = key.path.iter().any(|name| name == crate::config::ANY_NAME);
+    let is_chosen = key.path.iter().any(|name| name == epitome_config::ANY_NAME);
     // Rules of all files are combined, and so are policies, so each has a separate source.
     let adds_up = key.path.first().is_some_and(|table| table == "permissions" || table == "policy");
     match sets {

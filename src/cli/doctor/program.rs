@@ -9,15 +9,10 @@ use std::path::Path;
 use super::{DoctorLine, servers, storage};
 use crate::cli::hooks::Project;
 use crate::cli::{CliError, serve};
-use crate::config::{GatewaySettings, Settings};
+use crate::config::Settings;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::problem::Problem;
-use crate::provider::credential::GatewayAccess;
-use crate::provider::endpoint::EnvironmentPairs;
-use crate::provider::gateway;
-use crate::provider::http::Http;
-use crate::provider::network::Network;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
@@ -218,10 +213,7 @@ pub(super) fn files(
     }
     lines.extend(found.problems.iter().map(|problem| DoctorLine::problem("hooks", problem)));
     lines.extend(servers::lines(&project));
-    match &settings.gateway {
-        Some(server) => lines.push(gateway(server, &serve::environment())),
-        None => lines.push(keys(settings, get)),
-    }
+    lines.push(keys(settings, get));
     Ok(lines)
 }
 
@@ -229,27 +221,6 @@ fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),
         false => format!("there is no {}; defaults apply", file.display()),
-    }
-}
-
-/// Asks the server that calls models for this machine.
-fn gateway(server: &GatewaySettings, environment: &EnvironmentPairs) -> DoctorLine {
-    let access = GatewayAccess::of(server, environment);
-    let asked = serve::runtime().map(|runtime| {
-        runtime.block_on(gateway::refresh(&Http::new(), &access, &Network::read(environment)))
-    });
-    match asked {
-        Ok(Ok(offered)) if offered.models.is_empty() => DoctorLine::warning(
-            "gateway",
-            format!("{} accepts the token and offers no models", server.address),
-            "it needs a key, and a policy that allows models: see `epitome models` there",
-        ),
-        Ok(Ok(offered)) => DoctorLine::ok(
-            "gateway",
-            format!("{} accepts the token and offers {} models", server.address, offered.models.len()),
-        ),
-        Ok(Err(error)) => DoctorLine::error("gateway", error.message, error.hint.unwrap_or_default()),
-        Err(error) => DoctorLine::error("gateway", error.message, "try again"),
     }
 }
 

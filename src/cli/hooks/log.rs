@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::super::terminal;
 use super::super::{serve, sessions};
 use super::CliError;
-use crate::hooks::shown;
 use crate::paths::Paths;
-use crate::store::{SessionQuery, Store};
 use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
+use epitome_hooks::shown;
+use epitome_store::{SessionQuery, Store};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
     serve::with_store(paths, |store| print(store, &session_of(store, session)?, json)).map(|()| 0)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::hooks::output::{
+use crate::thread::Role;
+use epitome_hooks::output::{
     CallbackRequest, HistoryAction, HistoryTail, HookOutput, PermissionDecision, RequestedEdit, ResultChange,
     Utterance,
 };
-use crate::thread::Role;
 
 /// Returns one line per request, in the order in which they would be applied; empty without requests.
 pub fn meaning(output: &HookOutput) -> Vec<String> {
@@ -180,7 +180,7 @@ mod tests {
             input: Some([("command".to_owned(), Value::from("ls"))].into_iter().collect()),
             context: vec!["It rains.".to_owned()],
             action: HistoryAction::Compact { keep: HistoryTail::Ratio(0.25), threshold: true },
-            edits: Some(crate::hooks::output::RequestedEdits {
+            edits: Some(epitome_hooks::output::RequestedEdits {
                 revision: None,
                 edits: vec![RequestedEdit::Drop(PartId { entry: Seq(4), part: None })],
             }),

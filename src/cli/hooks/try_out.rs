@@ -15,25 +15,25 @@ use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
 use crate::cli::CliContext as _;
-use crate::hooks::event::HookEvent;
-use crate::hooks::functions::Functions;
-use crate::hooks::handlers::HandlerContext;
-use crate::hooks::hook::Hook;
-use crate::hooks::hook_context::{
-    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
-    PayloadBase, UsageFacts,
-};
-use crate::hooks::outcome::{RunOutcome, RunStatus, interpret};
-use crate::hooks::output::RawOutcome;
-use crate::hooks::resident::HookServices;
-use crate::hooks::run::{Runner, deliver, input};
-use crate::hooks::transcript::Transcript;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
 use crate::tools::Workspace;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::functions::Functions;
+use epitome_hooks::handlers::HandlerContext;
+use epitome_hooks::hook::Hook;
+use epitome_hooks::hook_context::{
+    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
+    PayloadBase, UsageFacts,
+};
+use epitome_hooks::outcome::{RunOutcome, RunStatus, interpret};
+use epitome_hooks::output::RawOutcome;
+use epitome_hooks::resident::HookServices;
+use epitome_hooks::run::{Runner, deliver, input};
+use epitome_hooks::transcript::Transcript;
 
 /// Maximum size of a payload, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;

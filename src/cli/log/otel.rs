@@ -16,11 +16,11 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::config::Settings;
 use crate::paths::Paths;
 use crate::provider::endpoint::Secret;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
+use epitome_config::Settings;
 
 /// Maximum time to wait for the collector before the process exits.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(2);

@@ -3,25 +3,26 @@
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, value};
 
-use crate::config::{McpServer, McpTransport};
+use crate::cli::CliError;
+use epitome_config::{McpServer, McpTransport};
 
-/// Returns the text with a table for the server. The error is a sentence.
-pub fn add_server(text: &str, server: &McpServer) -> Result<String, String> {
+/// Returns the text with a table for the server.
+pub fn add_server(text: &str, server: &McpServer) -> Result<String, CliError> {
     let mut document = parse(text)?;
     let servers = servers(&mut document)?;
     if servers.contains_key(&server.name) {
-        return Err(format!("There is an MCP server {:?} already.", server.name));
+        return Err(CliError::failed(format!("There is an MCP server {:?} already.", server.name)));
     }
     servers.insert(&server.name, Item::Table(server_table(server)));
     Ok(document.to_string())
 }
 
-/// Returns the text without the table of the server with this name. The error is a sentence.
-pub fn remove_server(text: &str, name: &str) -> Result<String, String> {
+/// Returns the text without the table of the server with this name.
+pub fn remove_server(text: &str, name: &str) -> Result<String, CliError> {
     let mut document = parse(text)?;
     match servers(&mut document)?.remove(name) {
         Some(_) => Ok(with_comments_of_others(text, &document.to_string())),
-        None => Err(format!("config.toml has no MCP server {name:?}.")),
+        None => Err(CliError::failed(format!("config.toml has no MCP server {name:?}."))),
     }
 }
 
@@ -40,13 +41,14 @@ fn with_comments_of_others(before: &str, after: &str) -> String {
     }
 }
 
-fn parse(text: &str) -> Result<DocumentMut, String> {
-    text.parse()
-        .map_err(|error: toml_edit::TomlError| format!("config.toml is not valid TOML: {}.", error.message()))
+fn parse(text: &str) -> Result<DocumentMut, CliError> {
+    text.parse().map_err(|error: toml_edit::TomlError| {
+        CliError::failed(format!("config.toml is not valid TOML: {}.", error.message()))
+    })
 }
 
 /// Returns the table `mcp.servers`, creating it if missing.
-fn servers(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
+fn servers(document: &mut DocumentMut) -> Result<&mut dyn TableLike, CliError> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for name in ["mcp", "servers"] {
         let mut new = Table::new();
@@ -91,7 +93,7 @@ fn add_pairs(table: &mut Table, name: &str, pairs: &[(String, String)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::McpSource;
+    use epitome_config::McpSource;
 
     fn process(name: &str) -> McpServer {
         let way = McpTransport::Stdio {
@@ -110,7 +112,7 @@ mod tests {
                      env = { KEY = \"${KEY}\" }\n";
         let added = add_server(CONFIG, &process("my server")).expect("it is added");
         assert_eq!(added, format!("{CONFIG}{table}"));
-        assert!(add_server(&added, &process("my server")).is_err_and(|why| why.contains("already")));
+        assert!(add_server(&added, &process("my server")).is_err_and(|why| why.message.contains("already")));
         assert!(add_server("", &process("a")).is_ok_and(|text| text.starts_with("[mcp.servers.a]")));
         let inline = "[mcp]\nservers = { b = { command = \"c\" } }\n";
         let added = add_server(inline, &process("a")).expect("it is added");
@@ -119,7 +121,7 @@ mod tests {
             "{added}"
         );
         for text in ["mcp = 1\n", "a = \n"] {
-            let why = add_server(text, &process("a")).expect_err("it cannot be added");
+            let why = add_server(text, &process("a")).expect_err("it cannot be added").message;
             assert!(why.contains("config.toml"), "{why}");
         }
     }
@@ -131,7 +133,7 @@ mod tests {
                      [mcp.servers.a.env]\nK = \"v\"\n";
         let text = format!("{CONFIG}{table}{after}");
         assert_eq!(remove_server(&text, "a"), Ok(format!("{CONFIG}{after}")));
-        assert!(remove_server(&text, "c").is_err_and(|why| why.contains("no MCP server")));
+        assert!(remove_server(&text, "c").is_err_and(|why| why.message.contains("no MCP server")));
         let inline = "[mcp.servers]\na = { command = \"a\" }\n";
         assert_eq!(remove_server(inline, "a"), Ok("[mcp.servers]\n".to_owned()));
     }

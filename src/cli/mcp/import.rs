@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{McpServer, McpSource, McpTransport};
+use epitome_config::{McpServer, McpSource, McpTransport};
 
 /// The servers of a file, and sentences about those that can't be imported.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::cli::{CliContext as _, CliError};
 use crate::recipe::plugins::records;
 
 /// Maximum number of files of a plugin.
@@ -25,7 +26,7 @@ pub struct FolderCopy {
 
 impl FolderCopy {
     /// Lists a directory. Skips Git's history. Symbolic links are an error, because they may lead anywhere.
-    pub fn of(folder: &Path) -> Result<FolderCopy, String> {
+    pub fn of(folder: &Path) -> Result<FolderCopy, CliError> {
         let mut files = Vec::new();
         let mut bytes = 0;
         gather(folder, Path::new(""), 0, &mut files, &mut bytes)?;
@@ -35,7 +36,7 @@ impl FolderCopy {
     }
 
     /// Copies the files to a directory of this name below `parent`, replacing an existing one.
-    pub fn install(&self, parent: &Path, name: &str) -> Result<(), String> {
+    pub fn install(&self, parent: &Path, name: &str) -> Result<(), CliError> {
         let failed =
             |what: &Path, error: std::io::Error| format!("{} can't be written: {error}", what.display());
         let scratch = scratch_below(parent)?;
@@ -48,21 +49,23 @@ impl FolderCopy {
             fs::copy(self.folder.join(file), &target).map_err(|error| failed(&target, error))?;
         }
         if records::hash_folder(&new, &self.files)? != self.digest {
-            return Err("the plugin was changed while it was copied; nothing was installed".to_owned());
+            return Err(CliError::failed(
+                "the plugin was changed while it was copied; nothing was installed",
+            ));
         }
         let target = parent.join(name);
         if target.symlink_metadata().is_ok() {
             fs::rename(&target, scratch.path().join("old")).map_err(|error| failed(&target, error))?;
         }
-        fs::rename(&new, &target).map_err(|error| failed(&target, error))
+        fs::rename(&new, &target).map_err(|error| failed(&target, error).into())
     }
 }
 
 /// Creates a new directory in another one. It is deleted with its contents when dropped.
-pub fn scratch_below(parent: &Path) -> Result<TempDir, String> {
+pub fn scratch_below(parent: &Path) -> Result<TempDir, CliError> {
     let made = fs::create_dir_all(parent)
         .and_then(|()| tempfile::Builder::new().prefix(".installing-").tempdir_in(parent));
-    made.map_err(|error| format!("no folder can be made in {}: {error}", parent.display()))
+    made.context(format_args!("no folder can be made in {}", parent.display()))
 }
 
 fn gather(
@@ -71,7 +74,7 @@ fn gather(
     depth: usize,
     files: &mut Vec<PathBuf>,
     bytes: &mut u64,
-) -> Result<(), String> {
+) -> Result<(), CliError> {
     let at = folder.join(below);
     let unreadable = |error: std::io::Error| format!("{} can't be read: {error}", at.display());
     for entry in fs::read_dir(&at).map_err(unreadable)? {
@@ -87,14 +90,16 @@ fn gather(
             *bytes += metadata.len();
             files.push(path);
         } else {
-            return Err(format!(
+            return Err(CliError::failed(format!(
                 "{} is a link, a special file or too deep, so the plugin is not copied",
                 folder.join(&path).display()
-            ));
+            )));
         }
         if files.len() > FILES_MAX || *bytes > BYTES_MAX {
             let size = BYTES_MAX / 1024 / 1024;
-            return Err(format!("the plugin has more than {FILES_MAX} files or {size} MiB"));
+            return Err(CliError::failed(format!(
+                "the plugin has more than {FILES_MAX} files or {size} MiB"
+            )));
         }
     }
     Ok(())
@@ -133,7 +138,7 @@ mod tests {
     fn a_link_is_refused() {
         let place = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink("/etc", place.path().join("etc")).expect("a link");
-        let why = FolderCopy::of(place.path()).err().expect("it is refused");
+        let why = FolderCopy::of(place.path()).err().expect("it is refused").message;
         assert!(why.contains("etc is a link"), "{why}");
     }
 }

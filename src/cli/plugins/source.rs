@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::copy::{self, scratch_below};
+use crate::cli::{CliContext as _, CliError};
 use crate::recipe::plugins::PluginFormat;
 use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
 use crate::tools::child_output::{self, OutputLimits};
@@ -77,13 +78,13 @@ impl Display for PluginSource {
 
 /// Finds a plugin as it was named on the command line, or in a record (`cwd` is then `None`: it must not depend on the
 /// current directory). `claude` is Claude Code's directory, which lists marketplaces; `scratch` is a directory for
-/// fetched files. Errors are sentences.
+/// fetched files.
 pub fn find(
     text: &str,
     cwd: Option<&Path>,
     claude: Option<&Path>,
     scratch: &Path,
-) -> Result<FoundPlugin, String> {
+) -> Result<FoundPlugin, CliError> {
     let known = claude.map(marketplace::known).unwrap_or_default();
     let marketplace = |name: &str| known.get(name).cloned();
     let mut source = parse(text, cwd, marketplace)?;
@@ -116,10 +117,10 @@ pub fn find(
         let name = || folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(list) = list else {
             if let (None, Some(plugin)) = (&found, &source.plugin) {
-                return Err(format!(
+                return Err(CliError::failed(format!(
                     "{} is no marketplace, so it has no plugin {plugin:?}",
                     folder.display()
-                ));
+                )));
             }
             let has_manifest = PluginFormat::of(&folder).is_some();
             return Ok(FoundPlugin {
@@ -159,39 +160,43 @@ pub fn find(
                 entry = Some((chosen.clone(), PathBuf::new()));
             }
             EntrySource::Unsupported(what) => {
-                return Err(format!("{} comes from {what}, which can't be installed here", chosen.name));
+                return Err(CliError::failed(format!(
+                    "{} comes from {what}, which can't be installed here",
+                    chosen.name
+                )));
             }
         }
     }
-    Err(format!("{text} leads from one marketplace to the next"))
+    Err(CliError::failed(format!("{text} leads from one marketplace to the next")))
 }
 
 fn choose<'a>(
     list: &'a Marketplace,
     wanted: Option<&str>,
     text: &str,
-) -> Result<&'a MarketplaceEntry, String> {
+) -> Result<&'a MarketplaceEntry, CliError> {
     let names = || list.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");
     match (wanted, &list.entries[..]) {
-        (Some(name), _) => list
-            .find(name)
-            .ok_or_else(|| format!("the marketplace has no plugin {name:?}; it has {}", names())),
+        (Some(name), _) => list.find(name).ok_or_else(|| {
+            CliError::failed(format!("the marketplace has no plugin {name:?}; it has {}", names()))
+        }),
         (None, [only]) => Ok(only),
-        (None, _) => {
-            Err(format!("{text} is a marketplace: name one of its plugins as PLUGIN@{text} ({})", names()))
-        }
+        (None, _) => Err(CliError::failed(format!(
+            "{text} is a marketplace: name one of its plugins as PLUGIN@{text} ({})",
+            names()
+        ))),
     }
 }
 
 /// Returns a directory below another one. Symbolic links must not lead out of it.
-fn inside(folder: &Path, below: &Path) -> Result<PathBuf, String> {
+fn inside(folder: &Path, below: &Path) -> Result<PathBuf, CliError> {
     let path = folder.join(below);
     let real = path.canonicalize().map_err(|error| format!("{} can't be read: {error}", path.display()))?;
     let root =
         folder.canonicalize().map_err(|error| format!("{} can't be read: {error}", folder.display()))?;
     match real.starts_with(root) {
         true => Ok(real),
-        false => Err(format!("{} leads out of its repository", path.display())),
+        false => Err(CliError::failed(format!("{} leads out of its repository", path.display()))),
     }
 }
 
@@ -200,7 +205,7 @@ fn parse(
     text: &str,
     cwd: Option<&Path>,
     marketplace: impl Fn(&str) -> Option<PathBuf>,
-) -> Result<PluginSource, String> {
+) -> Result<PluginSource, CliError> {
     if let Some(package) = text.strip_prefix(NPM) {
         let place = SourcePlace::Npm { package: package.to_owned(), registry: None };
         return Ok(PluginSource { plugin: None, place, reference: None });
@@ -218,7 +223,9 @@ fn parse(
             (true, _) => PathBuf::from(rest),
             (false, Some(cwd)) => cwd.join(rest),
             (false, None) => {
-                return Err(format!("{text} depends on the current directory: install it again"));
+                return Err(CliError::failed(format!(
+                    "{text} depends on the current directory: install it again"
+                )));
             }
         };
         let folder = path.canonicalize().ok().filter(|path| path.is_dir());
@@ -237,7 +244,7 @@ fn parse(
 }
 
 /// Returns the address of a repository; `owner/name` is one on GitHub.
-fn address(text: &str) -> Result<String, String> {
+fn address(text: &str) -> Result<String, CliError> {
     let is_part = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
     };
@@ -250,76 +257,77 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 /// Rejects addresses that Git would interpret as options or programs, and those without encryption.
-fn checked_url(url: &str) -> Result<String, String> {
+fn checked_url(url: &str) -> Result<String, CliError> {
     let is_known = ["https://", "ssh://", "git@", "file:///"].iter().any(|start| url.starts_with(start));
     let is_plain = !url.contains(|c: char| c.is_whitespace() || c.is_control());
     match is_known && is_plain {
         true => Ok(url.to_owned()),
-        false => Err(format!(
+        false => Err(CliError::failed(format!(
             "{url:?} is no path of a directory (./…, /…), no marketplace that is known here and no address of a \
              Git repository (https://…, ssh://…, git@…, owner/name) or package (npm:…)"
-        )),
+        ))),
     }
 }
 
 /// Fetches one commit of a repository into a directory; returns its id.
-fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, String> {
+fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, CliError> {
     let reference = reference.unwrap_or("HEAD");
     if reference.starts_with('-') || reference.contains(|c: char| c.is_whitespace() || c == ':') {
-        return Err(format!("{reference:?} is no branch, tag or commit"));
+        return Err(CliError::failed(format!("{reference:?} is no branch, tag or commit")));
     }
     git(folder, &["init", "--quiet"])?;
     let fetch =
         ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, reference];
-    git(folder, &fetch).map_err(|why| format!("{url} can't be fetched: {why}"))?;
+    git(folder, &fetch).map_err(|why| format!("{url} can't be fetched: {}", why.message))?;
     git(folder, &["checkout", "--quiet", "--detach", "FETCH_HEAD"])
-        .map_err(|why| format!("{url} can't be checked out: {why}"))?;
+        .map_err(|why| format!("{url} can't be checked out: {}", why.message))?;
     git(folder, &["rev-parse", "HEAD"]).map(|id| id.trim().to_owned())
 }
 
 /// Unpacks a package of npm into `PACKAGE` of a folder. What it depends on is not installed.
-fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), String> {
+fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), CliError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.~@/^".contains(c);
     // Anything else would be a folder, an address or an option for npm.
     let is_scoped = package.starts_with('@');
     let is_package = !package.starts_with(['-', '.', '/', '~']) && package.chars().all(is_plain);
     if !is_package || package.matches('/').count() > usize::from(is_scoped) || package.is_empty() {
-        return Err(format!("{package:?} is no package of npm (NAME, @SCOPE/NAME, with @VERSION)"));
+        return Err(CliError::failed(format!(
+            "{package:?} is no package of npm (NAME, @SCOPE/NAME, with @VERSION)"
+        )));
     }
     let mut pack = Command::new("npm");
     pack.args(["pack", "--ignore-scripts", "--silent", "--pack-destination", "."]);
     if let Some(registry) = registry {
         if !registry.starts_with("https://") {
-            return Err(format!("the registry {registry:?} has no https address"));
+            return Err(CliError::failed(format!("the registry {registry:?} has no https address")));
         }
         pack.args(["--registry", registry]);
     }
     pack.args(["--", package]);
-    let packed = run(pack, folder).map_err(|why| format!("the package {package} can't be fetched: {why}"))?;
+    let packed = run(pack, folder)
+        .map_err(|why| format!("the package {package} can't be fetched: {}", why.message))?;
     let file = packed.lines().last().unwrap_or_default().trim();
     let mut tar = Command::new("tar");
     tar.args(["--no-same-owner", "-xzf", file]);
-    run(tar, folder).map_err(|why| format!("the package {package} can't be unpacked: {why}"))?;
+    run(tar, folder).map_err(|why| format!("the package {package} can't be unpacked: {}", why.message))?;
     // Its folder may have any name.
     let folders = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.is_symlink()).collect();
     match (folders.pop(), folders.is_empty()) {
-        (Some(only), true) => {
-            fs::rename(&only, folder.join(PACKAGE)).map_err(|error| format!("it can't be moved: {error}"))
-        }
-        _ => Err(format!("the package {package} has not one folder")),
+        (Some(only), true) => fs::rename(&only, folder.join(PACKAGE)).context("it can't be moved"),
+        _ => Err(CliError::failed(format!("the package {package} has not one folder"))),
     }
 }
 
 /// Runs Git in a folder; returns what it prints.
-fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+fn git(folder: &Path, arguments: &[&str]) -> Result<String, CliError> {
     let mut command = child_output::git(arguments);
     command.env("GIT_LFS_SKIP_SMUDGE", "1");
     run(command, folder)
 }
 
 /// Runs a command in a folder, within its limits; returns what it prints.
-fn run(command: Command, folder: &Path) -> Result<String, String> {
+fn run(command: Command, folder: &Path) -> Result<String, CliError> {
     let too_large = || format!("it has more than {} MiB", FETCHED_BYTES_MAX >> 20);
     let limits = OutputLimits {
         time: COMMAND_TIME_MAX,
@@ -327,7 +335,7 @@ fn run(command: Command, folder: &Path) -> Result<String, String> {
         is_over: &|| (size(folder, 0) > FETCHED_BYTES_MAX).then(too_large),
     };
     let output = child_output::output_of(command, folder, &limits);
-    output.map_err(|why| why.lines().last().unwrap_or_default().trim().to_owned())
+    output.map_err(|why| CliError::failed(why.lines().last().unwrap_or_default().trim()))
 }
 
 /// Returns the size of a directory's files in bytes.
@@ -351,10 +359,10 @@ mod tests {
         for package in
             ["--eval", "", "./x", "/x", "a/b", "@a/b/c", "https://x.example/a.tgz", "a b", "file:x"]
         {
-            let why = unpack(package, None, place.path()).expect_err("it is refused");
+            let why = unpack(package, None, place.path()).expect_err("it is refused").message;
             assert!(why.contains("is no package of npm"), "{package}: {why}");
         }
-        let why = unpack("x", Some("http://x.example"), place.path()).expect_err("it is refused");
+        let why = unpack("x", Some("http://x.example"), place.path()).expect_err("it is refused").message;
         assert!(why.contains("no https address"), "{why}");
     }
 

@@ -292,7 +292,6 @@ impl<P: SessionPort> PromptRun<P> {
             | SessionEvent::Wish { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
-            | SessionEvent::Suggestions(_)
             | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Entry { replay: true, .. }
             | SessionEvent::Notice { .. } => {}

@@ -153,7 +153,8 @@ fn content(written: WrittenContent) -> Result<Vec<Content>, String> {
         Some(why) => Err(format!("the prompt has {why}")),
         None if content.iter().all(is_blank) => Err("the prompt is empty".to_owned()),
         None => {
-            let checked = |(at, part)| attached::checked(&format!("content[{at}]"), part);
+            let checked =
+                |(at, part)| attached::checked(&format!("content[{at}]"), part).map_err(|bad| bad.0);
             content.into_iter().enumerate().map(checked).collect()
         }
     }

@@ -175,7 +175,6 @@ impl<'a> StreamJson<'a> {
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }
             | SessionEvent::Seen(_)
-            | SessionEvent::Suggestions(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Compaction { .. }
             | SessionEvent::Ask { .. }

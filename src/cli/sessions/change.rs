@@ -1,4 +1,5 @@
-//! `epitome sessions fork`, `rename`, `undo`, `redo`, `rewind`, `checkpoints` and `delete`.
+//! Commands of `epitome sessions` that change a session, or list what can be changed: `fork`, `rename`, `undo`, `pin` and so
+//! on.
 
 use serde_json::{Value, json};
 
@@ -33,6 +34,44 @@ pub struct HistoryArgs {
     id: String,
     /// The change, for example e12 [default: the newest]
     entry: Option<String>,
+}
+
+/// Keep a text through every compaction
+///
+/// An entry or a text that is pinned stays verbatim.
+///
+/// Without one, lists what is pinned and how much of the context window it takes.
+#[derive(Debug, clap::Args)]
+pub struct PinArgs {
+    /// ID of the session
+    id: String,
+    /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
+    #[arg(value_name = "ENTRY|TEXT")]
+    pinned: Vec<String>,
+}
+
+/// Unpin what was pinned
+#[derive(Debug, clap::Args)]
+pub struct UnpinArgs {
+    /// ID of the session
+    id: String,
+    /// An entry such as e12, or `all`
+    #[arg(value_name = "ENTRY|all")]
+    entry: Vec<String>,
+}
+
+/// List or change what runs without asking
+///
+/// Without an action, lists the rules and the remembered answers to permission questions.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "epitome sessions permissions ID [forget N|forget all|keep N]")]
+pub struct PermissionsArgs {
+    /// ID of the session
+    id: String,
+    /// `forget N` or `forget all` revokes remembered answers; `keep N` applies one to later sessions of this
+    /// workspace too
+    #[arg(value_name = "ACTION")]
+    action: Vec<String>,
 }
 
 /// Go back to before a turn: restore the files it changed, the conversation, or both
@@ -71,7 +110,7 @@ pub struct DeleteArgs {
 }
 
 pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, CliError> {
-    let mut params = json!({ "session": args.id });
+    let mut params = json!({ "session": named(paths, &args.id)? });
     if let Some(at) = args.at {
         params["entry"] = json!(at);
     }
@@ -90,18 +129,44 @@ pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, Cl
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 
-pub(super) fn rename(paths: &Paths, args: RenameArgs, json: bool) -> Result<i32, CliError> {
-    run::command_of(named(paths, &args.id)?, "rename", args.title, json)
+/// Sends a slash command as a prompt to the session, wherever it is open.
+pub(super) fn command(
+    paths: &Paths,
+    name: &str,
+    id: &str,
+    words: Vec<String>,
+    json: bool,
+) -> Result<i32, CliError> {
+    run::command_of(named(paths, id)?, name, words, json)
 }
 
-/// Sends undo and redo as prompts to the session, wherever it is open.
-pub(super) fn history(paths: &Paths, command: &str, args: HistoryArgs, json: bool) -> Result<i32, CliError> {
-    run::command_of(named(paths, &args.id)?, command, Vec::from_iter(args.entry), json)
+pub(super) fn rename(
+    paths: &Paths,
+    RenameArgs { id, title }: RenameArgs,
+    json: bool,
+) -> Result<i32, CliError> {
+    command(paths, "rename", &id, title, json)
+}
+
+pub(super) fn history(paths: &Paths, name: &str, args: HistoryArgs, json: bool) -> Result<i32, CliError> {
+    command(paths, name, &args.id, Vec::from_iter(args.entry), json)
+}
+
+pub(super) fn pin(paths: &Paths, PinArgs { id, pinned }: PinArgs, json: bool) -> Result<i32, CliError> {
+    command(paths, "pin", &id, pinned, json)
+}
+
+pub(super) fn unpin(paths: &Paths, UnpinArgs { id, entry }: UnpinArgs, json: bool) -> Result<i32, CliError> {
+    command(paths, "unpin", &id, entry, json)
+}
+
+pub(super) fn permissions(paths: &Paths, args: PermissionsArgs, json: bool) -> Result<i32, CliError> {
+    command(paths, "permissions", &args.id, args.action, json)
 }
 
 pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32, CliError> {
     let mut params = json!({
-        "session": args.id, "dry_run": args.dry_run, "force": args.force, "undo": args.undo,
+        "session": named(paths, &args.id)?, "dry_run": args.dry_run, "force": args.force, "undo": args.undo,
     });
     if let Some(entry) = args.entry {
         params["entry"] = json!(entry);
@@ -116,6 +181,7 @@ pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32
 }
 
 pub(super) fn checkpoints(paths: &Paths, session: &str, json: bool) -> Result<i32, CliError> {
+    let session = named(paths, session)?;
     let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": session }))?;
     print_outcome(&listed, "checkpoints", json)
 }

@@ -1,18 +1,23 @@
-//! `epitome sessions import`: imports conversations from files and from the stores of other agents.
+//! `epitome sessions import`: imports conversations from files and from the stores of other agents, which `epitome-import`
+//! reads.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::list::short_title;
 use super::{local_time, print_json, real_directory, sendable};
-use crate::cli::terminal;
-use crate::cli::{CliContext as _, CliError, methods, serve};
+use crate::cli::{CliContext as _, CliError, helper, methods, serve, terminal};
 use crate::paths::Paths;
-use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Machine};
+use crate::session_library::Imported;
 use crate::thread::visible::visible;
+use crate::transfer::{AGENTS, ForeignSession};
+
+/// The program that finds and reads the sessions of other agents.
+const READER: &str = "epitome-import";
 
 /// Maximum number of sessions in a listing without `--all`.
 const LISTED_MAX: usize = 20;
@@ -35,7 +40,7 @@ pub struct ImportArgs {
     #[arg(value_name = "FILE|ID", value_hint = clap::ValueHint::FilePath)]
     words: Vec<OsString>,
     /// Agent whose sessions are listed or imported
-    #[arg(long, value_name = "AGENT", value_parser = AGENTS.map(|agent| agent.name))]
+    #[arg(long, value_name = "AGENT", value_parser = AGENTS.map(|(name, _)| name))]
     from: Option<String>,
     /// List all sessions of the agent
     #[arg(long)]
@@ -54,11 +59,9 @@ pub struct ImportArgs {
 pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32, CliError> {
     // The daemon has another working directory.
     let cwd = real_directory(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
-    let machine =
-        Machine { variable: &|name| std::env::var_os(name), home: paths.user_home.as_deref(), cwd: &cwd };
-    let Some(agent) = args.from.as_deref().and_then(ForeignAgent::named) else {
+    let Some(agent) = args.from.as_deref().and_then(OtherAgent::named) else {
         if args.words.is_empty() {
-            return Err(CliError::usage(nothing_named(&machine)));
+            return Err(CliError::usage(nothing_named(&cwd)?));
         }
         let absolute = |file: &OsString| {
             std::path::absolute(file).context(format_args!("{} can't be resolved", file.display()))
@@ -66,7 +69,7 @@ pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32
         let files = args.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
         return import_files(paths, args, &files, &cwd, json);
     };
-    let sessions = agent.sessions(&machine);
+    let sessions: Vec<ForeignSession> = answer(&["list", agent.name], &cwd)?;
     if args.words.is_empty() {
         let shown = if args.all { sessions.len() } else { LISTED_MAX.min(sessions.len()) };
         if json {
@@ -79,22 +82,42 @@ pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32
     import_files(paths, args, &files, &cwd, json)
 }
 
+#[derive(Clone, Copy)]
+struct OtherAgent {
+    name: &'static str,
+    words: &'static str,
+}
+
+impl OtherAgent {
+    fn named(name: &str) -> Option<OtherAgent> {
+        let found = AGENTS.into_iter().find(|(known, _)| *known == name);
+        found.map(|(name, words)| OtherAgent { name, words })
+    }
+}
+
+/// Returns what the reader prints.
+fn answer<T: DeserializeOwned>(arguments: &[&str], cwd: &Path) -> Result<T, CliError> {
+    let printed = helper::output(READER, arguments, cwd)?;
+    serde_json::from_slice(&printed).context(format_args!("the answer of {READER} can't be read"))
+}
+
 /// The error for an import without arguments; lists the agents that have sessions here.
-fn nothing_named(machine: &Machine) -> String {
+fn nothing_named(cwd: &Path) -> Result<String, CliError> {
+    let counts: Vec<usize> = answer(&["count"], cwd)?;
     let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
-    for agent in &AGENTS {
-        let _ = match agent.count(machine) {
-            0 => write!(message, "\n  {:<12} no sessions found", agent.name),
-            1 => write!(message, "\n  {:<12} 1 session", agent.name),
-            count => write!(message, "\n  {:<12} {count} sessions", agent.name),
+    for ((name, _), count) in AGENTS.into_iter().zip(counts) {
+        let _ = match count {
+            0 => write!(message, "\n  {name:<12} no sessions found"),
+            1 => write!(message, "\n  {name:<12} 1 session"),
+            count => write!(message, "\n  {name:<12} {count} sessions"),
         };
     }
-    message
+    Ok(message)
 }
 
 /// Returns the file of the session with this id prefix; `latest` is the newest one of this directory.
 fn chosen(
-    agent: &ForeignAgent,
+    agent: OtherAgent,
     sessions: &[ForeignSession],
     word: &str,
     cwd: &Path,
@@ -124,7 +147,7 @@ fn chosen(
 
 fn list(
     paths: &Paths,
-    agent: &ForeignAgent,
+    agent: OtherAgent,
     sessions: &[ForeignSession],
     shown: usize,
     cwd: &Path,

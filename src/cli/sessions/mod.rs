@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{CliContext as _, CliError, log, serve, terminal};
+use super::{CliContext as _, CliError, inspect, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
-use crate::store::Store;
+use crate::store::{SessionQuery, Store};
 use crate::thread::{PartId, Seq, SessionId};
 
 pub use crate::session_library::IN_USE_HINT;
@@ -29,7 +29,7 @@ use terminal::print_json;
 #[command(
     arg_required_else_help = false,
     arg = super::before_subcommand("cwd").value_parser(clap::value_parser!(PathBuf)),
-    after_help = "Commands that take the ID of a session accept a unique prefix of it."
+    after_help = "Commands that take the ID of a session accept a unique prefix of it, and `latest`: the newest of this directory."
 )]
 pub struct SessionsArgs {
     #[command(subcommand)]
@@ -47,16 +47,27 @@ enum SessionsCommand {
     Tail(tail::TailArgs),
     Fork(change::ForkArgs),
     Rename(change::RenameArgs),
-    /// Undo the newest compaction or other change of the history
+    /// List the changes of history that can be undone
+    History {
+        /// ID of the session
+        id: String,
+    },
+    /// Undo a compaction or other change of history
+    ///
+    /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
     Undo(change::HistoryArgs),
-    /// Redo an undone change of the history
+    /// Redo what was undone
     Redo(change::HistoryArgs),
+    Pin(change::PinArgs),
+    Unpin(change::UnpinArgs),
     /// List the turns, newest first, with the files each of them changed
     Checkpoints {
         /// ID of the session
         id: String,
     },
     Rewind(change::RewindArgs),
+    Permissions(change::PermissionsArgs),
+    Inspect(inspect::InspectArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
     /// Show what another agent's compaction lost
@@ -78,8 +89,13 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Tail(args) => tail::tail(&paths, &args, json),
         SessionsCommand::Fork(args) => change::fork(&paths, &args, json),
         SessionsCommand::Rename(args) => change::rename(&paths, args, json),
+        SessionsCommand::History { id } => change::command(&paths, "history", &id, Vec::new(), json),
         SessionsCommand::Undo(args) => change::history(&paths, "undo", args, json),
         SessionsCommand::Redo(args) => change::history(&paths, "redo", args, json),
+        SessionsCommand::Pin(args) => change::pin(&paths, args, json),
+        SessionsCommand::Unpin(args) => change::unpin(&paths, args, json),
+        SessionsCommand::Permissions(args) => change::permissions(&paths, args, json),
+        SessionsCommand::Inspect(args) => inspect::main(args),
         SessionsCommand::Checkpoints { id } => change::checkpoints(&paths, &id, json),
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
@@ -101,9 +117,22 @@ pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
     serve::with_store(paths, |store| find(store, typed))
 }
 
-/// Finds a session by its id or a unique prefix, with or without `s_`.
+/// The name of the newest session of the current directory.
+const LATEST: &str = "latest";
+
+/// Finds a session by its id or a unique prefix, with or without `s_`, or as the newest of the current directory.
 pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
-    Ok(session_library::resolve(store, typed)?)
+    if typed != LATEST {
+        return Ok(session_library::resolve(store, typed)?);
+    }
+    let cwd = serve::working_directory()?;
+    let query =
+        SessionQuery { cwd: Some(cwd.clone()), has_prompt: true, limit: Some(1), ..SessionQuery::default() };
+    let newest = session_library::list(store, &query)?.sessions.pop().map(|header| header.session);
+    newest.ok_or_else(|| {
+        CliError::failed(format!("there is no session of {}", cwd.display()))
+            .hint("`epitome sessions list` shows all")
+    })
 }
 
 /// Parses an entry as users type it: e12.

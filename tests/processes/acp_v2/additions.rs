@@ -1,8 +1,8 @@
-//! Additions to the protocol: boolean options, skills as a kind of commands, gateways, cursors, links to the sessions of
-//! subagents, and suggestions for the next prompt. Most of them have to be asked for.
+//! Additions to the protocol: boolean options, skills as a kind of commands, gateways, cursors, and links to the
+//! sessions of subagents. Most of them have to be asked for.
 
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
-use epitome_test_harness::agent::{Agent, end_by, kind, obey};
+use epitome_test_harness::agent::{Agent, end_by, obey};
 use epitome_test_harness::{call, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -226,61 +226,4 @@ fn the_call_of_a_subagent_links_to_its_session() {
     let calls = window.of_kind("tool_call_update");
     let end = calls.iter().find(|update| update["status"] == "completed").expect("the call has ended");
     assert!(is_linked(end) && end["content"].to_string().contains("There is one file."), "{end}");
-}
-
-/// Suggestions are asked of the model after a turn, if the user wants them and the client shows them, and are withdrawn
-/// by the next prompt.
-#[test]
-fn prompts_are_suggested_if_the_user_wants_it() {
-    for is_on in [true, false] {
-        let user = user(|request| match request.body.to_string().contains("will probably say next") {
-            true => vec![text("1. Run the tests\n- Commit it\n")],
-            false => obey(request),
-        });
-        user.write(".epitome/config.toml", &format!("prompt_suggestions = {is_on}\n"));
-        let shows = json!({ "session": { "promptSuggestions": {} } });
-        let mut window = Window::start(&user, &[]);
-        let info = json!({ "name": "test", "version": "1.0.0" });
-        window.call("initialize", json!({ "protocolVersion": 2, "info": info, "capabilities": shows }));
-        let session = window.new_session(&user);
-        let mut old = Agent::spawn(user.agent_command(&[]));
-        old.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": shows }));
-        window.turn(&session, "say one");
-        user.load(&mut old, &session);
-        let mut plain = Window::start(&user, &[]);
-        plain.call("session/resume", json!({ "sessionId": session, "cwd": user.project() }));
-        window.turn(&session, "say two");
-        if !is_on {
-            window.turn(&session, "say three");
-            assert_eq!(user.model().requests().len(), 3);
-            assert!(window.of_kind("prompt_suggestions_update").is_empty());
-            continue;
-        }
-        let suggested = json!([
-            { "prompt": [{ "type": "text", "text": "Run the tests" }] },
-            { "prompt": [{ "type": "text", "text": "Commit it" }] },
-        ]);
-        // Those of the first turn may have come too late to be shown.
-        while window
-            .of_kind("prompt_suggestions_update")
-            .last()
-            .is_none_or(|last| last["suggestions"] == json!([]))
-        {
-            window.update("prompt_suggestions_update", |_| true);
-        }
-        assert_eq!(window.of_kind("prompt_suggestions_update").last().unwrap()["suggestions"], suggested);
-        let shown = old.until("suggestions", |seen| seen["params"]["update"]["suggestions"] == suggested);
-        assert_eq!(kind(shown.last().expect("it was read")), "prompt_suggestions_update");
-        let id = window.prompt(&session, "say three");
-        window.answer(id);
-        if window.of_kind("prompt_suggestions_update").last().unwrap()["suggestions"] != json!([]) {
-            window.update("prompt_suggestions_update", |update| update["suggestions"] == json!([]));
-        }
-        plain.hear("You said three.");
-        assert!(plain.of_kind("prompt_suggestions_update").is_empty());
-        let asked =
-            user.model().requests().into_iter().find(|request| request.body.to_string().contains("say next"));
-        let asked = asked.expect("it was asked").body.to_string();
-        assert!(asked.contains("say one") && asked.contains("You said one."), "{asked}");
-    }
 }

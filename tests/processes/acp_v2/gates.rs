@@ -139,7 +139,7 @@ fn a_client_of_version_2_is_sent_no_form_of_version_1_and_nothing_that_is_gated(
     for kind in ["plan_update", "terminal_update", "subagent_update", "state_update"] {
         assert!(kinds.contains(kind), "{kind} needs no capability: {kinds:?}");
     }
-    for kind in ["prompt_suggestions_update", "tool_call", "plan", "current_mode_update"] {
+    for kind in ["tool_call", "plan", "current_mode_update"] {
         assert!(!kinds.contains(kind), "{kind}");
     }
     for method in

@@ -112,15 +112,6 @@ fn is_newer(params: &Value) -> bool {
             },
             "capabilities": { "fork": {} },
         }),
-        "prompt_suggestions_update" => {
-            let texts = update["suggestions"].as_array().expect("suggestions").iter();
-            let texts = texts.map(|suggestion| suggestion["prompt"][0]["text"].as_str().expect("text"));
-            let suggestion = |text| serde_json::json!({ "prompt": [{ "type": "text", "text": text }] });
-            serde_json::json!({
-                "sessionUpdate": "prompt_suggestions_update",
-                "suggestions": texts.map(suggestion).collect::<Vec<Value>>(),
-            })
-        }
         _ => return false,
     };
     assert_eq!(*update, expected);

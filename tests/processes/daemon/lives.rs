@@ -196,10 +196,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
             let refused = Some("it is of another age".to_owned());
             stream
-                .write_all(
-                    &HelloAnswer { build: build("9.9.9"), pid: 1, refused, restricts: true, confines: true }
-                        .to_line(),
-                )
+                .write_all(&HelloAnswer { build: build("9.9.9"), pid: 1, refused, restricts: true }.to_line())
                 .unwrap();
         });
     };

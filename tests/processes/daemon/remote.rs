@@ -87,7 +87,7 @@ pub fn editor(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> 
     agent
 }
 
-/// Whether a message shows that the window waits for its server or worker.
+/// Whether a message shows that the window waits for its server.
 pub fn shows_wait(message: &Value) -> bool {
     spoken(std::slice::from_ref(message), "agent_thought_chunk").contains("Waiting at most")
 }

@@ -3,7 +3,7 @@
 #[path = "note_length.rs"]
 mod note_length;
 #[expect(dead_code, reason = "the example uses only a part of it")]
-#[path = "../../../src/hooks/handlers/params.rs"]
+#[path = "../../../src/tools/hooks/handlers/params.rs"]
 mod params;
 
 use note_length::HANDLER;

@@ -262,7 +262,7 @@ impl Reader {
 
     /// The lines occur in the module that implements the protocol, whose tests run them.
     fn protocol(&mut self, block: &Block) {
-        let source = super::text(&super::root().join("src/hooks/resident.rs"));
+        let source = super::text(&super::root().join("src/tools/hooks/resident.rs"));
         let strange = block.text.lines().filter(|line| !source.contains(&format!("//! {line}\n")));
         self.faults.extend(strange.map(|line| format!("the protocol has no such line: {line}")));
     }

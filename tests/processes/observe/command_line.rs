@@ -1,17 +1,19 @@
 //! Shell completions and the man page, checked with the shells and formatters that read them.
 
 use std::collections::HashMap;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use regex::Regex;
 
 use epitome_test_harness::user::User;
 
-/// The names of the commands that `epitome --help` lists.
+/// Commands that are programs of their own.
+const PROGRAMS: [&str; 3] = ["ahp", "check", "import"];
+
+/// The names of the built-in commands that `epitome --help` lists.
 fn commands(user: &User) -> Vec<String> {
     let help = user.run(&["--help"]).ok();
-    let groups = help.split("\nOptions:\n").next().expect("groups of commands");
+    let groups = help.split("\nPrograms of their own:\n").next().expect("groups of commands");
     let commands = groups.lines().filter_map(|line| line.strip_prefix("  "));
     commands.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
@@ -20,7 +22,10 @@ fn commands(user: &User) -> Vec<String> {
 fn every_command_has_help() {
     let user = User::new();
     let commands = commands(&user);
-    assert!(commands.len() > 20, "{commands:?}");
+    assert!((15..=24).contains(&commands.len()), "{commands:?}");
+    for program in PROGRAMS {
+        assert!(user.run(&[program, "--help"]).ok().contains("Usage: "), "{program}");
+    }
     for command in commands {
         let help = user.run(&[&command, "--help"]).ok();
         assert!(help.contains(&format!("Usage: epitome {command}")), "{help}");
@@ -49,7 +54,8 @@ fn commands_in(page: &str) -> Vec<Vec<String>> {
 #[test]
 fn documented_commands_exist_with_their_options() {
     let user = User::new();
-    let known = commands(&user);
+    let mut known = commands(&user);
+    known.extend(PROGRAMS.map(str::to_owned));
     // Most commands are in the pages several times.
     let mut helps: HashMap<Vec<String>, String> = HashMap::new();
     let mut help_of = |command: &[&str]| {
@@ -90,42 +96,53 @@ fn documented_commands_exist_with_their_options() {
     assert!(count > 80, "only {count} command lines were found");
 }
 
-/// Runs a script with bash; returns whether it succeeded, and its output.
-fn bash(script: &str) -> (bool, String) {
-    let mut bash = Command::new("bash");
-    bash.args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut bash = bash.spawn().expect("bash is here");
-    let mut stdin = bash.stdin.take().expect("it is a pipe");
-    stdin.write_all(script.as_bytes()).expect("it reads");
-    drop(stdin);
-    let output = bash.wait_with_output().expect("it ends");
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    (output.status.success(), text)
+/// A user with one session, and its id.
+fn user_with_session() -> (User, String) {
+    let user = User::with_model(epitome_test_harness::agent::obey);
+    user.run(&["run", "say one"]).ok();
+    let session = user.session();
+    (user, session)
+}
+
+/// A directory with the completions of a shell and the program.
+fn completing(user: &User, shell: &str, file: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let script = user.run(&["completions", shell]).ok();
+    std::fs::write(directory.path().join(file), script).expect("a file");
+    std::os::unix::fs::symlink(epitome_test_harness::user::program(), directory.path().join("epitome"))
+        .expect("a link");
+    directory
+}
+
+/// The words that bash offers for the word at a position.
+fn offered_by_bash(user: &User, words: &str, at: usize) -> Vec<String> {
+    let directory = completing(user, "bash", "epitome.bash");
+    let script = format!(
+        "PATH={directory}:$PATH; source {directory}/epitome.bash; COMP_WORDS=({words}); COMP_CWORD={at}; COMP_TYPE=9\n\
+         _clap_complete_epitome epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+        directory = directory.path().display()
+    );
+    let mut shell = Command::new("bash");
+    shell.args(["--norc", "-c", &script]).current_dir(user.project());
+    shell.env("HOME", user.home()).env("EPITOME_HOME", user.own());
+    let output = shell.output().expect("bash is here");
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim().to_owned()).collect()
 }
 
 #[test]
 fn bash_completes_commands_flags_and_sessions() {
-    let completions = User::new().run(&["completions", "bash"]).ok();
-    let (is_read, printed) = bash(&format!("bash -n <<'EPITOME_END'\n{completions}\nEPITOME_END\n"));
-    assert!(is_read, "{printed}");
+    let (user, session) = user_with_session();
     for (words, at, wanted) in [
         ("epitome se", 1, "sessions"),
         ("epitome sessions ex", 2, "export"),
         ("epitome run --fo", 2, "--follow"),
         ("epitome run --mode re", 3, "read_only"),
-        ("epitome sessions show s_1", 3, "s_123"),
-        ("epitome compact --resume s_", 3, "s_123"),
-        ("epitome run --model s_", 3, "s_123"),
-        ("epitome recipes show s_", 3, "s_123"),
+        ("epitome sessions show s_", 3, &session),
+        ("epitome compact --resume s_", 3, &session),
     ] {
-        let script = format!(
-            "{completions}\nepitome() {{ printf 's_123\\tThe build\\n'; }}\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n\
-             _epitome_or_value epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
-             printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
-        );
-        let (_, printed) = bash(&script);
-        assert!(printed.lines().any(|line| line == wanted), "{words}: {printed}");
+        let offered = offered_by_bash(&user, words, at);
+        assert!(offered.iter().any(|word| word == wanted), "{words}: {offered:?}");
     }
 }
 
@@ -140,33 +157,24 @@ fn shell(name: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
 
-/// A directory with the completions of a shell and a program named `epitome` that lists one session.
-fn completing(completions: &str, file: &str) -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().expect("a scratch directory");
-    std::fs::write(directory.path().join(file), completions).expect("a file");
-    let program = directory.path().join("epitome");
-    std::fs::write(&program, "#!/bin/sh\nprintf 's_123\\tThe: build\\n'\n").expect("a file");
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
-    directory
-}
-
 /// Regression: `--resume` was offered after every command, even those without that flag.
 #[test]
 fn fish_completes_commands_flags_and_sessions() {
-    let directory = completing(&User::new().run(&["completions", "fish"]).ok(), "epitome.fish");
+    let (user, session) = user_with_session();
+    let directory = completing(&user, "fish", "epitome.fish");
     let at = directory.path().display();
+    let setting = format!("set -x EPITOME_HOME {}; set -x PATH {at} $PATH", user.own().display());
     for (line, wanted, unwanted) in [
         ("epitome se", "sessions\t", "daemon"),
         ("epitome sessions ex", "export\t", "show"),
         ("epitome run --fo", "--follow\t", "--force"),
         ("epitome run --mode re", "read_only", "full"),
-        ("epitome sessions show ", "s_123\tThe: build", "list"),
-        ("epitome compact --resume ", "s_123\tThe: build", "--model"),
+        ("epitome sessions show ", &session, "list"),
+        ("epitome compact --resume ", &session, "--model"),
         ("epitome daemon status --", "--json\t", "--resume"),
         ("epitome sessions undo s_123 --", "--json\t", "--resume"),
     ] {
-        let script = format!("set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C '{line}'");
+        let script = format!("{setting}; source {at}/epitome.fish; complete -C '{line}'");
         let Some(printed) = shell("fish", &["--no-config", "-c", &script]) else { return };
         assert!(printed.contains(wanted) && !printed.contains(unwanted), "{line}: {printed}");
     }
@@ -175,19 +183,21 @@ fn fish_completes_commands_flags_and_sessions() {
 /// A user types a line and presses Tab, in a pseudo-terminal.
 #[test]
 fn zsh_completes_commands_flags_and_sessions() {
-    let directory = completing(&User::new().run(&["completions", "zsh"]).ok(), "_epitome");
-    let at = directory.path().display();
+    let (user, session) = user_with_session();
+    let directory = completing(&user, "zsh", "_epitome");
+    let (at, own) = (directory.path().display(), user.own());
+    let own = own.display();
     for (line, wanted) in [
         ("epitome se", "List, search, export and delete sessions"),
         ("epitome sessions ", "Export a session to a file"),
         ("epitome run --m", "PROVIDER/NAME"),
         ("epitome run --mode ", "accept_edits"),
-        ("epitome sessions show ", "s_123*The: build"),
-        ("epitome compact --resume ", "s_123*The: build"),
+        ("epitome sessions show ", &session),
+        ("epitome compact --resume ", &session),
     ] {
         // Each step waits for the output of the previous one; `timeout` ends the script if it never appears.
         let script = format!(
-            "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"TERM=dumb; path=({at} \\$path); stty cols 200\"\n\
+            "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"TERM=dumb; export EPITOME_HOME={own}; path=({at} \\$path); stty cols 200\"\n\
              zpty -w z \"fpath=({at} \\$fpath); autoload -Uz compinit; compinit -u -d {at}/dump\"\n\
              zpty -w z \"bindkey '^X' list-choices; print REA\"'\"\"DY'\n\
              zpty -r z out '*READY*'; zpty -n -w z '{line}'$'\\x18'; zpty -r z out '*{wanted}*' && print FOUND\n"
@@ -200,41 +210,16 @@ fn zsh_completes_commands_flags_and_sessions() {
 /// The name of a recipe that a shell must not expand.
 const COMMAND_AS_NAME: &str = "$(touch${IFS}RAN)`touch${IFS}RAN`";
 
-/// Regression: Tab ran the commands in the names of a cloned repository's recipes, because `compgen -W` expands its
-/// words.
+/// Regression: Tab ran the commands in the names of a cloned repository's recipes. Such names are not offered.
 #[test]
-fn bash_runs_no_command_in_the_name_of_a_recipe() {
+fn a_shell_runs_no_command_in_the_name_of_a_recipe() {
     let user = User::new();
     user.write(format!("project/.epitome/recipes/{COMMAND_AS_NAME}.md"), "Do it.");
-    let program = epitome_test_harness::user::program();
-    let script = format!(
-        "{}\nepitome() {{ '{}' \"$@\"; }}\nCOMP_WORDS=(epitome recipes show '$')\nCOMP_CWORD=3\n\
-         _epitome_or_value epitome '$' show\neval \"printf '%s\\n' ${{COMPREPLY[*]}}\"\n",
-        user.run(&["completions", "bash"]).ok(),
-        program.display()
-    );
-    let mut shell = Command::new("bash");
-    shell.args(["--norc", "-c", &script]).current_dir(user.project());
-    shell.env("HOME", user.home()).env("EPITOME_HOME", user.own());
-    let output = shell.output().expect("bash is here");
-    // The shell reads the offered word as the name.
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{COMMAND_AS_NAME}\n"), "{output:?}");
+    user.write("project/.epitome/recipes/plain.md", "Do it.");
+    let offered = offered_by_bash(&user, "epitome recipes show ''", 3);
+    assert!(offered.iter().any(|name| name == "plain"), "{offered:?}");
+    assert!(!offered.iter().any(|name| name.contains("touch")), "{offered:?}");
     assert!(!user.project().join("RAN").exists());
-}
-
-/// Like the previous one.
-#[test]
-fn fish_runs_no_command_in_the_name_of_a_recipe() {
-    let directory = completing(&User::new().run(&["completions", "fish"]).ok(), "epitome.fish");
-    let at = directory.path().display();
-    let program = format!("#!/bin/sh\nprintf '%s\\tAbout\\n' '{COMMAND_AS_NAME}'\n");
-    std::fs::write(directory.path().join("epitome"), program).expect("a file");
-    let script = format!(
-        "cd {at}; set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C 'epitome recipes show '"
-    );
-    let Some(printed) = shell("fish", &["--no-config", "-c", &script]) else { return };
-    assert!(printed.contains(COMMAND_AS_NAME), "{printed}");
-    assert!(!directory.path().join("RAN").exists(), "{printed}");
 }
 
 /// The page must not cause warnings of a formatter, and must contain the expected sections.
@@ -242,7 +227,7 @@ fn fish_runs_no_command_in_the_name_of_a_recipe() {
 fn man_shows_the_page_without_a_word_of_complaint() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let page = directory.path().join("epitome.1");
-    std::fs::write(&page, User::new().run(&["man"]).ok()).expect("a file");
+    std::fs::write(&page, User::new().run(&["completions", "man"]).ok()).expect("a file");
     let page = page.to_str().expect("it is text");
     let Some(printed) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
     // Removes the overstriking of bold letters.
@@ -257,12 +242,10 @@ fn man_shows_the_page_without_a_word_of_complaint() {
 #[test]
 fn completions_and_the_man_page_have_all_commands() {
     let user = User::new();
-    for arguments in
-        [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]]
-    {
-        let text = user.run(arguments).ok().replace("\\-", "-");
-        for command in commands(&user) {
-            assert!(text.contains(&command), "{arguments:?} have no {command}");
-        }
+    let text = user.run(&["completions", "man"]).ok().replace("\\-", "-");
+    let offered = offered_by_bash(&user, "epitome ''", 1);
+    for command in commands(&user) {
+        assert!(text.contains(&command), "the page has no {command}");
+        assert!(offered.contains(&command), "{command} is not offered: {offered:?}");
     }
 }

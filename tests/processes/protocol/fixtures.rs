@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use epitome::transcript::Fixture;
+use epitome_transcript::Fixture;
 
 pub fn fixtures_directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures")

@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use epitome::config::WireFormat;
-use epitome::transcript::names::Names;
-use epitome::transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
 use epitome_acp_check::story::{Halt, ModelSide, Scripted};
 use epitome_scripted_model::{RecordedRequest, ScriptedModel, all_news, news};
+use epitome_transcript::names::Names;
+use epitome_transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
 
 /// Maximum number of queued model calls.
 const CALLS_WAITING_MAX: usize = 4096;

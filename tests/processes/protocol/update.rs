@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use epitome::transcript::agent::{Comparison, Expected, WriteDetail, update_of, words_of};
-use epitome::transcript::setup::Setup;
-use epitome::transcript::update::is_free;
-use epitome::transcript::{Fixture, FixtureLine, LineContent};
 use epitome_acp_check::story::{
     FixtureFailure, Halt, ModelSide, NextMessage, Setting, Story, could_not, join_chunk, not_meant,
     split_chunk,
 };
+use epitome_transcript::agent::{Comparison, Expected, WriteDetail, update_of, words_of};
+use epitome_transcript::setup::Setup;
+use epitome_transcript::update::is_free;
+use epitome_transcript::{Fixture, FixtureLine, LineContent};
 use serde_json::Value;
 
 use super::model_side::FixtureModel;

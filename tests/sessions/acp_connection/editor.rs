@@ -61,7 +61,7 @@ impl UserLogin for PlayedLogin {
         Arc::default()
     }
 
-    fn log_out(&self) -> Result<bool, String> {
+    fn log_out(&self) -> std::io::Result<bool> {
         Ok(!self.0)
     }
 }

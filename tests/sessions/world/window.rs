@@ -11,7 +11,7 @@ use epitome::acp::connection::Inline;
 use epitome::acp::model::AcpVersion;
 use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome::acp::writer::{POSITION, Positions};
-use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
+use epitome::daemon::front::reconnect::{DaemonMessage, Elsewhere, LineAction, ReconnectState};
 use epitome::daemon::messages::MessageReader;
 use epitome::session::registry::{Overrides, Sessions};
 use epitome::session::{ClientId, ProviderSettings, SessionError};
@@ -41,7 +41,7 @@ impl UserLogin for LoggedIn {
         Arc::default()
     }
 
-    fn log_out(&self) -> Result<bool, String> {
+    fn log_out(&self) -> std::io::Result<bool> {
         Ok(false)
     }
 }
@@ -129,24 +129,12 @@ pub struct Window {
     pub partial: BTreeSet<String>,
     /// The front end's own requests to continue sessions.
     resuming: BTreeMap<String, String>,
-}
-
-/// The connection to a daemon, without sockets.
-pub trait DaemonConnection {
-    fn receive(&mut self, line: &[u8]);
-
-    /// Appends what the daemon has written.
-    fn write(&mut self, buffer: &mut Vec<u8>);
-}
-
-impl DaemonConnection for Inline<Sessions> {
-    fn receive(&mut self, line: &[u8]) {
-        Inline::receive(self, line);
-    }
-
-    fn write(&mut self, buffer: &mut Vec<u8>) {
-        Inline::write(self, buffer);
-    }
+    /// Whether it goes to the server that has a session open.
+    pub follows: bool,
+    /// The address to which it goes next.
+    goes_to: Option<String>,
+    /// The address that it could not go to last.
+    pub unusable: Option<String>,
 }
 
 /// Connects to a daemon, which numbers its requests above `ids_above`.
@@ -167,7 +155,7 @@ pub fn connect(process: &Process, client: ClientId, ids_above: u64) -> Inline<Se
 }
 
 struct Link {
-    connection: Box<dyn DaemonConnection>,
+    connection: Inline<Sessions>,
     /// Bytes that the daemon has written and the front end has not read.
     written: Vec<u8>,
     pipe: Pipe,
@@ -204,6 +192,9 @@ impl Window {
             cards: BTreeMap::new(),
             partial: BTreeSet::new(),
             resuming: BTreeMap::new(),
+            follows: false,
+            goes_to: None,
+            unusable: None,
         }
     }
 
@@ -281,7 +272,7 @@ impl Window {
         self.front.ids_above()
     }
 
-    pub fn attach_to(&mut self, mut connection: impl DaemonConnection + 'static) {
+    pub fn attach_to(&mut self, connection: Inline<Sessions>) {
         let pipe = Pipe::default();
         let reader = MessageReader::new(pipe.clone());
         let replay = self.front.replay();
@@ -293,7 +284,6 @@ impl Window {
             }
         }
         replay.split_inclusive(|byte| *byte == b'\n').for_each(|line| connection.receive(line));
-        let connection = Box::new(connection);
         self.link = Some(Link { connection, written: Vec::new(), pipe, reader });
         let answers = self.front.answers_at_once();
         self.show(&answers);
@@ -325,9 +315,17 @@ impl Window {
 
     /// The front end forwards the messages that are complete.
     fn read(&mut self) {
-        while let Some(link) = &mut self.link
+        while self.goes_to.is_none()
+            && let Some(link) = &mut self.link
             && let Ok(Some(message)) = link.reader.message()
         {
+            if let Some(Elsewhere::Go(address)) = self.front.elsewhere(&message)
+                && self.follows
+                && self.unusable.take_if(|unusable| *unusable == address).is_none()
+            {
+                self.goes_to = Some(address);
+                return;
+            }
             // What others did between the request to load a session and its replay is in both. An editor can't know; the
             // front end sees where the replay begins.
             for step in message.steps.iter().filter(|step| step.begins) {
@@ -351,6 +349,15 @@ impl Window {
         }
     }
 
+    /// The front end leaves its server for another one, whose address is returned.
+    pub fn leave(&mut self) -> Option<String> {
+        let address = self.goes_to.take()?;
+        self.link.take()?;
+        let lines = self.front.lost();
+        self.show(&lines);
+        Some(address)
+    }
+
     /// The daemon dies. Output that its writer had taken may still arrive, up to any byte; the rest is lost.
     pub fn lose(&mut self, rng: &mut fastrand::Rng) {
         let Some(link) = &mut self.link else { return };
@@ -361,6 +368,7 @@ impl Window {
         link.pipe.0.borrow_mut().1 = true;
         self.arrive(count);
         self.link = None;
+        self.goes_to = None;
         let lines = self.front.lost();
         self.show(&lines);
     }

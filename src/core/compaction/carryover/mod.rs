@@ -1,0 +1,254 @@
+//! The part of a compaction message that needs no model: tables computed from the log, and the agent's last messages.
+//!
+//! Every part is derived from structure: roles, tool calls with their inputs, exit codes, the plan. No part
+//! searches prose for phrases, because prose does not state reliably what is open, done or decided. Quoted
+//! text may be cut, with a mark at the cut, but is never edited.
+//!
+//! ```text
+//!  log ─► History ─┬─► plan, commands, files, names, git, newest calls and results   (each part guarded)
+//!                  └─► the agent's messages, in the room that the others leave
+//! ```
+//!
+//! The contents of a conversation must never make a compaction fail. Each part is therefore guarded: a panic
+//! or a timeout, which unwinds like one, loses only that part, and the message lists the parts that are missing.
+
+mod commands;
+mod files;
+mod git;
+mod history;
+mod newest;
+mod plan;
+mod quote;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use super::input::CompactionInput;
+use super::lost::LostKind;
+use epitome_thread::{Seq, Thread};
+use epitome_tokens::Ruler;
+use history::ConversationHistory;
+use std::collections::HashSet;
+
+pub(super) use history::{is_question, user_reply};
+
+/// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
+const PART_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Minimum room in bytes; less is too little to carry over anything useful.
+const BYTES_MIN: usize = 300;
+
+/// Upper bound for the average size of a token in bytes; the first guess when fitting text to a number of
+/// tokens.
+const BYTES_PER_TOKEN: u64 = 5;
+
+/// Attempts to fit the text to a number of tokens. Each attempt measures it and shortens it proportionally.
+const FIT_ATTEMPTS_MAX: usize = 5;
+
+/// The tag around the tables in the compaction message.
+pub(super) const TAG: &str = "carried_over";
+
+/// The tables of a conversation, computed once and rendered for any amount of room.
+pub(super) struct Carryover<'a> {
+    parts: Vec<CarryoverPart<'a>>,
+    /// Headings of the parts that could not be computed.
+    failed: Vec<&'static str>,
+}
+
+/// A part of the message: its heading, its share of the room and its renderer.
+struct CarryoverPart<'a> {
+    heading: &'static str,
+    share: PartShare,
+    render: Render<'a>,
+}
+
+/// Renders a part within a number of bytes; empty if there is nothing to show.
+type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
+
+type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
+
+/// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
+/// agent's messages, which have no share.
+const PARTS: [(&str, PartShare, Compute); 10] = [
+    ("Plan", PartShare::Percent(18), plan::compute),
+    ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
+    ("Files, newest first", PartShare::State(20, 700), files::touched),
+    ("Files named in results", PartShare::Growing(5), files::mentioned),
+    ("Names defined in edits", PartShare::Percent(8), files::defined),
+    ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
+    ("Version control, newest first", PartShare::State(5, 400), git::compute),
+    ("Newest calls that left the view", PartShare::Growing(8), newest::calls),
+    ("Newest results that left the view", PartShare::Growing(20), newest::results),
+    ("What the agent said, newest last", PartShare::Rest, newest::words),
+];
+
+/// A part's share of the room, in percent.
+#[derive(Clone, Copy)]
+enum PartShare {
+    Percent(usize),
+    /// For short status lists: a percentage, but at least this many bytes, so that they are shown even if there is
+    /// little room.
+    State(usize, usize),
+    /// For long quotes and less important lists: a percentage that shrinks proportionally if there is little room.
+    Growing(usize),
+    /// The room that the other parts leave.
+    Rest,
+}
+
+/// The room in bytes from which [`PartShare::Growing`] parts get their full percentage.
+const GROWN_BYTES: usize = 10_000;
+
+impl PartShare {
+    /// The share in bytes for a part, given the total room and what is left of it.
+    fn bytes(self, room: usize, left: usize) -> usize {
+        let bytes = match self {
+            PartShare::Percent(percent) => room * percent / 100,
+            PartShare::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
+            PartShare::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
+            PartShare::Rest => left,
+        };
+        bytes.min(left)
+    }
+}
+
+/// The CPU time of this thread by which a part must be computed.
+struct Deadline {
+    at: Cell<Duration>,
+    /// How often it was checked.
+    checks: Cell<u32>,
+}
+
+/// Reading the clock is a system call, and a log has a hundred thousand entries.
+const CHECKS_PER_CLOCK: u32 = 64;
+
+/// What a part unwinds with if its time is over.
+struct TimedOut;
+
+impl Deadline {
+    fn after(time: Duration) -> Deadline {
+        let deadline = Deadline { at: Cell::default(), checks: Cell::default() };
+        deadline.restart(time);
+        deadline
+    }
+
+    fn restart(&self, time: Duration) {
+        self.at.set(thread_time() + time);
+        self.checks.set(0);
+    }
+
+    /// Called once per call or message. Unwinds if the time is over.
+    fn check(&self) {
+        let checks = self.checks.replace(self.checks.get().wrapping_add(1));
+        if checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at.get() {
+            resume_unwind(Box::new(TimedOut));
+        }
+    }
+}
+
+/// The processor time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
+#[cfg(unix)]
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::disallowed_methods, reason = "only the limit depends on it")]
+fn thread_time() -> Duration {
+    static BEGIN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    BEGIN.elapsed()
+}
+
+impl<'a> Carryover<'a> {
+    /// Computes all parts for a compaction that keeps the entries `kept` in the view.
+    pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
+        let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
+        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept)) else {
+            carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
+            return carryover;
+        };
+        for (heading, share, compute) in PARTS {
+            match guarded(|| history.timed(compute)) {
+                Some(render) => carryover.parts.push(CarryoverPart { heading, share, render }),
+                None => carryover.failed.push(heading),
+            }
+        }
+        carryover
+    }
+
+    /// Renders the parts within `tokens_max`; empty if nothing fits.
+    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> String {
+        let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
+        for _ in 0..FIT_ATTEMPTS_MAX {
+            let text = self.text(bytes);
+            let tokens = ruler.text(&text);
+            if tokens <= tokens_max {
+                return text;
+            }
+            let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
+            // Slightly less, because cut marks take room as well.
+            bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
+        }
+        String::new()
+    }
+
+    fn text(&self, bytes_max: usize) -> String {
+        if bytes_max < BYTES_MIN {
+            return String::new();
+        }
+        let mut failed = self.failed.clone();
+        let mut texts: Vec<String> = Vec::new();
+        let mut left = bytes_max;
+        for CarryoverPart { heading, share, render } in &self.parts {
+            // Includes the heading and the blank line before it.
+            let room = share.bytes(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
+            let Some(room) = room else { continue };
+            match guarded(|| render(room)) {
+                Some(text) if text.is_empty() => {}
+                Some(text) => {
+                    let text = format!("## {heading}\n{text}");
+                    left = left.saturating_sub(text.len() + 1);
+                    texts.push(text);
+                }
+                None => failed.push(heading),
+            }
+        }
+        if !failed.is_empty() {
+            texts.push(format!("(Could not be computed: {}.)", failed.join("; ")));
+        }
+        texts.join("\n\n")
+    }
+}
+
+/// The changed files, failing commands and open steps of a complete conversation, with their entries. Parts that cannot
+/// be computed are left out.
+pub(super) fn facts(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
+    let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new())) else {
+        return Vec::new();
+    };
+    let files = guarded(|| history.timed(files::changed_files)).into_iter().flatten();
+    let commands = guarded(|| history.timed(commands::failing_commands)).into_iter().flatten();
+    let steps = guarded(|| history.timed(plan::open_steps)).into_iter().flatten();
+    let files = files.map(|(entry, path)| (LostKind::File, Some(entry), path));
+    let commands = commands.map(|(entry, command)| (LostKind::Failing, Some(entry), command));
+    files.chain(commands).chain(steps.map(|step| (LostKind::Step, None, step))).collect()
+}
+
+/// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.
+fn guarded<T>(compute: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(compute)) {
+        Ok(computed) => Some(computed),
+        Err(unwound) if unwound.is::<TimedOut>() => {
+            tracing::warn!("a part of the carried-over message took too long");
+            None
+        }
+        Err(_) => {
+            tracing::error!("a part of the carried-over message panicked");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Results and errors of version 2. Pure. Those with the form of version 1 are built by `answers`.
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema::Error;
+use agent_client_protocol::v2::schema as wire;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answers::{self, LoginOffer};
+use super::from_wire::ClientTraits;
+use super::requests::RequestKind;
+use super::{unpublished, v2};
+use epitome_session::port::ForegroundNow;
+use epitome_session::{CommandInfo, SessionAnswer, SessionNow, SessionOptions};
+use epitome_thread::{MessageId, StopReason};
+
+/// The client requested an unsupported version, or another one than before.
+const UNSUPPORTED_VERSION: i32 = -32022;
+const CANCELLED: i32 = -32800;
+/// Epitome's error code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
+const REFUSED: i32 = -31003;
+
+/// The agent's capabilities and authentication methods.
+pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>, Error> {
+    let terminal = || {
+        let method = wire::AuthMethodTerminal::new(answers::TERMINAL_METHOD, answers::TERMINAL_NAME)
+            .description(answers::TERMINAL_ADVICE)
+            .args(vec!["login".to_owned()]);
+        wire::AuthMethod::Terminal(method)
+    };
+    let key = || {
+        let method = wire::AuthMethodAgent::new(answers::AUTH_METHOD, answers::AUTH_NAME);
+        wire::AuthMethod::Agent(method.description(answers::AUTH_ADVICE))
+    };
+    let methods = match offer {
+        LoginOffer::None => Vec::new(),
+        LoginOffer::Key => vec![key()],
+        LoginOffer::Terminal(_) => vec![terminal(), key()],
+    };
+    let prompt = wire::PromptCapabilities::new()
+        .image(wire::PromptImageCapabilities::new())
+        .audio(takes_audio.then(wire::PromptAudioCapabilities::new))
+        .embedded_context(wire::PromptEmbeddedContextCapabilities::new());
+    let mcp = wire::McpCapabilities::new()
+        .stdio(wire::McpStdioCapabilities::new())
+        .http(wire::McpHttpCapabilities::new())
+        .acp(wire::McpAcpCapabilities::new());
+    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
+        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
+    let session = wire::SessionCapabilities::new()
+        .prompt(prompt)
+        .mcp(mcp)
+        .delete(wire::SessionDeleteCapabilities::new())
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
+        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
+        .fork(wire::SessionForkCapabilities::new())
+        .archive(wire::SessionArchiveCapabilities::new())
+        .status(wire::SessionStatusCapabilities::new())
+        .title(wire::SessionTitleCapabilities::new())
+        .options(wire::SessionOptionsCapabilities::new());
+    let capabilities = wire::AgentCapabilities::new()
+        .session(session)
+        .auth(wire::AgentAuthCapabilities::new().status(wire::AuthStatusCapabilities::new()))
+        .providers(wire::ProvidersCapabilities::new());
+    let info = wire::Implementation::new(answers::AGENT_NAME, answers::AGENT_VERSION);
+    let response = wire::InitializeResponse::new(ProtocolVersion::V2, info.title(answers::AGENT_TITLE))
+        .capabilities(capabilities)
+        .auth_methods(methods)
+        .meta(answers::agent_meta());
+    unpublished::with_skill_capability(&response)
+}
+
+pub fn unsupported_version(requested: &Value) -> Error {
+    Error::new(UNSUPPORTED_VERSION, "This connection speaks version 2 of the protocol")
+        .data(json!({ "requested": requested, "supported": [1, 2] }))
+}
+
+/// The response to a prompt that was inserted as this message.
+pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
+    answers::raw(&wire::PromptResponse::new(message.to_string()))
+}
+
+/// The result of a request, from the session's answer. `refused`: why a hook kept the prompt out of the conversation.
+pub fn result(
+    kind: RequestKind,
+    answer: SessionAnswer,
+    refused: Option<String>,
+    traits: &ClientTraits,
+) -> Result<Box<RawValue>, Error> {
+    match (kind, answer) {
+        (RequestKind::New, SessionAnswer::Attached { session, options, now, .. }) => {
+            let response = wire::NewSessionResponse::new(session.0);
+            let shown = v2::config_options(&options, true);
+            answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
+        }
+        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
+            let response = wire::ResumeSessionResponse::new();
+            let shown = v2::config_options(&options, true);
+            answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
+        }
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
+            answers::raw(&wire::SetSessionConfigOptionResponse::new(v2::config_options(&options, true)))
+        }
+        (RequestKind::CancelOne, SessionAnswer::Accepted) => Ok(answers::empty()),
+        // A prompt that ends without becoming a message.
+        (RequestKind::Prompt, SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })
+        | (RequestKind::Prompt, SessionAnswer::Closed) => {
+            Err(Error::new(CANCELLED, "The prompt was cancelled before it was inserted"))
+        }
+        (RequestKind::Prompt, SessionAnswer::TurnEnded { .. }) => {
+            let sentence =
+                refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
+            Err(Error::new(REFUSED, sentence))
+        }
+        (kind, answer) => answers::result(kind, answer, traits),
+    }
+}
+
+/// The options and commands of a session that is not open, or of a new one.
+pub fn options(
+    options: &SessionOptions,
+    commands: &[CommandInfo],
+    shows_skills: bool,
+) -> Result<Box<RawValue>, Error> {
+    let response = wire::SessionOptionsResponse::new().config_options(v2::config_options(options, true));
+    answers::raw(&response.available_commands(v2::commands(commands, shows_skills)))
+}
+
+/// The status of a session that is open.
+pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
+    let state = match now {
+        ForegroundNow::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
+        ForegroundNow::RequiresAction => {
+            wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
+        }
+        ForegroundNow::Idle => wire::StateUpdate::Idle(wire::IdleStateUpdate::new()),
+    };
+    answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open).state(state))
+}
+
+fn commands(now: Option<&SessionNow>, traits: &ClientTraits) -> Vec<wire::AvailableCommand> {
+    now.map(|now| v2::commands(&now.commands, traits.skills)).unwrap_or_default()
+}

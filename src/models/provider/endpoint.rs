@@ -1,0 +1,267 @@
+//! An endpoint for model calls: URL, headers, limits and the model's abilities. `resolve` creates one from settings and
+//! an environment; `offered` lists the models for pickers. This module sends no requests.
+
+mod errors;
+mod form;
+mod offered;
+mod quirks;
+mod resolve;
+
+use std::fmt;
+use std::time::Duration;
+
+use super::abilities::Abilities;
+use super::address::{beneath, escaped_model, has_version, path_of, shown, with_query};
+use super::catalog::provider_of;
+use super::credential::Credential;
+use super::network::Network;
+use super::search::ProviderSearch;
+use epitome_config::{EditTools, WireFormat};
+use epitome_thread::ModelName;
+
+pub use super::local::{LocalServer, find_local};
+pub use errors::{no_local_server, nothing_configured};
+pub use form::ToolForm;
+pub(crate) use offered::keep_distinct;
+pub use offered::{NamedEndpoint, offered};
+pub use quirks::{KeyHeader, Quirks};
+pub use resolve::{
+    ConfiguredModel, EnvironmentPairs, NO_MODEL, built_in_providers, choose, configured, exposure,
+    is_searched, key_page, local_urls, provider_title, resolve, resolve_local, service,
+};
+pub(crate) use resolve::{key_check_url, value_of};
+
+/// An endpoint for calls to one model.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub name: ModelName,
+    /// The model's name as sent to the provider.
+    pub model: String,
+    pub wire: WireFormat,
+    /// Without a trailing slash.
+    pub base_url: String,
+    /// What authenticates requests.
+    pub credential: Credential,
+    /// Other headers, which override those of the credential. Names are lower case and unique.
+    pub headers: Vec<(String, Secret)>,
+    /// The environment variable that contains the key, for messages; `None` if the key has another source.
+    pub key_variable: Option<String>,
+    /// Maximum tokens of a request.
+    pub window: u64,
+    /// Maximum tokens of a reply.
+    pub max_output: u32,
+    /// Whether this is the service of the vendor that defined the wire format, rather than a compatible one.
+    pub own_api: bool,
+    /// How the service deviates from the wire format.
+    pub quirks: Quirks,
+    /// Whether calls use a ChatGPT plan, which supports fewer fields and endpoints.
+    pub is_plan: bool,
+    pub abilities: Abilities,
+    /// The tools with which the model edits files.
+    pub edit_tools: EditTools,
+    /// How tools are sent to the model; differs from the default if the service refuses the usual form.
+    pub form: ToolForm,
+    /// How the provider searches the web, if the user wants that; only some formats have it.
+    pub search: Option<ProviderSearch>,
+    /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
+    /// set.
+    pub native_compaction: bool,
+    /// Maximum time without progress of a reply; `None` uses the service's default limit.
+    pub silence: Option<Duration>,
+    /// Proxies and certificates from the environment that was used for resolving.
+    pub network: Network,
+}
+
+impl Endpoint {
+    /// The part of the model's name before the slash.
+    pub fn provider(&self) -> &str {
+        provider_of(&self.name)
+    }
+
+    /// Whether the provider may search the web in replies of this endpoint.
+    pub fn searches(&self) -> bool {
+        self.wire != WireFormat::OpenAiChat && self.search.is_some()
+    }
+
+    /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, other vendors' base
+    /// URLs don't. Both forms are accepted for all.
+    pub fn url(&self) -> String {
+        match self.wire {
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => {
+                let path =
+                    format!("/publishers/anthropic/models/{}:streamRawPredict", escaped_model(&self.model));
+                beneath(&self.base_url, &path)
+            }
+            WireFormat::AnthropicMessages => self.at("/messages"),
+            WireFormat::OpenAiResponses => self.at("/responses"),
+            WireFormat::OpenAiChat => self.at("/chat/completions"),
+            WireFormat::Gemini => {
+                let path = format!("/models/{}:streamGenerateContent", escaped_model(&self.model));
+                with_query(&self.at(&path), "alt=sse")
+            }
+        }
+    }
+
+    /// URL for counting the tokens of a request; `None` if the wire format doesn't define one. Compatible services may
+    /// not have it.
+    pub fn count_url(&self) -> Option<String> {
+        match self.wire {
+            _ if self.is_plan => None,
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => None,
+            WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
+            WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
+            WireFormat::OpenAiChat => None,
+            WireFormat::Gemini => {
+                Some(self.at(&format!("/models/{}:countTokens", escaped_model(&self.model))))
+            }
+        }
+    }
+
+    /// URL for compaction by the provider; `None` if the wire format doesn't define one. Compatible services may not
+    /// have it.
+    pub fn compact_url(&self) -> Option<String> {
+        match self.wire {
+            _ if self.is_plan => None,
+            // In this format, compaction is a field of an ordinary request.
+            WireFormat::AnthropicMessages => Some(self.url()),
+            WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),
+            WireFormat::OpenAiChat | WireFormat::Gemini => None,
+        }
+    }
+
+    /// URL of the service's list of models.
+    pub fn models_url(&self) -> String {
+        match self.base_url.split_once("/v1/projects/") {
+            // Vertex AI lists the models of a publisher, not of a project, and only in this version.
+            Some((host, _)) if self.quirks.is_vertex => {
+                let publisher = if self.wire == WireFormat::Gemini { "google" } else { "anthropic" };
+                format!("{host}/v1beta1/publishers/{publisher}/models")
+            }
+            Some(_) | None => self.at("/models"),
+        }
+    }
+
+    /// Appends an API path to the base URL, with the API version if the base lacks it.
+    fn at(&self, path: &str) -> String {
+        let base = &self.base_url;
+        let version = match self.wire {
+            WireFormat::AnthropicMessages if !path_of(base).trim_end_matches('/').ends_with("/v1") => "/v1",
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat
+                if path_of(base).trim_end_matches('/').is_empty() =>
+            {
+                "/v1"
+            }
+            WireFormat::Gemini if self.quirks.is_vertex => "/publishers/google",
+            WireFormat::Gemini if !has_version(base) => "/v1beta",
+            WireFormat::AnthropicMessages
+            | WireFormat::OpenAiResponses
+            | WireFormat::OpenAiChat
+            | WireFormat::Gemini => "",
+        };
+        beneath(base, &format!("{version}{path}"))
+    }
+
+    /// The base URL in a form that is safe to display: without user, password and query.
+    pub fn place(&self) -> String {
+        shown(&self.base_url)
+    }
+
+    /// Applies the context window that the provider reports for the model.
+    pub fn set_window(&mut self, window: u64) {
+        self.window = window;
+        self.max_output = self.max_output.min(resolve::quarter_of(window));
+    }
+
+    /// Where the credential comes from, for messages.
+    pub fn credential_origin(&self) -> CredentialOrigin<'_> {
+        match (&self.credential, &self.key_variable) {
+            (Credential::Stored(_), _) => CredentialOrigin::Stored,
+            (Credential::Aws(_), _) => CredentialOrigin::Cloud("AWS"),
+            (Credential::Google(_), _) => CredentialOrigin::Cloud("Google Cloud"),
+            (Credential::Entra(_), _) => CredentialOrigin::Cloud("Microsoft Entra"),
+            (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
+            (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
+            (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,
+        }
+    }
+
+    fn set_header(&mut self, name: &str, value: impl Into<String>) {
+        let name = name.to_ascii_lowercase();
+        self.headers.retain(|(existing, _)| *existing != name);
+        self.headers.push((name, Secret::new(value)));
+    }
+}
+
+/// Where a credential comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialOrigin<'a> {
+    Absent,
+    /// A header in the user's settings.
+    Configured,
+    /// The name of an environment variable, or several joined by "and".
+    Variable(&'a str),
+    /// A login that `epitome login` stored.
+    Stored,
+    /// The credentials that this cloud's own tools use.
+    Cloud(&'static str),
+}
+
+/// Omits the base URL, which may contain a user and a password.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("name", &self.name)
+            .field("wire", &self.wire)
+            .field("place", &self.place())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Text that is never displayed or logged.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, only for sending.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// A test endpoint of a vendor's own service.
+#[cfg(test)]
+pub(crate) fn test_endpoint(name: &str) -> Endpoint {
+    let keys = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
+    let env = keys.map(|name| (name.into(), "sk-test-key".into()));
+    resolve(&ModelName(name.into()), &Default::default(), &env).expect("all keys are set")
+}
+
+/// A test endpoint that uses Chat Completions at OpenAI's own service.
+#[cfg(test)]
+pub(crate) fn test_chat_endpoint(name: &str) -> Endpoint {
+    let mut settings = epitome_config::Settings::default();
+    let chat = epitome_config::BuiltInSettings { wire: Some(WireFormat::OpenAiChat), ..Default::default() };
+    settings.built_in.insert("openai".into(), chat);
+    let env = [("OPENAI_API_KEY".into(), "sk-test-key".into())];
+    resolve(&ModelName(name.into()), &settings, &env).expect("the key is set")
+}
+
+#[cfg(test)]
+#[path = "endpoint_tests.rs"]
+mod tests;

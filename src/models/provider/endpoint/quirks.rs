@@ -1,0 +1,40 @@
+//! How services deviate from the service whose wire format they use, as data.
+
+/// How a key is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyHeader {
+    /// As the wire format defines it.
+    #[default]
+    OfFormat,
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// `api-key: KEY`.
+    ApiKey,
+}
+
+/// The deviations of one service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    pub key_header: KeyHeader,
+    /// Ids of tool calls must have exactly nine letters and digits.
+    pub short_call_ids: bool,
+    /// Reasoning must be sent back in the field in which it arrived, or the next step of the turn is refused.
+    pub reasoning_back: bool,
+    /// The reply limit is called `max_completion_tokens`.
+    pub limits_completion: bool,
+    /// An error without a body and with status 400 or 413 means that the request is too long.
+    pub bare_error_is_overflow: bool,
+    /// Google's cloud: its URLs contain the model, and it takes Claude requests in its own form.
+    pub is_vertex: bool,
+}
+
+impl Quirks {
+    pub const NONE: Quirks = Quirks {
+        key_header: KeyHeader::OfFormat,
+        short_call_ids: false,
+        reasoning_back: false,
+        limits_completion: false,
+        bare_error_is_overflow: false,
+        is_vertex: false,
+    };
+}

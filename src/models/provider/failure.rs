@@ -1,0 +1,398 @@
+//! Classifies providers' error responses: maps status, headers and body to a class and a sentence. Pure.
+//!
+//! Status, types and codes are decisive, because vendors reserve the right to change the wording. Wording is matched
+//! only where several vendors have no code: requests that are too long, rejected reasoning, accounts without credit.
+//! Secrets are removed from the result, because it is shown to users and logged.
+
+mod body;
+mod overflow;
+mod secrets;
+
+use std::time::Duration;
+
+use super::endpoint::{CredentialOrigin, Endpoint, NO_MODEL, provider_title};
+use super::retry::RETRY_AFTER_MAX;
+use super::{ErrorClass, ProviderError, models};
+use body::ErrorBody;
+use epitome_config::WireFormat;
+
+pub(super) use body::is_binary;
+pub(super) use secrets::scrub;
+
+/// Maximum bytes of the provider's own message that are passed on; some providers echo the entire request.
+pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
+
+/// Hint for a request that is too long, shown after a compaction did not help.
+const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
+                            made fewer. Or choose a model with a larger window.";
+
+/// Maximum number of models suggested when the requested one doesn't exist.
+const MODELS_NAMED_MAX: usize = 6;
+
+/// Types and codes for an unpaid account or a spending cap. Some arrive with the status of a rate limit.
+const BILLING: [&str; 17] = [
+    "billing_error",
+    "contract_spend_limit_reached",
+    "enforced_spend_limit_reached",
+    "linked_organization_billing_unavailable",
+    "linked_organization_spend_limit_reached",
+    "user_profile_billing_not_authorized",
+    "user_profile_not_billable",
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "usage_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "BILLING_DISABLED",
+    "insufficient_balance",
+];
+
+/// The equivalent wording of services that have no code.
+const BILLING_SENTENCES: [&str; 4] =
+    ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
+
+const AUTH: [&str; 9] = [
+    "authentication_error",
+    "permission_error",
+    "invalid_api_key",
+    "account_deactivated",
+    "API_KEY_INVALID",
+    "API_KEY_SERVICE_BLOCKED",
+    "SERVICE_DISABLED",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+];
+
+/// Types and codes of transient errors inside a stream, where there is no status.
+const MOMENTARY: [&str; 18] = [
+    "overloaded_error",
+    "rate_limit_error",
+    "api_error",
+    "timeout_error",
+    "compaction_unavailable",
+    "server_error",
+    "internal_error",
+    "rate_limit_exceeded",
+    "slow_down",
+    "server_is_overloaded",
+    "server_overloaded",
+    "service_unavailable_error",
+    "flex_unavailable",
+    "request_timeout",
+    "RESOURCE_EXHAUSTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+];
+
+/// Codes for rejected content that was sent back to the provider: reasoning, or its own compaction.
+const BAD_SIGNATURES: [&str; 6] = [
+    "invalid_encrypted_content",
+    "compaction_block_ambiguous",
+    "compaction_block_misplaced",
+    "compaction_content_mismatch",
+    "compaction_signature_invalid",
+    "compaction_tool_changes_mismatch",
+];
+
+/// Wording for rejected reasoning.
+const BAD_REASONING: [&str; 13] = [
+    // Anthropic.
+    "invalid signature in thinking block",
+    "bound to a different conversation",
+    "blocks in the latest assistant message cannot be modified",
+    "blocks cannot be modified",
+    "expected thinking or redacted_thinking, but found",
+    // OpenAI Responses.
+    "of type reasoning was provided without its required following item",
+    "was provided without its required reasoning item",
+    "items are not persisted when store is set to false",
+    "encrypted content could not be",
+    // Gemini.
+    "missing a thought_signature",
+    "thought signature is not valid",
+    "invalid thought signature",
+    "corrupted thought signature",
+];
+
+/// A response that isn't a reply.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ErrorResponse<'a> {
+    /// 200 for an error inside a stream.
+    pub status: u16,
+    pub retry_after: Option<Duration>,
+    /// The `x-should-retry` header, which overrides the other rules.
+    pub should_retry: Option<bool>,
+    pub request_id: Option<&'a str>,
+    pub body: &'a str,
+}
+
+/// Returns the class of a failure and a sentence that explains it.
+pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderError {
+    let said = ErrorBody::read(failure.body);
+    // An error inside a stream may contain the status of the corresponding response.
+    let status = match (failure.status, said.status) {
+        (200, Some(status @ 400..=599)) => status,
+        (status, _) => status,
+    };
+    let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
+    let class = class(endpoint, &failure, &said);
+    let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
+    if !said.message.is_empty() {
+        // Scrub before cutting: a partial secret would not be recognized.
+        let said = scrub(endpoint, said.message.trim());
+        message.push_str(": ");
+        message.push_str(cut(&said, PROVIDER_MESSAGE_BYTES_MAX));
+    }
+    message.push_str(" (");
+    if status != 200 {
+        message.push_str(&format!("HTTP {status}, "));
+    }
+    message.push_str(&format!("model {}", endpoint.name));
+    if let Some(id) = failure.request_id.or(said.request_id.as_deref()) {
+        let id = scrub(endpoint, id);
+        message.push_str(&format!(", request {}", cut(&id, 100)));
+    }
+    message.push(')');
+    let hint = hint(endpoint, &class, &failure, &said);
+    ProviderError { class, message, hint }.scrubbed(endpoint)
+}
+
+/// An error as one sentence. `what` is the predicate without a full stop; service and model are added.
+pub(super) fn error(
+    endpoint: &Endpoint,
+    class: ErrorClass,
+    what: &str,
+    hint: Option<String>,
+) -> ProviderError {
+    let model = match endpoint.model == NO_MODEL {
+        true => String::new(),
+        false => format!(" (model {})", endpoint.name),
+    };
+    let message = format!("{} {what}{model}.", subject(endpoint));
+    ProviderError { class, message, hint }.scrubbed(endpoint)
+}
+
+fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
+    let retry = ErrorClass::Retry { after: failure.retry_after };
+    if is_bad_reasoning(failure.status, said) {
+        return ErrorClass::BadReasoning;
+    }
+    if let Some(class) = overflow::too_long(failure.status, said) {
+        return class;
+    }
+    if endpoint.quirks.bare_error_is_overflow
+        && matches!(failure.status, 400 | 413)
+        && failure.body.trim().is_empty()
+    {
+        return ErrorClass::TooLong { used: None, limit: None, window: true };
+    }
+    if is_tool_form(endpoint, failure.status, said) {
+        return ErrorClass::ToolForm;
+    }
+    if is_billing(failure.status, said) {
+        return ErrorClass::Auth;
+    }
+    if said.is(&[PLAN_LIMIT]) {
+        return ErrorClass::Refused;
+    }
+    match failure.should_retry {
+        Some(true) => return retry,
+        Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
+        Some(false) | None => {}
+    }
+    if said.is(&AUTH) {
+        return ErrorClass::Auth;
+    }
+    match failure.status {
+        401..=403 => ErrorClass::Auth,
+        429 if said.is_daily => ErrorClass::Refused,
+        // Anthropic's spending caps look like rate limits, but have no retry time.
+        429 if endpoint.own_api
+            && endpoint.wire == WireFormat::AnthropicMessages
+            && failure.retry_after.is_none() =>
+        {
+            ErrorClass::Refused
+        }
+        // An unimplemented operation or version, or a network that wants a login, is the same a moment later.
+        501 | 505 | 511 => ErrorClass::Refused,
+        408 | 409 | 425 | 429 | 500.. => retry,
+        200 if said.is(&MOMENTARY) => retry,
+        _ => ErrorClass::Refused,
+    }
+}
+
+fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
+    said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+}
+
+/// Whether tools are refused because the model reasons. Identified by the parameter, or by OpenAI's message if a
+/// gateway passes on only that.
+fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
+    endpoint.wire == WireFormat::OpenAiChat
+        && matches!(status, 200 | 400 | 422)
+        && (said.param.as_deref() == Some("reasoning_effort")
+            || said.mentions(&["tools with reasoning_effort"]))
+}
+
+fn is_billing(status: u16, said: &ErrorBody) -> bool {
+    status == 402
+        || said.is(&BILLING)
+        || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
+}
+
+/// OpenAI's code for a ChatGPT plan without usage left. It may arrive in the middle of a stream.
+const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
+
+/// Whether the service doesn't know the model. A wrong URL yields the same status, but its error doesn't mention
+/// models.
+fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
+    let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
+    said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
+}
+
+pub(super) fn subject(endpoint: &Endpoint) -> String {
+    match endpoint.provider() {
+        "gemini" => "Gemini".into(),
+        "local" => format!("The local server at {}", endpoint.place()),
+        other => provider_title(other).to_owned(),
+    }
+}
+
+fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
+    match class {
+        ErrorClass::Retry { .. }
+            if status == 429
+                || said.is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) =>
+        {
+            "limits the rate of requests"
+        }
+        ErrorClass::Retry { .. }
+            if status == 529 || status == 503 || said.is(&["overloaded_error", "UNAVAILABLE"]) =>
+        {
+            "is overloaded"
+        }
+        ErrorClass::Retry { .. } => "could not answer just now",
+        ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
+        ErrorClass::Auth => "did not accept the key",
+        ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
+        ErrorClass::Empty => "answered with nothing at all",
+        ErrorClass::ToolForm => "does not take tools in this form",
+        ErrorClass::Budget => "was not asked",
+        ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
+        ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
+        ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
+            "was not reached: the network's proxy wants a user and a password"
+        }
+        ErrorClass::Refused | ErrorClass::Broken => "refused the request",
+    }
+}
+
+fn hint(
+    endpoint: &Endpoint,
+    class: &ErrorClass,
+    failure: &ErrorResponse<'_>,
+    said: &ErrorBody,
+) -> Option<String> {
+    match class {
+        ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
+            "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
+            after.as_secs()
+        )),
+        // The caller adds hints once all retries have failed, and when a reply breaks off in the middle.
+        ErrorClass::Retry { .. } => None,
+        ErrorClass::Auth if is_billing(failure.status, said) => {
+            Some("Look at the account's plan, its credit and its spending limits.".into())
+        }
+        ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
+        ErrorClass::TooLong { window: false, .. } if failure.status == 413 => Some(format!(
+            "{TOO_LONG} If there is a proxy before {}, the limit may be its own.",
+            endpoint.place()
+        )),
+        ErrorClass::TooLong { .. } => Some(TOO_LONG.into()),
+        ErrorClass::BadReasoning => {
+            Some("Run /compact, after which none of it is sent, or choose another model.".into())
+        }
+        ErrorClass::ToolForm => Some(format!(
+            "Its Responses API was tried too. Choose another model; where the service has the Responses API at another \
+             address, put that and wire = \"openai_responses\" into [providers.{}] of config.toml.",
+            endpoint.provider()
+        )),
+        ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
+            Some(other_models(endpoint))
+        }
+        ErrorClass::Refused if failure.status == 404 => {
+            Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
+        }
+        ErrorClass::Refused if matches!(failure.status, 300..400) => Some(format!(
+            "It redirects elsewhere, which is not followed: check the base URL {}.",
+            endpoint.place()
+        )),
+        ErrorClass::Refused if failure.status == 407 => {
+            let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
+            Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
+        }
+        ErrorClass::Refused if said.is(&[PLAN_LIMIT]) => {
+            Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
+        }
+        ErrorClass::Refused if said.is_daily => {
+            Some("The day's quota is used up. Choose another model, or look at the account's plan.".into())
+        }
+        ErrorClass::Refused if failure.status == 429 => {
+            Some("A limit with no end given is most often a spending cap of the account.".into())
+        }
+        ErrorClass::Budget | ErrorClass::Empty | ErrorClass::Refused | ErrorClass::Broken => None,
+    }
+}
+
+/// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
+fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
+    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
+    let mut hint = match &endpoint.key_variable {
+        None if endpoint.credential.is_stored() => {
+            format!(
+                "The stored login was rejected: run `epitome login {}` in a terminal.",
+                endpoint.provider()
+            )
+        }
+        None if matches!(endpoint.credential_origin(), CredentialOrigin::Cloud(_)) => {
+            format!("Check the credentials of the cloud: the service{place} rejected them.")
+        }
+        Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
+        None => format!(
+            "No key was sent to the service{place}. Run `epitome login {provider}`, or name the variable with the \
+             key: key_variable in [providers.{provider}] of config.toml, with wire and base_url.",
+            provider = endpoint.provider()
+        ),
+    };
+    // Corporate proxies block addresses with this status and their own HTML page.
+    if failure.status == 403
+        && said.message.is_empty()
+        && let Some(variable) = endpoint.network.variable_of(&endpoint.base_url)
+    {
+        hint.push_str(&format!(" If it is, the proxy of {variable} may be what refuses."));
+    }
+    hint
+}
+
+/// Suggests other models and how to list them all.
+fn other_models(endpoint: &Endpoint) -> String {
+    let known: Vec<&str> =
+        models::provider_models(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
+    match known.as_slice() {
+        [] => "`epitome models` lists the models that there are.".into(),
+        known => format!("There are {}; `epitome models` lists them all.", known.join(", ")),
+    }
+}
+
+/// Returns the longest prefix of at most `max` bytes that ends at a character boundary.
+pub(super) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+#[path = "failure_tests.rs"]
+mod tests;

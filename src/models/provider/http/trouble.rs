@@ -1,0 +1,171 @@
+//! Error messages and hints for calls without a response. They contain neither the user, password or query of a URL nor
+//! header values.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
+use crate::address::{authority_of, host_of, is_loopback};
+use crate::endpoint::Endpoint;
+use crate::{ErrorClass, ProviderError, failure};
+
+/// Whether the peer's certificate is not trusted.
+pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
+    matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether the peer answered the TLS handshake with another protocol.
+fn is_plain(error: &reqwest::Error) -> bool {
+    matches!(
+        tls_error(error),
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+    )
+}
+
+/// The error if no connection was established, or it was lost before a response.
+pub(super) fn unreachable_now(
+    endpoint: &Endpoint,
+    error: &reqwest::Error,
+    limits: CallTimeouts,
+    faults: &[String],
+) -> ProviderError {
+    let host = host_of(&endpoint.base_url);
+    let place = authority_of(&endpoint.base_url);
+    let proxy = endpoint.network.variable_of(&endpoint.base_url);
+    let why = match error.is_connect() && error.is_timeout() {
+        true => format!("no connection within {}, the limit for one", format_duration(limits.connect)),
+        // The client does not report the proxy's status.
+        false => reason(error).replace("tunnel error: unsuccessful", "the proxy refused to connect to it"),
+    };
+    let is_refused_by_proxy = why.contains("proxy authorization required");
+    let retry = ErrorClass::Retry { after: None };
+    let (class, hint) = match proxy {
+        _ if is_untrusted(error) => (ErrorClass::Refused, untrusted(endpoint, error, faults)),
+        Some(variable) if is_refused_by_proxy => (
+            ErrorClass::Refused,
+            format!("The proxy wants a user and a password: {variable}=http://user:password@host:port."),
+        ),
+        _ if is_plain(error) => (
+            ErrorClass::Refused,
+            format!(
+                "What listens there seems to speak plain HTTP: if it is meant to, write http:// in the base URL {}.",
+                endpoint.place()
+            ),
+        ),
+        Some(variable) => (
+            retry,
+            format!("Check the network, and the proxy that {variable} of the editor's environment names."),
+        ),
+        None if is_loopback(host) => (retry, "Check that the server is running.".to_owned()),
+        None => (
+            retry,
+            "Check the network; if it needs a proxy, set HTTPS_PROXY in the editor's environment.".to_owned(),
+        ),
+    };
+    // If some hosts bypass the proxy, this may be one of them: only the client evaluates the list.
+    let through = proxy.filter(|_| endpoint.network.direct().is_empty());
+    let through = through.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
+    let what = format!("cannot be reached at {place}{through}: {why}");
+    failure::error(endpoint, class, &what, Some(hint))
+}
+
+/// The error if the request was sent but nothing was received.
+pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderError {
+    let class = match waited <= TRIED_AGAIN_MAX {
+        true => ErrorClass::Retry { after: None },
+        false => ErrorClass::Broken,
+    };
+    let what =
+        format!("did not begin to answer within {}, the limit for its first byte", format_duration(waited));
+    let hint = "Send the prompt again, or choose another model.".to_owned();
+    failure::error(endpoint, class, &what, Some(hint))
+}
+
+/// The error if the request can't be sent with the current configuration. `why` is a clause.
+pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
+    let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
+    let hint = format!("Check the configuration of {}.", endpoint.place());
+    ProviderError::new(ErrorClass::Refused, message).with_hint(hint).scrubbed(endpoint)
+}
+
+/// The error if the response to a request that isn't a model call was lost or is too long. `why` is a clause.
+pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
+    let subject = failure::subject(endpoint);
+    let message = format!("The answer of {subject} can't be read: {why} (model {}).", endpoint.name);
+    ProviderError::new(ErrorClass::Refused, message).scrubbed(endpoint)
+}
+
+/// Returns the innermost cause, without the URL that the client adds, which may contain a key.
+pub(super) fn reason(error: &reqwest::Error) -> String {
+    if let Some(error) = tls_error(error) {
+        return match error {
+            rustls::Error::InvalidCertificate(why) => format!("its certificate is not trusted ({why})"),
+            error => error.to_string(),
+        };
+    }
+    if error.is_timeout() {
+        return "nothing came for too long".into();
+    }
+    let mut cause: &dyn Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match std::ptr::eq(cause, error as &dyn Error) {
+        true if error.is_builder() => "the address or a header is not well formed".into(),
+        true => "the transfer failed".into(),
+        // The TLS library adds the address of its manual.
+        false => cause.to_string().split(": https://docs.rs/").next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Returns the underlying TLS error, which is wrapped in an I/O error.
+fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        // `io::Error::source` skips the wrapped error and returns its source.
+        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// What to do about a certificate that is not trusted.
+fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> String {
+    use rustls::CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
+    };
+    match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+        )) => {
+            return "Check the clock of this machine. If it is right, the certificate must be renewed."
+                .to_owned();
+        }
+        Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            return format!(
+                "Check the host in the base URL {}. If it is right, something else in the network answers.",
+                endpoint.place()
+            );
+        }
+        // What `openssl req -x509` makes.
+        Some(rustls::Error::InvalidCertificate(why)) if why.to_string().contains("CaUsedAsEndEntity") => {
+            return "It is that of an authority (CA:TRUE). The server needs one with CA:FALSE, which may be named in \
+                    SSL_CERT_FILE."
+                .to_owned();
+        }
+        _ => {}
+    }
+    let mut hint = "If your network's proxy opens encrypted connections, set SSL_CERT_FILE in the editor's \
+                    environment to a file with its certificate authority (PEM), and try again."
+        .to_owned();
+    for fault in faults {
+        hint.push_str(&format!(" {fault}."));
+    }
+    hint
+}

@@ -1,0 +1,185 @@
+//! Model providers: requests, streamed replies and errors.
+//!
+//! `wire` contains the pure encoders and decoders, one file per wire format. Only `http` sends requests, for model
+//! calls and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential` provides the
+//! headers that authenticate a request, from API keys, stored logins or the cloud accounts in `cloud`. A `budget`
+//! limits the cost of calls. This crate contains no agent loop.
+//!
+//! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
+//! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
+
+pub mod abilities;
+mod address;
+pub mod attachments;
+pub mod budget;
+pub mod catalog;
+mod chatgpt;
+mod cloud;
+pub mod collect;
+pub mod compact;
+pub mod count;
+pub mod credential;
+pub mod endpoint;
+pub(crate) mod failure;
+pub mod http;
+pub mod learned;
+pub mod listing;
+mod local;
+pub mod login;
+pub mod loopback;
+pub mod models;
+pub mod network;
+pub mod retry;
+pub mod search;
+pub mod sign_in;
+pub mod spent;
+pub mod wire;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use epitome_thread::{HostedSearch, Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
+
+/// One model call: a view of the thread with its parameters.
+#[derive(Clone, Debug)]
+pub struct ModelRequest<'a> {
+    pub system: &'a str,
+    pub tools: &'a [ToolSpec],
+    pub items: Vec<ViewItem<'a>>,
+    pub thought: ThoughtLevel,
+    /// Maximum tokens of the reply.
+    pub max_output: u32,
+    /// Equal for all requests of a session, so that they hit the provider's prompt cache.
+    pub cache_key: &'a str,
+    /// Lets an encoder reuse earlier output; `None` for a request outside a conversation.
+    pub basis: Option<Basis>,
+}
+
+/// Identifies the shared start of a conversation's requests: with equal bases, a later request only appends messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// The entry that contains the system prompt and the tools.
+    pub frame: Seq,
+    /// The last change of the view other than an append.
+    pub revision: Seq,
+}
+
+/// Events of a streamed reply, in order of arrival. The events of one part are contiguous, except for the arguments of
+/// parallel calls.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProviderEvent {
+    Text(String),
+    Thinking(String),
+    /// Ends the current thinking part; `data` is what the provider requires when the part is sent back. Without a
+    /// current part, this is a separate part without text, to be sent back before the part that follows.
+    ThinkingSealed {
+        data: Value,
+    },
+    /// A tool call begins. `index` distinguishes the calls of one reply.
+    CallStarted {
+        index: u32,
+        id: String,
+        name: String,
+    },
+    /// A fragment of the call's arguments as JSON text.
+    CallArguments {
+        index: u32,
+        json: String,
+    },
+    /// A web search by the provider, the result of the one before it, or the sources of the text before it. `blocks` is
+    /// what the provider gets back.
+    Searched {
+        search: HostedSearch,
+        blocks: Vec<Value>,
+    },
+    /// Token counts so far; later reports replace earlier ones, except for zero fields.
+    Usage(Usage),
+    /// The reply is complete. A stream that ends without this event was interrupted.
+    Stopped(ReplyStop),
+}
+
+impl ProviderEvent {
+    /// Whether the user sees this event on arrival. Calls are shown only when the reply is complete, so a model call
+    /// that fails before anything was shown can be retried.
+    pub fn is_shown(&self) -> bool {
+        match self {
+            ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
+            ProviderEvent::ThinkingSealed { .. }
+            | ProviderEvent::Searched { .. }
+            | ProviderEvent::CallStarted { .. }
+            | ProviderEvent::CallArguments { .. }
+            | ProviderEvent::Usage(_)
+            | ProviderEvent::Stopped(_) => false,
+        }
+    }
+}
+
+/// Why the model stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyStop {
+    /// The model finished its answer or requests tools.
+    Finished,
+    MaxTokens,
+    Refused {
+        reason: String,
+    },
+    /// The context window was full before the reply was complete.
+    WindowExceeded,
+    /// To continue, send the reply back unchanged (Anthropic's `pause_turn`).
+    Paused,
+    /// A content filter withheld all or part of the reply.
+    Filtered {
+        reason: String,
+    },
+    /// Any other reason, including a mistake of the model such as an unparsable call. `reason` is the provider's code,
+    /// followed by its explanation, if any.
+    Other {
+        reason: String,
+    },
+}
+
+/// What a failed call means for the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// May succeed later; `after` is the delay that the provider requests.
+    Retry { after: Option<Duration> },
+    /// The key is missing, wrong or lacks permission, or there is a billing problem.
+    Auth,
+    /// The request is too long. `used` and `limit` are in tokens, if the provider reports them. `window` is true if the
+    /// provider reports that the model's context window is exceeded; otherwise the limit is unknown, in bytes, or that
+    /// of the account's rate.
+    TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
+    /// The service answered with nothing at all, as some do if the request is too long.
+    Empty,
+    /// The provider rejects reasoning or a compaction that was sent back: altered, from another account, or expired.
+    /// It would accept the same request without them.
+    BadReasoning,
+    /// The service rejects tools in this form for the model; `Learned::other_form` returns the next form to try.
+    ToolForm,
+    /// The user's budget doesn't allow the call; nothing was sent.
+    Budget,
+    /// The provider rejects this request, and would do so again.
+    Refused,
+    /// The answer is malformed or incomplete.
+    Broken,
+}
+
+/// A failed model call. `message` is a sentence for the user, without secrets; `hint` suggests a remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ProviderError {
+    pub class: ErrorClass,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl ProviderError {
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> ProviderError {
+        ProviderError { class, message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> ProviderError {
+        ProviderError { hint: Some(hint.into()), ..self }
+    }
+}

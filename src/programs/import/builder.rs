@@ -1,0 +1,401 @@
+//! Builds a log from another program's recording that satisfies the invariants of logs: every call has one outcome
+//! after its reply, every turn has an end, and all ids are Epitome's.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{BrokenLines, ImportContext, TOKENS_MAX};
+use epitome_thread::problem::Problem;
+use epitome_thread::visible::shortened;
+use epitome_thread::{
+    CallDisplay, CallId, Change, CompactionStats, Content, Entry, FORMAT_VERSION, Location, Message,
+    MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus, ReplyCut, Seq, SessionId, StopReason,
+    ToolCall, ToolKind, ToolOutcome, Trigger, Usage,
+};
+use epitome_tokens::estimate;
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+
+/// Maximum number of characters in a title made from the first prompt.
+const TITLE_CHARS_MAX: usize = 60;
+
+/// Maximum number of characters in a call id that every provider accepts.
+const CALL_ID_CHARS_MAX: usize = 64;
+
+/// The latest time that can be displayed: the end of the year 9999, in milliseconds since the Unix epoch.
+const LATEST: u64 = 253_402_207_200_000;
+
+/// Precedes the text of a summary.
+const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
+
+/// A placeholder until the session gets its id.
+const PLACEHOLDER: &str = "s_00000000000000000000";
+
+/// Adds an entry that must not be placed between a call and its outcome.
+type PendingEntry = Box<dyn FnOnce(&mut Builder)>;
+
+/// A log under construction.
+#[derive(Default)]
+pub(super) struct Builder {
+    entries: Vec<Entry>,
+    at: u64,
+    next_message: u64,
+    titled: bool,
+    in_turn: bool,
+    spent: Usage,
+    /// The ids of calls in this log, by their original ids.
+    calls: HashMap<String, CallId>,
+    names: HashSet<CallId>,
+    /// Calls without an outcome.
+    open: Vec<CallId>,
+    /// Adds messages and compactions after the outcomes of the open calls.
+    pending: Vec<PendingEntry>,
+    notes: Vec<(String, usize)>,
+    /// Complete sentences for the user.
+    remarks: Vec<String>,
+    foreign_id: Option<String>,
+}
+
+/// A call that another program recorded.
+#[derive(Default)]
+pub(super) struct ForeignCall {
+    pub id: String,
+    pub name: String,
+    pub title: Option<String>,
+    pub kind: Option<ToolKind>,
+    pub locations: Vec<Location>,
+    pub input: Value,
+}
+
+impl Builder {
+    /// Begins a log. `cwd` and `at` are the directory and time of its start, if recorded.
+    pub fn new(cwd: Option<&str>, at: Option<u64>, context: &ImportContext) -> Builder {
+        let mut builder = Builder { at: at.unwrap_or(context.now).min(LATEST), ..Builder::default() };
+        let session = SessionId(PLACEHOLDER.to_owned());
+        let cwd = cwd.map_or(context.cwd, Path::new).to_path_buf();
+        builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
+        builder
+    }
+
+    /// Sets the time of the following entries. A time before that of the newest entry is ignored.
+    pub fn at(&mut self, at: u64) {
+        self.at = self.at.max(at.min(LATEST));
+    }
+
+    /// The number of the next entry.
+    pub fn next_seq(&self) -> Seq {
+        Seq(self.entries.len() as u64)
+    }
+
+    /// Whether the log contains nothing but its opening entry and titles.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().skip(1).all(|entry| matches!(entry.change, Change::Titled { .. }))
+    }
+
+    /// Counts something that can't be represented in a log. `what` is a plural.
+    pub fn left_out(&mut self, what: &str) {
+        self.left_out_times(1, what);
+    }
+
+    pub fn left_out_times(&mut self, times: usize, what: &str) {
+        match self.notes.iter_mut().find(|(known, _)| known == what) {
+            Some((_, count)) => *count += times,
+            None if times > 0 => self.notes.push((what.to_owned(), times)),
+            None => {}
+        }
+    }
+
+    /// Adds a note for the user about this import.
+    pub fn remark(&mut self, sentence: impl Into<String>) {
+        self.remarks.push(sentence.into());
+    }
+
+    /// Sets the session's id in the other agent, by which a second import is recognized.
+    pub fn foreign_id(&mut self, id: &str) {
+        self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
+    }
+
+    /// Adds a prompt of the user, unless it is empty: ends an unfinished turn and starts a new one.
+    pub fn prompt(&mut self, content: Vec<Content>) {
+        if content.is_empty() {
+            return;
+        }
+        self.turn_ended(StopReason::EndTurn);
+        let message = self.message(content);
+        if !self.titled {
+            self.title(&first_line(&message));
+        }
+        self.in_turn = true;
+        self.push(Change::Said { message, origin: Origin::Person });
+    }
+
+    /// Adds a message for the model that the user did not type, unless it is empty.
+    pub fn context(&mut self, content: Vec<Content>, by: &str) {
+        if content.is_empty() {
+            return;
+        }
+        self.close_calls();
+        let message = self.message(content);
+        self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } });
+    }
+
+    /// Adds an entry when `settle` is called: it must not be between a call and its outcome.
+    pub fn later(&mut self, add: impl FnOnce(&mut Builder) + 'static) {
+        self.pending.push(Box::new(add));
+    }
+
+    /// Adds the entries that wait for the outcomes of calls.
+    pub fn settle(&mut self) {
+        for add in std::mem::take(&mut self.pending) {
+            add(self);
+        }
+    }
+
+    /// Adds the entries that wait, unless a call has no outcome yet.
+    pub fn settle_when_idle(&mut self) {
+        if self.open.is_empty() {
+            self.settle();
+        }
+    }
+
+    pub fn title(&mut self, title: &str) {
+        if !title.trim().is_empty() {
+            self.titled = true;
+            self.push(Change::Titled { title: title.trim().to_owned() });
+        }
+    }
+
+    /// Returns the part of a reply for a call whose only recorded data are these arguments.
+    pub fn call(&mut self, id: Option<&str>, name: Option<&str>, input: &Value) -> Content {
+        self.foreign_call(ForeignCall {
+            id: id.unwrap_or_default().to_owned(),
+            name: name.unwrap_or("tool").to_owned(),
+            input: input.clone(),
+            ..ForeignCall::default()
+        })
+    }
+
+    /// Returns the part of a reply for a call. Each call gets a new id, even if its original id is repeated.
+    pub fn foreign_call(&mut self, call: ForeignCall) -> Content {
+        let id = self.fresh_call(&call.id);
+        self.calls.insert(call.id, id.clone());
+        let input = if call.input.is_object() { call.input } else { json!({ "input": call.input }) };
+        let kind = call.kind.unwrap_or_else(|| kind_of(&call.name));
+        let locations = if call.locations.is_empty() { paths_in(&input) } else { call.locations };
+        let title = call.title.unwrap_or_else(|| title_of(&call.name, &input));
+        Content::Call(ToolCall { id, name: call.name, input, card: CallDisplay { title, kind, locations } })
+    }
+
+    /// Adds a reply, unless it is empty.
+    pub fn reply(&mut self, content: Vec<Content>, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
+        self.close_calls();
+        if let Some(usage) = &usage {
+            self.spent.add(usage);
+        }
+        if content.is_empty() {
+            return;
+        }
+        self.in_turn = true;
+        let message = self.message(content);
+        self.open.extend(message.calls().map(|call| call.id.clone()));
+        self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut });
+    }
+
+    /// Ends the turn with a reply that ended so, unless it may go on with the results of the reply's calls.
+    pub fn reply_ended(&mut self, end: Option<StopReason>, has_calls: bool) {
+        match end {
+            Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
+            Some(end) => self.turn_ended(end),
+            None => {}
+        }
+    }
+
+    /// Adds the outcome of a call, and the exit code if it was a command. Ignores outcomes of unknown calls, and
+    /// repeated ones, and returns whether it was added.
+    pub fn outcome(
+        &mut self,
+        id: Option<&str>,
+        status: OutcomeStatus,
+        content: Vec<OutcomeContent>,
+        exit_code: Option<i64>,
+    ) -> bool {
+        let call = self.calls.get(id.unwrap_or_default()).filter(|call| self.open.contains(call)).cloned();
+        let Some(call) = call else {
+            self.left_out("results of calls that are not in it");
+            return false;
+        };
+        self.open.retain(|open| *open != call);
+        let mut outcome = ToolOutcome::text(call, status, "");
+        if !content.is_empty() {
+            outcome.content = content;
+        }
+        outcome.raw = exit_code.map(|code| json!({ "exitCode": code }));
+        self.push(Change::ToolFinished { outcome });
+        true
+    }
+
+    /// Sets the complete text of the newest entry, an outcome of which the model read only a part.
+    pub fn set_full_text(&mut self, text: String) {
+        if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
+            outcome.whole = Some(text);
+        }
+    }
+
+    /// Adds the usage of a reply that was recorded separately.
+    pub fn spent(&mut self, usage: &Usage) {
+        self.spent.add(usage);
+    }
+
+    /// Adds a compaction by the other agent with a model's summary. See [`Builder::compacted`].
+    pub fn summarized(&mut self, kept: Option<Seq>, summary: &str, trigger: Trigger, tokens_before: u64) {
+        self.compacted(kept, format!("{SUMMARY}{summary}"), trigger, tokens_before);
+    }
+
+    /// Adds a compaction by the other agent. `summary` replaces everything before the entry `kept`, or everything so
+    /// far if `kept` is `None`.
+    pub fn compacted(&mut self, kept: Option<Seq>, summary: String, trigger: Trigger, tokens_before: u64) {
+        self.close_calls();
+        let before = |seq: Seq| Seq(seq.0.saturating_sub(1));
+        let through = kept.map_or(before(self.next_seq()), |kept| self.whole_rounds(before(kept)));
+        let tokens_after = estimate(&summary);
+        let summary = self.message(vec![Content::Text { text: summary }]);
+        self.push(Change::Compacted {
+            through,
+            summary,
+            trigger,
+            focus: None,
+            tokens_before: tokens_before.min(TOKENS_MAX),
+            tokens_after,
+            window: None,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account: CompactionStats::default(),
+        });
+    }
+
+    /// Moves `through` before the reply whose calls have results after it, if any: a call and its results must not be
+    /// separated.
+    fn whole_rounds(&self, through: Seq) -> Seq {
+        let behind = self.entries.iter().skip(through.0 as usize + 1);
+        let first = behind
+            .take_while(|entry| !matches!(entry.change, Change::Replied { .. } | Change::Compacted { .. }));
+        let results: HashSet<&CallId> = first
+            .filter_map(|entry| match &entry.change {
+                Change::ToolFinished { outcome } => Some(&outcome.call),
+                _ => None,
+            })
+            .collect();
+        let made = self.entries.iter().take(through.0 as usize + 1).rfind(|entry| match &entry.change {
+            Change::Replied { message, .. } => message.calls().any(|call| results.contains(&call.id)),
+            _ => false,
+        });
+        made.map_or(through, |reply| Seq(reply.seq.0.saturating_sub(1)))
+    }
+
+    /// The first message from the entry `from` on: outcomes of open calls and the end of a turn may be before it. `from`
+    /// if there is none.
+    pub fn message_since(&self, from: Seq) -> Seq {
+        let mut added = self.entries.iter().skip(from.0 as usize);
+        added.find(|entry| entry.change.shown_message().is_some()).map_or(from, |entry| entry.seq)
+    }
+
+    pub fn push(&mut self, change: Change) {
+        self.entries.push(Entry { seq: self.next_seq(), at: self.at, change });
+    }
+
+    /// Creates a message with the next id.
+    fn message(&mut self, content: Vec<Content>) -> Message {
+        let id = MessageId(self.next_message);
+        self.next_message += 1;
+        Message { id, content, author: None }
+    }
+
+    /// Ends the current turn, if any.
+    pub fn turn_ended(&mut self, reason: StopReason) {
+        self.close_calls();
+        if std::mem::take(&mut self.in_turn) {
+            let usage = std::mem::take(&mut self.spent);
+            self.push(Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None });
+        }
+    }
+
+    /// Completes the log. `broken` are the lines that could not be read. A log without messages is an error.
+    pub fn finish(
+        mut self,
+        source: ImportSource,
+        file: ImportFile,
+        broken: Option<BrokenLines>,
+    ) -> Result<ImportDraft, Problem> {
+        if self.is_empty() {
+            return Err(match broken {
+                Some(broken) => broken.first,
+                None => file.problem(1, "nothing is said in this session"),
+            });
+        }
+        self.turn_ended(StopReason::EndTurn);
+        let broken = broken.map(|broken| broken.words());
+        let left_out = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
+        let notes = broken.into_iter().chain(self.remarks).chain(left_out).collect();
+        Ok(ImportDraft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
+    }
+
+    /// Adds an outcome to each call without one, because providers require it.
+    fn close_calls(&mut self) {
+        for call in std::mem::take(&mut self.open) {
+            let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "No result was recorded.");
+            self.push(Change::ToolFinished { outcome });
+        }
+    }
+
+    fn fresh_call(&mut self, foreign: &str) -> CallId {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let kept: String = foreign.chars().filter(|c| fits(*c)).take(CALL_ID_CHARS_MAX).collect();
+        let mut id = CallId(kept);
+        let mut number = self.names.len();
+        while id.0.is_empty() || self.names.contains(&id) {
+            number += 1;
+            id = CallId(format!("call_{number}"));
+        }
+        self.names.insert(id.clone());
+        id
+    }
+}
+
+fn first_line(message: &Message) -> String {
+    let text = message.text();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    shortened(line, TITLE_CHARS_MAX)
+}
+
+/// Returns the kind of a tool by its name in common agents.
+fn kind_of(name: &str) -> ToolKind {
+    match name.to_ascii_lowercase().as_str() {
+        "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files"
+        | "read_many_files" | "list_directory" | "list_files" => ToolKind::Read,
+        "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch"
+        | "apply_diff" | "create" | "editor" | "replace" | "replace_in_file" | "str_replace"
+        | "write_file" | "write_to_file" => ToolKind::Edit,
+        "grep" | "find" | "glob" | "grep_tool" | "glob_tool" | "search_file_content" | "search_files" => {
+            ToolKind::Search
+        }
+        "bash" | "shell" | "local_shell" | "exec_command" | "execute_command" | "run_commands"
+        | "run_shell_command" => ToolKind::Execute,
+        "webfetch" | "websearch" | "web_fetch" | "web_search" | "google_web_search" => ToolKind::Fetch,
+        _ => ToolKind::Other,
+    }
+}
+
+/// Returns the files named in a call's input.
+fn paths_in(input: &Value) -> Vec<Location> {
+    let path = ["path", "file_path"].iter().find_map(|key| input.get(*key)?.as_str()).map(PathBuf::from);
+    path.filter(|path| path.is_absolute()).map(|path| Location { path, line: None }).into_iter().collect()
+}
+
+fn title_of(name: &str, input: &Value) -> String {
+    let what =
+        ["command", "cmd", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
+    let what = what.and_then(|what| what.lines().next());
+    what.unwrap_or(name).to_owned()
+}

@@ -1,0 +1,354 @@
+//! Sessions of Copilot CLI: JSON lines of events, in `events.jsonl` in the session's directory.
+//!
+//! - A reply may be split over several events of one model call, before the results of its calls.
+//! - A compaction may run while the conversation continues: messages after its start are kept.
+//! - `session.snapshot_rewind` removes events.
+//! - Messages of subagents contain their id; in the session, their result is the result of a call.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::builder::Builder;
+use super::{
+    ImportContext, file_part, list, objects, outcome_content, ran, text, text_of, text_part, thinking_part,
+    time, token_counts, trigger_of,
+};
+use epitome_thread::problem::Problem;
+use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+
+/// The author of messages that Copilot CLI added.
+const BY: &str = "Copilot CLI";
+
+/// Precedes the exit code, at the end of a shell tool's result.
+const EXIT_CODE: &str = "with exit code ";
+
+/// Prefixes of event types that are not part of the conversation, unless handled explicitly.
+const SILENT: [&str; 22] = [
+    "agent.",
+    "assistant.",
+    "auto_mode_switch.",
+    "capabilities.",
+    "command.",
+    "commands.",
+    "elicitation.",
+    "exit_plan_mode.",
+    "external_tool.",
+    "hook.",
+    "mcp.",
+    "mcp_app.",
+    "model.",
+    "pending_messages.",
+    "permission.",
+    "sampling.",
+    "session.",
+    "skill.",
+    "subagent.",
+    "system.",
+    "tool.",
+    "user_input.",
+];
+
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    let (events, broken) = objects(file, text);
+    let (events, rewound) = without_rewound(events);
+    let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
+    let workspace = WorkspaceFile::load(context);
+    let cwd = start["data"]["context"]["cwd"].as_str().or(workspace.cwd.as_deref());
+    let mut reader = CopilotReader {
+        log: Builder::new(cwd, time(start), context),
+        model: None,
+        reply: None,
+        usages: HashMap::new(),
+        assets: HashMap::new(),
+        known: HashSet::new(),
+        asked: HashMap::new(),
+        compaction: None,
+    };
+    for event in &events {
+        reader.event(event);
+    }
+    reader.flush();
+    let mut log = reader.log;
+    log.settle();
+    log.left_out_times(rewound, "events that were undone");
+    let title = workspace.name.filter(|_| workspace.user_named).or(workspace.summary);
+    log.title(title.as_deref().unwrap_or_default());
+    log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
+    log.finish(ImportSource::Copilot, file, broken)
+}
+
+/// Returns the events without the rewound ones, and the number of the latter.
+fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
+    let mut kept: Vec<Value> = Vec::new();
+    let mut rewound = 0;
+    for event in events {
+        let rewind = &event["data"];
+        if event["type"] == "session.snapshot_rewind" {
+            let listed: Option<HashSet<&str>> =
+                rewind["eventIds"].as_array().map(|ids| ids.iter().filter_map(Value::as_str).collect());
+            let first = kept.iter().rposition(|event| event["id"] == rewind["upToEventId"]);
+            let before = kept.len();
+            let mut at = 0;
+            kept.retain(|event| {
+                at += 1;
+                match &listed {
+                    Some(listed) => event["id"].as_str().is_none_or(|id| !listed.contains(id)),
+                    None => first.is_none_or(|first| at <= first),
+                }
+            });
+            rewound += before - kept.len();
+        } else {
+            kept.push(event);
+        }
+    }
+    (kept, rewound)
+}
+
+/// The contents of a session's `workspace.yaml`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkspaceFile {
+    cwd: Option<String>,
+    name: Option<String>,
+    user_named: bool,
+    summary: Option<String>,
+}
+
+impl WorkspaceFile {
+    fn load(context: &ImportContext) -> WorkspaceFile {
+        let text = (context.read_sibling)(Path::new("workspace.yaml"));
+        text.and_then(|text| serde_saphyr::from_str(&text).ok()).unwrap_or_default()
+    }
+}
+
+struct CopilotReader {
+    log: Builder,
+    /// The most recently selected model.
+    model: Option<String>,
+    /// A reply that may be incomplete.
+    reply: Option<CopilotReply>,
+    /// Usage, by model call.
+    usages: HashMap<String, Usage>,
+    /// Images and other assets, `(type, data)`, by the id used in messages.
+    assets: HashMap<String, (String, String)>,
+    /// Calls announced by a reply or by their start event.
+    known: HashSet<String>,
+    /// Commands that the user ran outside of the conversation, by call.
+    asked: HashMap<String, String>,
+    /// The running compaction: the next entry at its start, its trigger, and the number of tokens.
+    compaction: Option<(Seq, Trigger, u64)>,
+}
+
+struct CopilotReply {
+    /// The model call.
+    call: Option<String>,
+    model: String,
+    content: Vec<Content>,
+}
+
+impl CopilotReader {
+    fn event(&mut self, event: &Value) {
+        let data = &event["data"];
+        let is_of_subagent = event["agentId"].is_string() || data["parentToolCallId"].is_string();
+        if let Some(at) = time(event) {
+            self.log.at(at);
+        }
+        match event["type"].as_str() {
+            Some("user.message" | "assistant.message") if is_of_subagent => {
+                self.log.left_out("messages of subagents");
+            }
+            Some(
+                "tool.execution_start"
+                | "tool.execution_complete"
+                | "tool.user_requested"
+                | "session.error"
+                | "abort",
+            ) if is_of_subagent => {}
+            Some("tool.execution_start") => self.started(data),
+            Some("session.start" | "session.resume") => self.chosen(&data["selectedModel"]),
+            Some("session.model_change") => self.chosen(&data["newModel"]),
+            Some("session.usage_record") => {
+                let call = data["usage"]["apiCallId"].as_str();
+                if let (Some(call), Some(usage)) = (call, usage(&data["usage"])) {
+                    self.usages.insert(call.to_owned(), usage);
+                }
+            }
+            Some("session.binary_asset") => {
+                let field = |name: &str| data[name].as_str().map(str::to_owned);
+                if let (Some(id), Some(mime), Some(data)) =
+                    (field("assetId"), field("mimeType"), field("data"))
+                {
+                    self.assets.insert(id, (mime, data));
+                }
+            }
+            Some("user.message") => self.prompt(data),
+            Some("assistant.message") => self.reply(data),
+            Some("tool.user_requested") => {
+                let arguments = &data["arguments"];
+                let command =
+                    arguments["command"].as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+                self.asked.insert(data["toolCallId"].as_str().unwrap_or_default().to_owned(), command);
+            }
+            Some("tool.execution_complete") => self.outcome(data),
+            Some("system.notification") => {
+                let content = Vec::from_iter(text_part(&data["content"]));
+                self.add_when_idle(|log| log.context(content, BY));
+            }
+            Some("session.compaction_start") => {
+                self.flush();
+                let tokens = data["currentTokens"].as_u64().unwrap_or_default();
+                self.compaction = Some((self.log.next_seq(), trigger_of(&data["trigger"]), tokens));
+            }
+            Some("session.compaction_complete") => self.compacted(data),
+            Some("session.context_cleared") => {
+                let what = "commands that cleared what the model sees (what was said before is in it)";
+                self.log.left_out(what);
+            }
+            Some("session.error") => self.ended(StopReason::Failed),
+            Some("abort") => self.ended(StopReason::Cancelled),
+            Some(other) if SILENT.iter().any(|kind| other.starts_with(kind)) => {}
+            Some(other) => self.log.left_out(&format!("events of the type {other:?}")),
+            None => self.log.left_out("events without a type"),
+        }
+    }
+
+    fn chosen(&mut self, model: &Value) {
+        self.model = model.as_str().map(str::to_owned).or(self.model.take());
+    }
+
+    fn ended(&mut self, reason: StopReason) {
+        self.flush();
+        self.log.turn_ended(reason);
+        self.log.settle();
+    }
+
+    /// Adds an entry as soon as no call is running.
+    fn add_when_idle(&mut self, add: impl FnOnce(&mut Builder) + 'static) {
+        self.flush();
+        self.log.later(add);
+        self.log.settle_when_idle();
+    }
+
+    fn prompt(&mut self, data: &Value) {
+        let mut content = Vec::from_iter(text_part(&data["content"]));
+        for attached in list(&data["attachments"]) {
+            match self.attachment(attached) {
+                Some(part) => content.push(part),
+                None => self.log.left_out("attachments of a form that is not known here"),
+            }
+        }
+        // Messages of skills, other agents and the autopilot also have the user's role.
+        let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
+            && data["isAutopilotContinuation"] != true;
+        self.add_when_idle(move |log| match is_typed {
+            true => log.prompt(content),
+            false => log.context(content, BY),
+        });
+    }
+
+    fn attachment(&self, attached: &Value) -> Option<Content> {
+        let field = |name: &str| attached[name].as_str().map(str::to_owned);
+        let asset = attached["assetId"].as_str().and_then(|id| self.assets.get(id)).cloned();
+        let name = field("displayName");
+        if let Some((mime_type, data)) = asset.or_else(|| Some((field("mimeType")?, field("data")?))) {
+            return file_part(&mime_type, &data, name.as_deref());
+        }
+        let path = field("path").or_else(|| field("filePath"))?;
+        let uri = format!("file://{path}");
+        match field("text") {
+            Some(text) => Some(Content::Resource { uri, text }),
+            None => Some(Content::ResourceLink { uri, name: name.unwrap_or(path) }),
+        }
+    }
+
+    fn reply(&mut self, data: &Value) {
+        let call = data["apiCallId"].as_str().map(str::to_owned);
+        if !self.reply.as_ref().is_some_and(|reply| reply.call.is_some() && reply.call == call) {
+            self.flush();
+            self.log.settle();
+        }
+        let mut content = Vec::from_iter(thinking_part(&data["reasoningText"]));
+        content.extend(text_part(&data["content"]));
+        for request in list(&data["toolRequests"]) {
+            content.push(self.call(&request["toolCallId"], &request["name"], &request["arguments"]));
+        }
+        self.reply_of(data, call).append(&mut content);
+    }
+
+    /// Handles the start of a call that was not announced by its reply, as in older versions.
+    fn started(&mut self, data: &Value) {
+        let id = data["toolCallId"].as_str().unwrap_or_default();
+        if !self.known.contains(id) && !self.asked.contains_key(id) {
+            let call = self.call(&data["toolCallId"], &data["toolName"], &data["arguments"]);
+            self.reply_of(data, None).push(call);
+        }
+    }
+
+    fn call(&mut self, id: &Value, name: &Value, input: &Value) -> Content {
+        self.known.extend(id.as_str().map(str::to_owned));
+        self.log.call(id.as_str(), name.as_str(), input)
+    }
+
+    /// Returns the parts of the current reply.
+    fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
+        let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
+        &mut self.reply.get_or_insert(CopilotReply { call, model, content: Vec::new() }).content
+    }
+
+    /// Completes the current reply.
+    fn flush(&mut self) {
+        if let Some(CopilotReply { call, model, content }) = self.reply.take() {
+            let usage = call.and_then(|call| self.usages.remove(&call));
+            self.log.reply(content, &format!("copilot/{model}"), usage, None);
+        }
+    }
+
+    fn outcome(&mut self, data: &Value) {
+        self.flush();
+        let id = data["toolCallId"].as_str().unwrap_or_default();
+        let (result, error) = (&data["result"], &data["error"]);
+        let words =
+            text_of(&result["content"]).or_else(|| text_of(&error["message"])).or_else(|| text_of(error));
+        let recorded = data["shellExecution"]["exitCode"].as_i64();
+        let code = recorded
+            .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
+        if let Some(command) = self.asked.remove(id) {
+            let ran = ran(&command, words.unwrap_or_default());
+            return self.add_when_idle(|log| log.context(vec![ran], BY));
+        }
+        let status = match (data["success"].as_bool(), error["code"].as_str()) {
+            (Some(false), Some("rejected" | "denied")) => OutcomeStatus::Denied,
+            (Some(false), _) => OutcomeStatus::Failed,
+            (Some(true) | None, _) => OutcomeStatus::Completed,
+        };
+        let mut content = Vec::from_iter(words.map(text));
+        for part in list(&result["binaryResultsForLlm"]) {
+            match self.attachment(part) {
+                Some(part @ (Content::Image { .. } | Content::Document { .. })) => content.push(part),
+                Some(_) | None => self.log.left_out("results of a form that is not known here"),
+            }
+        }
+        self.log.outcome(Some(id), status, outcome_content(content), code);
+        self.log.settle_when_idle();
+    }
+
+    fn compacted(&mut self, data: &Value) {
+        let started = self.compaction.take();
+        let Some(summary) = text_of(&data["summaryContent"]).filter(|_| data["success"] != false) else {
+            return self.log.left_out("compactions that failed");
+        };
+        let (next, trigger, tokens) = started.unwrap_or((self.log.next_seq(), Trigger::Threshold, 0));
+        let tokens_before = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
+        let summary = summary.to_owned();
+        self.add_when_idle(move |log| log.summarized(Some(next), &summary, trigger, tokens_before));
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens"];
+    token_counts(usage, names)
+}

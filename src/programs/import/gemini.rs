@@ -1,0 +1,405 @@
+//! Sessions of Gemini CLI: JSON lines of records, or one document in older versions.
+//!
+//! - A message written again with the same id replaces the earlier one, for example to add results to calls.
+//! - `$rewindTo` removes a message and everything after it.
+//! - `$set` with `messages` replaces the model's view. A compaction does this with its summary, an acknowledgment and
+//!   the kept messages, which get new ids.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::builder::Builder;
+use super::{
+    ImportContext, file_part, list, moment, objects, outcome_content, text, text_of, thinking, time,
+    token_counts, with_thinking,
+};
+use epitome_thread::problem::Problem;
+use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+
+/// The model's fixed reply to the summary of a compaction.
+const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";
+
+/// Marks a summary.
+const SNAPSHOT: &str = "<state_snapshot>";
+
+/// Start of the context that Gemini CLI sends before the first prompt.
+const SURROUNDINGS: &str = "<session_context>";
+
+/// Start of a hook's context for the model.
+const HOOK: &str = "<hook_context>";
+
+/// Precedes the directories of a session, in the initial context.
+const FOLDERS: &str = "**Workspace Directories:**";
+
+/// Precedes the exit code in the result of a command.
+const EXIT_CODE: &str = "Exit Code: ";
+
+/// The author of messages that Gemini CLI added.
+const BY: &str = "Gemini CLI";
+
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    let (records, broken) = match serde_json::from_str::<Value>(text) {
+        Ok(document) => (vec![document], None),
+        Err(_) => objects(file, text),
+    };
+    let mut session = GeminiSession::default();
+    for record in &records {
+        session.record(record);
+    }
+    let (cwd, is_certain) = session.cwd(context);
+    let log = Builder::new(cwd.to_str(), session.started, context);
+    let mut reader = GeminiReader { log, first: Vec::new(), answered: HashSet::new() };
+    for item in session.items {
+        let next = reader.log.next_seq();
+        reader.first.push(next);
+        reader.item(&item);
+    }
+    let mut log = reader.log;
+    log.left_out_times(session.rewound, "messages that were undone");
+    log.left_out_times(session.unknown, "records of an unknown form");
+    if !is_certain {
+        log.remark(format!("it does not name its folder; {} was used", cwd.display()));
+    }
+    log.title(session.title.as_deref().unwrap_or_default());
+    log.foreign_id(session.id.as_deref().unwrap_or_default());
+    log.finish(ImportSource::Gemini, file, broken)
+}
+
+/// The state of a session after processing all records of a file.
+#[derive(Default)]
+struct GeminiSession {
+    id: Option<String>,
+    project: Option<String>,
+    started: Option<u64>,
+    title: Option<String>,
+    items: Vec<GeminiItem>,
+    rewound: usize,
+    unknown: usize,
+}
+
+struct GeminiItem {
+    /// Its current id, used to replace or rewind it.
+    id: String,
+    what: GeminiItemKind,
+}
+
+enum GeminiItemKind {
+    Message(Value),
+    /// `kept` is the index of the first item that the summary keeps.
+    Summary {
+        text: String,
+        kept: Option<usize>,
+        at: Option<u64>,
+    },
+}
+
+impl GeminiSession {
+    fn record(&mut self, record: &Value) {
+        if let Some(id) = record["$rewindTo"].as_str() {
+            let from = self.place(id).unwrap_or(0);
+            self.rewound += self.items.len() - from;
+            self.items.truncate(from);
+        } else if record["id"].is_string() {
+            self.message(record);
+        } else if record["$set"].is_object() {
+            self.set(&record["$set"]);
+        } else if record["sessionId"].is_string() {
+            self.set(record);
+        } else {
+            self.unknown += 1;
+        }
+    }
+
+    /// Reads the fields that concern the entire session.
+    fn set(&mut self, fields: &Value) {
+        let field = |name: &str| fields[name].as_str().map(str::to_owned);
+        self.id = field("sessionId").or(self.id.take());
+        self.project = field("projectHash").or(self.project.take());
+        // For a subagent, the summary is its answer instead of a title.
+        let title = field("summary").filter(|_| fields["kind"] != "subagent");
+        self.title = title.or(self.title.take());
+        self.started = self.started.or_else(|| moment(&fields["startTime"]));
+        if let Some(messages) = fields["messages"].as_array() {
+            self.replaced(messages);
+        }
+    }
+
+    fn place(&self, id: &str) -> Option<usize> {
+        self.items.iter().rposition(|item| item.id == id)
+    }
+
+    fn message(&mut self, message: &Value) {
+        let id = message["id"].as_str().unwrap_or_default();
+        let what = GeminiItemKind::Message(message.clone());
+        match self.place(id).filter(|_| !id.is_empty()) {
+            Some(place) => self.items[place].what = what,
+            None => self.items.push(GeminiItem { id: id.to_owned(), what }),
+        }
+    }
+
+    /// Replaces the model's view. Messages that are no longer in it remain in the log.
+    fn replaced(&mut self, messages: &[Value]) {
+        let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.place(id).is_some());
+        let summary = messages.iter().enumerate().position(|(at, message)| {
+            let is_acknowledged =
+                messages.get(at + 1).is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
+            let is_new = message["type"] == "user" && !is_known(message);
+            is_new && (is_acknowledged || words(&message["content"]).contains(SNAPSHOT))
+        });
+        let Some(place) = summary.filter(|_| !self.items.is_empty()) else {
+            for message in messages.iter().filter(|message| message["id"].is_string()) {
+                // A known message may be repeated in the form of a request, without its results.
+                if message["id"].as_str().is_none_or(|id| self.place(id).is_none()) {
+                    self.message(message);
+                }
+            }
+            return;
+        };
+        let summary = &messages[place];
+        let behind = &messages[place + 1..];
+        let is_acknowledged = behind.first().is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
+        let tail = &behind[usize::from(is_acknowledged)..];
+        let kept = self.adopt(tail);
+        let what = GeminiItemKind::Summary { text: words(&summary["content"]), kept, at: time(summary) };
+        self.items.push(GeminiItem { id: summary["id"].as_str().unwrap_or_default().to_owned(), what });
+        if kept.is_none() {
+            tail.iter().for_each(|message| self.message(message));
+        }
+    }
+
+    /// Finds the newest items that are equal to these messages, and changes their ids to the new ones. Returns the
+    /// index of the first one.
+    fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
+        let is_said = |item: &GeminiItem| match &item.what {
+            GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
+            GeminiItemKind::Summary { .. } => false,
+        };
+        let said: Vec<usize> = (0..self.items.len()).filter(|at| is_said(&self.items[*at])).collect();
+        let places = said.get(said.len().checked_sub(tail.len())?..)?.to_vec();
+        let is_same = |(at, message): (&usize, &Value)| match &self.items[*at].what {
+            GeminiItemKind::Message(known) => {
+                let (one, other) = (words(&known["content"]), words(&message["content"]));
+                known["type"] == message["type"] && (one == other || known["type"] == "gemini")
+            }
+            GeminiItemKind::Summary { .. } => false,
+        };
+        if tail.is_empty() || !places.iter().zip(tail).all(is_same) {
+            return None;
+        }
+        for (at, message) in places.iter().zip(tail) {
+            self.items[*at].id = message["id"].as_str().unwrap_or_default().to_owned();
+        }
+        places.first().copied()
+    }
+
+    /// Returns the working directory, and whether it is certain. It is recorded as text and as a hash that verifies
+    /// it.
+    fn cwd(&self, context: &ImportContext) -> (PathBuf, bool) {
+        let recorded = self.items.iter().find_map(|item| match &item.what {
+            GeminiItemKind::Message(message) => {
+                let words = words(&message["content"]);
+                let (_, folders) = words.strip_prefix(SURROUNDINGS)?.split_once(FOLDERS)?;
+                folders.lines().find_map(|line| line.trim().strip_prefix("- ")).map(PathBuf::from)
+            }
+            GeminiItemKind::Summary { .. } => None,
+        });
+        let is_project = |folder: &PathBuf| {
+            let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+            let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.project.as_ref().is_some_and(|project| *project == digits)
+        };
+        let here = context.cwd.to_path_buf();
+        match recorded {
+            Some(recorded) if !is_project(&here) => (recorded, true),
+            _ => (here.clone(), is_project(&here)),
+        }
+    }
+}
+
+struct GeminiReader {
+    log: Builder,
+    /// The first entry of each item, for compactions.
+    first: Vec<Seq>,
+    /// Calls that are recorded together with their results.
+    answered: HashSet<String>,
+}
+
+impl GeminiReader {
+    fn item(&mut self, item: &GeminiItem) {
+        match &item.what {
+            GeminiItemKind::Summary { text, kept, at } => {
+                self.log.at(at.unwrap_or_default());
+                let kept = kept.and_then(|at| self.first.get(at)).copied();
+                self.log.summarized(kept, text, Trigger::Threshold, 0);
+            }
+            GeminiItemKind::Message(message) => {
+                self.log.at(time(message).unwrap_or_default());
+                match message["type"].as_str() {
+                    Some("user") => self.prompt(message),
+                    Some("gemini") => self.reply(message),
+                    // Messages from the program to the user.
+                    Some("info" | "error" | "warning") => {}
+                    Some(_) | None => self.log.left_out("messages of an unknown type"),
+                }
+            }
+        }
+    }
+
+    fn prompt(&mut self, message: &Value) {
+        let content = &message["content"];
+        self.results(content);
+        let start = words(content);
+        if start.starts_with(SURROUNDINGS) {
+            return;
+        }
+        let typed = &message["displayContent"];
+        if start.starts_with(HOOK) {
+            let context = self.contents(content);
+            self.log.context(context, BY);
+        } else if !words(typed).is_empty() && typed != content {
+            // Contents of mentioned files and other additions follow the user's text.
+            let said = self.contents(typed);
+            let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
+            let context: Vec<Content> =
+                self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
+            self.log.prompt(said);
+            self.log.context(context, BY);
+        } else {
+            let said = self.contents(content);
+            self.log.prompt(said);
+        }
+    }
+
+    fn reply(&mut self, message: &Value) {
+        let mut content: Vec<Content> = list(&message["thoughts"]).filter_map(thought).collect();
+        content.extend(self.contents(&message["content"]));
+        let calls: Vec<&Value> = list(&message["toolCalls"]).collect();
+        // Calls occur twice in a message in the form of a request.
+        let requested: Vec<&Value> = list(&message["content"])
+            .map(|part| &part["functionCall"])
+            .filter(|call| call.is_object() && calls.is_empty())
+            .collect();
+        for call in calls.iter().chain(&requested) {
+            content.push(self.log.call(call["id"].as_str(), call["name"].as_str(), &call["args"]));
+        }
+        let model = format!("gemini/{}", message["model"].as_str().unwrap_or("unknown"));
+        self.log.reply(content, &model, usage(&message["tokens"]), None);
+        for call in calls {
+            self.result(call);
+        }
+    }
+
+    /// Adds the outcome that is recorded with a call. If there is none, it may follow later.
+    fn result(&mut self, call: &Value) {
+        let id = call["id"].as_str().unwrap_or_default();
+        if call["result"].is_null() {
+            return;
+        }
+        let status = match call["status"].as_str() {
+            Some("error") => OutcomeStatus::Failed,
+            Some("cancelled") => OutcomeStatus::Denied,
+            Some("success") => OutcomeStatus::Completed,
+            Some(_) | None => return,
+        };
+        let own = one_or_many(&call["result"]).iter().filter(|part| {
+            let answered = part["functionResponse"]["id"].as_str();
+            answered.is_none() || answered == Some(id)
+        });
+        if let Some(at) = time(call) {
+            self.log.at(at);
+        }
+        let content = own.filter_map(outcome).collect();
+        self.outcome(id, status, content);
+        self.answered.insert(id.to_owned());
+    }
+
+    /// Adds outcomes of calls that were recorded without one.
+    fn results(&mut self, content: &Value) {
+        for part in list(content).filter(|part| part["functionResponse"].is_object()) {
+            let id = part["functionResponse"]["id"].as_str().unwrap_or_default();
+            if !self.answered.contains(id) {
+                let is_error = part["functionResponse"]["response"]["error"].is_string();
+                let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+                self.outcome(id, status, outcome(part).into_iter().collect());
+            }
+        }
+    }
+
+    fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<Content>) {
+        let lines = content.iter().filter_map(Content::as_text).flat_map(|text| text.lines().rev());
+        let code = lines.filter_map(|line| line.strip_prefix(EXIT_CODE)?.trim().parse().ok()).next();
+        self.log.outcome(Some(id), status, outcome_content(content), code);
+    }
+
+    /// Parses text, images and documents from a string, a part or a list of parts.
+    fn contents(&mut self, value: &Value) -> Vec<Content> {
+        let mut contents = Vec::new();
+        for part in one_or_many(value) {
+            if let Some(said) = text_of(part).or_else(|| text_of(&part["text"])) {
+                contents.push(if part["thought"] == true { thinking(said) } else { text(said) });
+            } else if part["inlineData"].is_object() {
+                match inline_data(part) {
+                    Some(content) => contents.push(content),
+                    None => self.log.left_out("attachments of a form that is not known here"),
+                }
+            }
+        }
+        contents
+    }
+}
+
+/// Returns the elements of a list, or a single part; empty for `null`.
+fn one_or_many(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(parts) => parts,
+        Value::Null => &[],
+        part => std::slice::from_ref(part),
+    }
+}
+
+fn inline_data(part: &Value) -> Option<Content> {
+    let data = &part["inlineData"];
+    file_part(data["mimeType"].as_str()?, data["data"].as_str()?, None)
+}
+
+/// Whether two parts are equal, ignoring white space around text.
+fn is_same(one: &Content, other: &Content) -> bool {
+    match (one, other) {
+        (Content::Text { text: one }, Content::Text { text: other }) => one.trim() == other.trim(),
+        (one, other) => one == other,
+    }
+}
+
+/// Returns the text of a string, a part or a list of parts.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Array(parts) => parts.iter().map(words).collect(),
+        Value::String(text) => text.clone(),
+        part => part["text"].as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+fn thought(value: &Value) -> Option<Content> {
+    match (text_of(&value["subject"]), text_of(&value["description"])) {
+        (Some(subject), Some(description)) => Some(thinking(format!("{subject}\n\n{description}"))),
+        (one, other) => one.or(other).map(thinking),
+    }
+}
+
+/// Returns the result of a call, as the model read it.
+fn outcome(part: &Value) -> Option<Content> {
+    let response = &part["functionResponse"]["response"];
+    let words = text_of(&response["output"])
+        .or_else(|| text_of(&response["error"]))
+        .or_else(|| text_of(&part["text"]));
+    let content = words.map(text).or_else(|| inline_data(part));
+    content.or_else(|| response.is_object().then(|| text(response.to_string())))
+}
+
+fn usage(tokens: &Value) -> Option<Usage> {
+    token_counts(tokens, ["input", "output", "cached", "", "thoughts"]).map(with_thinking)
+}

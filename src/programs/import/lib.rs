@@ -1,0 +1,324 @@
+//! Reads the sessions of other agents, and finds them on this machine. The program `epitome-import` prints them as JSON
+//! for `epitome sessions import`, which stores them.
+//!
+//! | format | recognized by | module |
+//! | --- | --- | --- |
+//! | Epitome's export | the first line opens a log | `epitome-transfer` |
+//! | a protocol transcript, recorded with `--transcript` | `editor>` lines | `recorded` |
+//! | a session of the pi coding agent, versions 1 to 3 | the first line has `"type":"session"` | `pi` |
+//! | Claude Code | a line has `parentUuid` | `claude_code` |
+//! | Codex | the first line has `"type":"session_meta"` | `codex` |
+//! | opencode, as written by `opencode export` | an object with `info` and `messages` | `opencode` |
+//! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
+//! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
+//! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
+//! | aider | `# aider chat started at` | `aider` |
+//!
+//! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
+//! The formats of other agents change without notice, so their unreadable lines and unknown types are skipped and
+//! counted. Contents that can't be represented in a log (another branch, an unknown kind of image) are skipped and
+//! reported.
+
+mod agents;
+mod aider;
+mod builder;
+mod claude_code;
+mod cline;
+mod codex;
+mod copilot;
+mod files;
+mod gemini;
+mod opencode;
+mod opencode_store;
+mod pi;
+mod recorded;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use epitome_thread::problem::Problem;
+use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+
+pub use agents::{ForeignAgent, Machine};
+pub use files::{read_bytes, read_path};
+
+/// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.
+const TOKENS_MAX: u64 = 1 << 40;
+
+/// Information for an import that its file may lack.
+pub struct ImportContext<'a> {
+    /// The working directory for a conversation whose file doesn't contain one.
+    pub cwd: &'a Path,
+    /// Milliseconds since the Unix epoch, for entries without a recorded time.
+    pub now: u64,
+    /// Reads another file of the same session, by its path relative to the directory of the imported file. `None` if
+    /// there is no such file.
+    pub read_sibling: &'a dyn Fn(&Path) -> Option<String>,
+}
+
+/// Reads the conversations of a file. `path` is used for messages and as a hint to the session's directory and id. A
+/// transcript may contain several conversations.
+pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
+    let file = ImportFile { path };
+    let draft = match detect(text) {
+        Some(ImportSource::Transcript) => return recorded::read(file, text, context),
+        Some(ImportSource::Export) => epitome_transfer::read(file, text),
+        Some(ImportSource::Pi) => pi::read(file, text, context),
+        Some(ImportSource::ClaudeCode) => claude_code::read(file, text, context),
+        Some(ImportSource::Codex) => codex::read(file, text, context),
+        Some(ImportSource::Opencode) => opencode::read(file, text, context),
+        Some(ImportSource::Gemini) => gemini::read(file, text, context),
+        Some(ImportSource::Cline) => cline::read(file, text, context),
+        Some(ImportSource::Copilot) => copilot::read(file, text, context),
+        Some(ImportSource::Aider) => aider::read(file, text, context),
+        None => {
+            return Err(Problem {
+                path: path.to_path_buf(),
+                place: None,
+                message: "this is not a conversation in a known format".to_owned(),
+                hint: Some(
+                    "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
+                     --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
+                     CLI, Cline, Copilot CLI, aider and pi"
+                        .to_owned(),
+                ),
+            });
+        }
+    };
+    draft.map(|draft| vec![draft])
+}
+
+/// The line that aider writes before each chat.
+const AIDER_OPENING: &str = "# aider chat started at ";
+
+/// Number of JSON values that are examined to detect the format of a file.
+const PROBED_VALUES: usize = 50;
+
+/// Detects the format of a text by its beginning.
+pub fn detect(text: &str) -> Option<ImportSource> {
+    // JSON lines, or a single document.
+    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let known = values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| detect_value(&value));
+    known.or_else(|| {
+        let has_line = |start: &str| text.lines().any(|line| line.starts_with(start));
+        match has_line(AIDER_OPENING) {
+            true => Some(ImportSource::Aider),
+            false => has_line("editor>").then_some(ImportSource::Transcript),
+        }
+    })
+}
+
+fn detect_value(value: &Value) -> Option<ImportSource> {
+    let is = |name: &str, word: &str| value[name].as_str() == Some(word);
+    let has = |name: &str| value.get(name).is_some();
+    Some(match value {
+        _ if is("change", "opened") => ImportSource::Export,
+        _ if is("type", "session_meta") || codex::is_old_header(value) => ImportSource::Codex,
+        _ if is("type", "session.start") => ImportSource::Copilot,
+        _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
+        _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
+        _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
+        _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
+        _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,
+        _ if is("type", "session") => ImportSource::Pi,
+        _ => return None,
+    })
+}
+
+/// Lines of another agent's file that could not be read and were skipped.
+struct BrokenLines {
+    /// The first of these lines, with the error.
+    first: Problem,
+    count: usize,
+    is_last: bool,
+}
+
+impl BrokenLines {
+    /// Describes them in a sentence for the user.
+    fn words(&self) -> String {
+        let (line, _) = self.first.place.unwrap_or_default();
+        match (self.count, self.is_last) {
+            (1, true) => "its last line is not whole and was left out".to_owned(),
+            (1, false) => format!("line {line} was left out: {}", self.first.message),
+            (count, _) => {
+                format!("{count} lines were left out, the first of them line {line}: {}", self.first.message)
+            }
+        }
+    }
+}
+
+/// Returns the text of a JSON string that is not blank.
+fn text_of(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.trim().is_empty())
+}
+
+fn text(text: impl Into<String>) -> Content {
+    Content::Text { text: text.into() }
+}
+
+/// Returns a text as a part of a message, if it is not blank.
+fn text_part(value: &Value) -> Option<Content> {
+    text_of(value).map(text)
+}
+
+/// Returns the model's reasoning as a part of a reply, if it is not blank. Signatures are not imported: they are
+/// valid only in requests of the program that recorded them.
+fn thinking_part(value: &Value) -> Option<Content> {
+    text_of(value).map(thinking)
+}
+
+fn thinking(text: impl Into<String>) -> Content {
+    Content::Thinking { text: text.into(), native: None }
+}
+
+/// Returns an image or a document with its base64 data; `None` for other types, which no model accepts.
+fn file_part(mime_type: &str, data: &str, name: Option<&str>) -> Option<Content> {
+    let data = data.to_owned();
+    match mime_type {
+        "application/pdf" => {
+            let name = name.map(str::to_owned);
+            Some(Content::Document { mime_type: mime_type.to_owned(), data, name })
+        }
+        mime if mime.starts_with("image/") => {
+            Some(Content::Image { mime_type: mime_type.to_owned(), data, uri: None })
+        }
+        _ => None,
+    }
+}
+
+/// Returns an image or a document in a `data:` URL.
+fn data_url_part(url: &str, name: Option<&str>) -> Option<Content> {
+    let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    file_part(mime_type, data, name)
+}
+
+/// Returns the elements of a list; empty if the value is not a list.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Parses the content of a message: a plain text, or a list of parts.
+fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<Content> {
+    match text_part(value) {
+        Some(text) => vec![text],
+        None => list(value).filter_map(part).collect(),
+    }
+}
+
+/// Returns the texts of a message, joined by blank lines.
+fn joined_text(content: &[Content]) -> String {
+    let texts = content.iter().filter_map(Content::as_text);
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Whether a part is a text that starts with one of these prefixes.
+fn begins_with(part: &Content, starts: &[&str]) -> bool {
+    matches!(part, Content::Text { text } if starts.iter().any(|start| text.trim_start().starts_with(start)))
+}
+
+/// Converts the parts of a call's result that a model can read.
+fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
+    let parts = content.into_iter().filter_map(|part| match part {
+        Content::Text { text } => Some(OutcomeContent::Text { text }),
+        Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
+        Content::Document { mime_type, data, name } => {
+            Some(OutcomeContent::Document { mime_type, data, name })
+        }
+        Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_)
+        | Content::Search(_) => None,
+    });
+    parts.collect()
+}
+
+/// Describes a command that the user ran outside of the conversation, with its output.
+fn ran(command: &str, output: &str) -> Content {
+    text(format!("The user ran `{command}`:\n\n{output}").trim_end())
+}
+
+/// Returns the token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and
+/// thinking. An empty name means that the number is not recorded.
+fn token_counts(value: &Value, names: [&str; 5]) -> Option<Usage> {
+    let [input, output, cache_read, cache_write, thinking] = names.map(|name| tokens(&value[name]));
+    value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking, searches: 0 })
+}
+
+/// Adds the cached tokens to the input, for agents that count them separately. Epitome's input includes them.
+fn with_cache(usage: Usage) -> Usage {
+    Usage { input: usage.input + usage.cache_read + usage.cache_write, ..usage }
+}
+
+/// Adds the thinking tokens to the output, for agents that count them separately. Epitome's output includes them.
+fn with_thinking(usage: Usage) -> Usage {
+    Usage { output: usage.output + usage.thinking, ..usage }
+}
+
+/// A number of tokens; zero if the value is not a number.
+fn tokens(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default().min(TOKENS_MAX)
+}
+
+/// Returns `provider/model`, with Epitome's names for providers.
+fn model_name(provider: Option<&str>, default_provider: &str, model: Option<&str>) -> String {
+    let provider = match provider {
+        Some("google") => "gemini",
+        Some(provider) => provider,
+        None => default_provider,
+    };
+    format!("{provider}/{}", model.unwrap_or("unknown"))
+}
+
+/// Returns the trigger of a compaction. Most agents call a compaction at the user's request `manual`.
+fn trigger_of(value: &Value) -> Trigger {
+    if value == "manual" { Trigger::Manual } else { Trigger::Threshold }
+}
+
+/// Returns the time of a line in milliseconds since the Unix epoch, from the field that most agents use.
+fn time(value: &Value) -> Option<u64> {
+    moment(&value["timestamp"])
+}
+
+/// Parses a time to milliseconds since the Unix epoch.
+fn moment(value: &Value) -> Option<u64> {
+    let moment: jiff::Timestamp = value.as_str()?.parse().ok()?;
+    u64::try_from(moment.as_millisecond()).ok()
+}
+
+/// Parses the objects in a file of JSON lines. An agent that was killed leaves an incomplete line and may append
+/// the next object to it. Returns everything readable, and reports the rest.
+fn objects(file: ImportFile, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
+    let mut objects = Vec::new();
+    let mut broken: Option<BrokenLines> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
+            match value {
+                Ok(value) if value.is_object() => objects.push(value),
+                Ok(_) => {}
+                Err(error) => match &mut broken {
+                    Some(broken) => broken.count += 1,
+                    None => {
+                        let first = file.json_problem(number, &error);
+                        broken = Some(BrokenLines { first, count: 1, is_last: error.is_eof() });
+                    }
+                },
+            }
+        }
+    }
+    if let Some(broken) = &mut broken {
+        let last = text.lines().count() as u64;
+        broken.is_last = broken.is_last && broken.first.place.is_some_and(|(line, _)| line == last);
+    }
+    (objects, broken)
+}
+
+/// Parses a file that consists of one JSON document.
+fn document(file: ImportFile, text: &str) -> Result<Value, Problem> {
+    serde_json::from_str(text).map_err(|error| file.json_problem(error.line(), &error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Sessions of opencode, in the format of `opencode export`: `{info, messages: [{info, parts}]}`. Its database and
+//! the directories of older versions are converted to this format when they are read.
+//!
+//! - A reply contains its calls and their results as parts, in steps. Each step is imported as a reply.
+//! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a reply
+//!   with the summary.
+//! - `revert` names the message from which the user reverted everything.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::builder::Builder;
+use super::{
+    ImportContext, data_url_part, document, list, model_name, outcome_content, text_of, text_part,
+    thinking_part, tokens, with_cache, with_thinking,
+};
+use epitome_thread::problem::Problem;
+use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
+use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+
+/// The author of messages that opencode added.
+const BY: &str = "opencode";
+
+/// Prefixes of titles of unnamed sessions.
+const UNTITLED: [&str; 2] = ["New session - ", "Child session - "];
+
+/// Start of the result of a call that the user or a rule refused.
+const REFUSED: [&str; 2] = [
+    "The user rejected permission to use this specific tool call",
+    "The user has specified a rule which prevents you from using this specific tool call",
+];
+
+/// The result of an aborted call.
+const ABORTED: &str = "Tool execution aborted";
+
+/// Types of parts that are not part of the conversation.
+const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"];
+
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    let session = document(file, text)?;
+    let info = &session["info"];
+    let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
+    let mut reader = OpencodeReader {
+        log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), context),
+        first: HashMap::new(),
+        compaction: None,
+        content: Vec::new(),
+    };
+    let revert = &info["revert"];
+    for (at, message) in messages.iter().enumerate() {
+        let is_reverted = |value: &Value| value.is_string() && *value == message["info"]["id"];
+        if is_reverted(&revert["messageID"]) {
+            if let Some(part) = revert["partID"].as_str() {
+                reader.message(message, Some(part));
+            }
+            reader.log.left_out_times(messages.len() - at, "messages that were undone");
+            break;
+        }
+        reader.message(message, None);
+    }
+    let title =
+        text_of(&info["title"]).filter(|title| !UNTITLED.iter().any(|start| title.starts_with(start)));
+    reader.log.title(title.unwrap_or_default());
+    reader.log.foreign_id(info["id"].as_str().unwrap_or_default());
+    if let Some(unreadable) = session["unreadable"].as_u64().filter(|count| *count > 0) {
+        reader.log.remark(format!("{unreadable} records of it can't be read and were left out"));
+    }
+    reader.log.finish(ImportSource::Opencode, file, None)
+}
+
+struct OpencodeReader {
+    log: Builder,
+    /// The first entry of each message, for compactions.
+    first: HashMap<String, Seq>,
+    /// The first message that the most recently requested compaction keeps, and its trigger.
+    compaction: Option<(Option<String>, Trigger)>,
+    /// The contents of the current step.
+    content: Vec<Content>,
+}
+
+impl OpencodeReader {
+    /// Reads a message, up to the part with the id `end`.
+    fn message(&mut self, message: &Value, end: Option<&str>) {
+        let info = &message["info"];
+        if let Some(at) = info["time"]["created"].as_u64() {
+            self.log.at(at);
+        }
+        if let Some(id) = info["id"].as_str() {
+            self.first.insert(id.to_owned(), self.log.next_seq());
+        }
+        let parts: Vec<&Value> =
+            list(&message["parts"]).take_while(|part| end.is_none() || part["id"].as_str() != end).collect();
+        match info["role"].as_str() {
+            Some("user") => self.prompt(&parts),
+            Some("assistant") if info["summary"] == true => self.summary(info, &parts),
+            Some("assistant") => self.reply(info, &parts),
+            Some(_) | None => self.log.left_out("messages of an unknown role"),
+        }
+    }
+
+    fn prompt(&mut self, parts: &[&Value]) {
+        let mut said = Vec::new();
+        let mut context = Vec::new();
+        for part in parts {
+            match part["type"].as_str() {
+                Some("text") if part["ignored"] == true => {}
+                Some("text") => {
+                    let content = if part["synthetic"] == true { &mut context } else { &mut said };
+                    content.extend(text_part(&part["text"]));
+                }
+                Some("file") => match attachment(part) {
+                    Some(content) => said.push(content),
+                    None => self.log.left_out("attachments of a form that is not known here"),
+                },
+                Some("subtask") => said.extend(text_part(&part["prompt"])),
+                Some("compaction") => {
+                    let trigger = match (part["auto"].as_bool(), part["overflow"].as_bool()) {
+                        (_, Some(true)) => Trigger::Overflow,
+                        (Some(true), _) => Trigger::Threshold,
+                        (Some(false) | None, _) => Trigger::Manual,
+                    };
+                    self.compaction = Some((part["tail_start_id"].as_str().map(str::to_owned), trigger));
+                }
+                other => self.unknown(other),
+            }
+        }
+        self.log.prompt(said);
+        self.log.context(context, BY);
+    }
+
+    /// Reads the reply to a compaction. Skips failed compactions.
+    fn summary(&mut self, info: &Value, parts: &[&Value]) {
+        let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
+        let texts = parts.iter().filter(|part| part["type"] == "text");
+        let texts: Vec<&str> = texts.filter_map(|part| text_of(&part["text"])).collect();
+        if let Some(usage) = usage(&info["tokens"]) {
+            self.log.spent(&usage);
+        }
+        if !info["error"].is_null() || texts.is_empty() {
+            return self.log.left_out("compactions that failed");
+        }
+        let kept = kept.and_then(|id| self.first.get(&id)).copied();
+        let tokens_before = info["tokens"]["total"].as_u64().unwrap_or_default();
+        self.log.summarized(kept, &texts.join("\n\n"), trigger, tokens_before);
+    }
+
+    fn reply(&mut self, info: &Value, parts: &[&Value]) {
+        let model = model_name(info["providerID"].as_str(), BY, info["modelID"].as_str());
+        let mut results = Vec::new();
+        for part in parts {
+            match part["type"].as_str() {
+                Some("step-start") if !results.is_empty() => {
+                    self.step(&model, None, None);
+                    self.results(std::mem::take(&mut results));
+                }
+                Some("step-start") => {}
+                Some("text") => self.content.extend(text_part(&part["text"])),
+                Some("reasoning") => self.content.extend(thinking_part(&part["text"])),
+                Some("tool") => {
+                    let (id, name) = (part["callID"].as_str(), part["tool"].as_str());
+                    self.content.push(self.log.call(id, name, &part["state"]["input"]));
+                    results.push(*part);
+                }
+                other => self.unknown(other),
+            }
+        }
+        let (cut, end) = ended(info);
+        let has_calls = !results.is_empty();
+        self.step(&model, usage(&info["tokens"]), cut);
+        self.results(results);
+        self.log.reply_ended(end, has_calls);
+    }
+
+    fn step(&mut self, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
+        let content = std::mem::take(&mut self.content);
+        self.log.reply(content, model, usage, cut);
+    }
+
+    fn results(&mut self, parts: Vec<&Value>) {
+        for part in parts {
+            let state = &part["state"];
+            let (status, words) = match state["status"].as_str() {
+                Some("completed") => (OutcomeStatus::Completed, &state["output"]),
+                Some("error") => {
+                    let words = state["error"].as_str().unwrap_or_default();
+                    let status = match () {
+                        () if REFUSED.iter().any(|start| words.starts_with(start)) => OutcomeStatus::Denied,
+                        () if words.starts_with(ABORTED) => OutcomeStatus::Interrupted,
+                        () => OutcomeStatus::Failed,
+                    };
+                    (status, &state["error"])
+                }
+                // The call is still running; the builder adds an outcome.
+                Some(_) | None => continue,
+            };
+            let files = list(&state["attachments"]).filter_map(attachment);
+            let content = outcome_content(text_part(words).into_iter().chain(files));
+            if let Some(at) = state["time"]["end"].as_u64() {
+                self.log.at(at);
+            }
+            let exit_code = state["metadata"]["exit"].as_i64();
+            self.log.outcome(part["callID"].as_str(), status, content, exit_code);
+        }
+    }
+
+    fn unknown(&mut self, part: Option<&str>) {
+        match part {
+            Some(part) if SILENT.contains(&part) => {}
+            Some(part) => self.log.left_out(&format!("parts of the type {part:?}")),
+            None => self.log.left_out("parts without a type"),
+        }
+    }
+}
+
+/// Returns an attached file: its contents from a data URL, or a link.
+fn attachment(part: &Value) -> Option<Content> {
+    let url = part["url"].as_str()?;
+    let name = part["filename"].as_str();
+    if url.starts_with("data:") {
+        return data_url_part(url, name);
+    }
+    Some(Content::ResourceLink { uri: url.to_owned(), name: name.unwrap_or(url).to_owned() })
+}
+
+/// Returns how a reply and its turn ended.
+fn ended(info: &Value) -> (Option<ReplyCut>, Option<StopReason>) {
+    let error = &info["error"];
+    match (error["name"].as_str(), info["finish"].as_str()) {
+        (Some("MessageAbortedError"), _) => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
+        (Some("MessageOutputLengthError"), _) | (None, Some("length")) => {
+            (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens))
+        }
+        (Some(name), _) => {
+            let reason = error["data"]["message"].as_str().unwrap_or(name).to_owned();
+            (Some(ReplyCut::Broken { reason }), Some(StopReason::Failed))
+        }
+        (None, Some("stop")) => (None, Some(StopReason::EndTurn)),
+        // The turn continues with the results of its calls.
+        (None, _) => (None, None),
+    }
+}
+
+fn usage(value: &Value) -> Option<Usage> {
+    let usage = Usage {
+        input: tokens(&value["input"]),
+        output: tokens(&value["output"]),
+        cache_read: tokens(&value["cache"]["read"]),
+        cache_write: tokens(&value["cache"]["write"]),
+        thinking: tokens(&value["reasoning"]),
+        searches: 0,
+    };
+    value.is_object().then(|| with_thinking(with_cache(usage)))
+}

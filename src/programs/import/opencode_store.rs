@@ -1,0 +1,376 @@
+//! Reads opencode's stored sessions, each as one text in the format of `opencode export`: from a SQLite database or,
+//! for older versions, from one file per message and part.
+//!
+//! A session in a database is identified by a path below it: `…/opencode.db/ses_1`. Nothing is written to opencode's
+//! directories: SQLite would create files next to a database with a write-ahead log, so such a database is copied
+//! first.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::files::read_below;
+use epitome_transfer::{ForeignSession, IMPORT_BYTES_MAX, ImportSource, imported_id};
+
+/// Maximum attempts to copy a database whose files change during the copy.
+const COPIES_MAX: usize = 3;
+
+/// Bytes at the start of a write-ahead log that identify its version.
+const LOG_HEAD_BYTES: u64 = 32;
+
+/// Returns the text of the session at this path; `None` if the path doesn't belong to opencode.
+pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
+    let folder = path.parent()?;
+    let name = path.file_name()?.to_str()?;
+    if is_below_database(path) {
+        return Some(Database::open(folder).and_then(|database| database.session(name)));
+    }
+    // storage/session/PROJECT/ses_1.json
+    let storage = folder.parent()?.parent()?;
+    let id = name.strip_suffix(".json")?;
+    let is_file = id.starts_with("ses_") && folder.parent()?.ends_with("storage/session");
+    is_file.then(|| read_files(path, storage, id))
+}
+
+/// Whether the path is that of a session in a database.
+pub(super) fn is_below_database(path: &Path) -> bool {
+    path.parent().is_some_and(|folder| is_database(folder) && folder.is_file())
+}
+
+/// Whether the path has the extension of a database.
+pub(super) fn is_database(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("db"))
+}
+
+/// Returns the sessions of a database that have messages, newest first, without those of subagents.
+pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
+    let open = Database::open(database)?;
+    let mut statement = open.prepare(
+        "SELECT id, directory, title, time_updated,
+            (SELECT sum(length(data)) FROM part WHERE part.session_id = session.id)
+         FROM session WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM message WHERE session_id = session.id)
+         ORDER BY time_updated DESC",
+    )?;
+    let session = |row: &Row| {
+        let id: String = row.get(0)?;
+        Ok(ForeignSession {
+            session: imported_id(ImportSource::Opencode, &id),
+            file: database.join(&id),
+            id,
+            cwd: PathBuf::from(row.get::<_, String>(1)?),
+            title: Some(row.get(2)?),
+            updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
+            bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
+        })
+    };
+    let rows = statement.query_map([], session).map_err(io::Error::other)?;
+    rows.collect::<Result<_, _>>().map_err(io::Error::other)
+}
+
+struct Database {
+    connection: Connection,
+    /// The directory of the temporary copy, if one was made.
+    _copy: Option<TempDir>,
+}
+
+impl Database {
+    fn open(path: &Path) -> io::Result<Database> {
+        let log = path.with_extension("db-wal");
+        let has_log = fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0);
+        let copy = if has_log { Some(copied(path, &log)?) } else { None };
+        let uri = match &copy {
+            Some(copy) => format!("file:{}", percent(&copy.path().join("copy.db"))),
+            // Without a log the file is complete and not being written: `immutable` keeps SQLite from creating files
+            // next to it.
+            None => format!("file:{}?immutable=1", percent(path)),
+        };
+        let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        flags |=
+            if copy.is_some() { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+        let connection = Connection::open_with_flags(uri, flags).map_err(io::Error::other)?;
+        Ok(Database { connection, _copy: copy })
+    }
+
+    fn prepare(&self, statement: &str) -> io::Result<rusqlite::Statement<'_>> {
+        self.connection.prepare(statement).map_err(io::Error::other)
+    }
+
+    fn session(&self, id: &str) -> io::Result<String> {
+        let columns = "id, directory, title, version, time_created, time_updated, revert";
+        let info = |row: &Row| {
+            let revert: Option<String> = row.get(6)?;
+            let revert: Option<Value> = revert.and_then(|revert| serde_json::from_str(&revert).ok());
+            Ok(json!({
+                "id": row.get::<_, String>(0)?,
+                "directory": row.get::<_, String>(1)?,
+                "title": row.get::<_, String>(2)?,
+                "version": row.get::<_, String>(3)?,
+                "time": { "created": row.get::<_, i64>(4)?, "updated": row.get::<_, i64>(5)? },
+                "revert": revert,
+            }))
+        };
+        let found = self
+            .connection
+            .query_row(&format!("SELECT {columns} FROM session WHERE id = ?1"), params![id], info)
+            .optional()
+            .map_err(io::Error::other)?;
+        let info = found
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
+        let bytes: Option<i64> = self
+            .connection
+            .query_row("SELECT sum(length(data)) FROM part WHERE session_id = ?1", params![id], |row| {
+                row.get(0)
+            })
+            .map_err(io::Error::other)?;
+        too_large(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default())?;
+        let mut session = OpencodeSession::new(info);
+        let mut statement = self.prepare(
+            "SELECT message.id, message.data, part.id, part.data FROM message
+             LEFT JOIN part ON part.message_id = message.id
+             WHERE message.session_id = ?1 ORDER BY message.time_created, message.id, part.id",
+        )?;
+        let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
+        while let Some(row) = rows.next().map_err(io::Error::other)? {
+            session.row(row).map_err(io::Error::other)?;
+        }
+        Ok(session.text())
+    }
+}
+
+/// Copies a database together with its log, retrying until both are consistent.
+fn copied(path: &Path, log: &Path) -> io::Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let state = || -> io::Result<(u64, Option<std::time::SystemTime>, Vec<u8>)> {
+        let metadata = fs::metadata(path)?;
+        let mut head = Vec::new();
+        File::open(log)?.take(LOG_HEAD_BYTES).read_to_end(&mut head)?;
+        Ok((metadata.len(), metadata.modified().ok(), head))
+    };
+    for _ in 0..COPIES_MAX {
+        let before = state()?;
+        fs::copy(path, folder.path().join("copy.db"))?;
+        fs::copy(log, folder.path().join("copy.db-wal"))?;
+        if state()? == before {
+            return Ok(folder);
+        }
+    }
+    Err(io::Error::other("opencode is writing it; try again when it is done"))
+}
+
+fn percent(path: &Path) -> String {
+    percent_encoding::percent_encode(path.as_os_str().as_encoded_bytes(), &WITHIN_PATHS).to_string()
+}
+
+const WITHIN_PATHS: percent_encoding::AsciiSet =
+    percent_encoding::CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#');
+
+fn too_large(bytes: u64) -> io::Result<()> {
+    match bytes > IMPORT_BYTES_MAX {
+        true => Err(io::Error::other(format!("it has more than {IMPORT_BYTES_MAX} bytes"))),
+        false => Ok(()),
+    }
+}
+
+/// A session that is being assembled.
+struct OpencodeSession {
+    info: Value,
+    messages: Vec<Value>,
+    /// Number of records that are not JSON objects.
+    unreadable: usize,
+    /// Id of the message that the current rows belong to, even if it can't be read.
+    newest: Option<String>,
+}
+
+impl OpencodeSession {
+    fn new(info: Value) -> OpencodeSession {
+        OpencodeSession { info, messages: Vec::new(), unreadable: 0, newest: None }
+    }
+
+    fn row(&mut self, row: &Row) -> rusqlite::Result<()> {
+        let bytes = |at: usize| {
+            row.get_ref(at).map(|value| value.as_bytes_or_null().ok().flatten().map(<[u8]>::to_vec))
+        };
+        let id: String = row.get(0)?;
+        if self.newest.as_ref() != Some(&id) {
+            self.message(&id, &bytes(1)?.unwrap_or_default());
+            self.newest = Some(id);
+        }
+        if let (Some(id), Some(data)) = (row.get::<_, Option<String>>(2)?, bytes(3)?) {
+            self.part(&id, &data);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, id: &str, data: &[u8]) {
+        let info = self.record(id, data);
+        // A message that can't be parsed still has parts.
+        self.messages.push(json!({ "info": info.unwrap_or_default(), "parts": [] }));
+    }
+
+    fn part(&mut self, id: &str, data: &[u8]) {
+        let part = self.record(id, data);
+        let parts = self.messages.last_mut().and_then(|message| message["parts"].as_array_mut());
+        if let (Some(part), Some(parts)) = (part, parts) {
+            parts.push(Value::Object(part));
+        }
+    }
+
+    /// Parses a record's fields and adds its id.
+    fn record(&mut self, id: &str, data: &[u8]) -> Option<Map<String, Value>> {
+        match serde_json::from_slice::<Map<String, Value>>(data) {
+            Ok(mut fields) => {
+                fields.insert("id".to_owned(), json!(id));
+                Some(fields)
+            }
+            Err(_) => {
+                self.unreadable += 1;
+                None
+            }
+        }
+    }
+
+    fn text(self) -> String {
+        json!({ "info": self.info, "messages": self.messages, "unreadable": self.unreadable }).to_string()
+    }
+}
+
+/// Reads a session of an older version, with one file per message and part.
+fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
+    let info = fs::read(path)?;
+    let info: Value = serde_json::from_slice(&info)?;
+    let mut session = OpencodeSession::new(info);
+    let mut bytes = 0;
+    for (name, data) in records(storage, &Path::new("message").join(id))? {
+        bytes += data.len() as u64;
+        session.message(&name, &data);
+        // A message without parts is valid: it was interrupted.
+        for (part, data) in records(storage, &Path::new("part").join(&name)).unwrap_or_default() {
+            bytes += data.len() as u64;
+            session.part(&part, &data);
+        }
+        too_large(bytes)?;
+    }
+    Ok(session.text())
+}
+
+/// Returns the files of a directory with their names (without the extension), sorted by name and thus
+/// chronologically.
+fn records(storage: &Path, folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(storage.join(folder))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(name.strip_suffix(".json").map(str::to_owned));
+    }
+    names.sort_unstable();
+    let read = |name: String| {
+        let data = read_below(storage, &folder.join(format!("{name}.json")))?;
+        Ok((name, data))
+    };
+    names.into_iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of opencode 1.18 that are read, with one session and one subagent's session.
+    const TABLES: &str = r#"
+        CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text NOT NULL, title text NOT NULL,
+            version text NOT NULL, revert text, time_created integer NOT NULL, time_updated integer NOT NULL);
+        CREATE TABLE message (id text PRIMARY KEY, session_id text NOT NULL, time_created integer NOT NULL,
+            data text NOT NULL);
+        CREATE TABLE part (id text PRIMARY KEY, message_id text NOT NULL, session_id text NOT NULL, data text NOT NULL);
+        INSERT INTO session VALUES ('ses_1', NULL, '/w', 'Notes', '1.18.33', '{"messageID":"msg_3"}', 1, 9),
+            ('ses_2', 'ses_1', '/w', 'Ask', '1.18.33', NULL, 2, 3), ('ses_3', NULL, '/w', 'Nothing', '1.18.33', NULL, 2, 3);
+        INSERT INTO message VALUES ('msg_2', 'ses_1', 5, '{"role":"assistant","modelID":"m1","providerID":"mock"}'),
+            ('msg_1', 'ses_1', 4, '{"role":"user"}'), ('msg_9', 'ses_2', 4, '{"role":"user"}');
+    "#;
+    const PARTS: &str = r#"
+        INSERT INTO part VALUES ('prt_2', 'msg_2', 'ses_1', '{"type":"text","text":"Milk."}'),
+            ('prt_1', 'msg_1', 'ses_1', '{"type":"text","text":"Read the notes."}'), ('prt_3', 'msg_2', 'ses_1', 'torn');
+    "#;
+
+    const WHOLE: &str = concat!(
+        r#"{"info":{"id":"ses_1","directory":"/w","title":"Notes","version":"1.18.33","time":{"created":1,"updated":9},"#,
+        r#""revert":{"messageID":"msg_3"}},"messages":[{"info":{"role":"user","id":"msg_1"},"parts":"#,
+        r#"[{"type":"text","text":"Read the notes.","id":"prt_1"}]},{"info":{"role":"assistant","modelID":"m1","#,
+        r#""providerID":"mock","id":"msg_2"},"parts":[{"type":"text","text":"Milk.","id":"prt_2"}]}],"unreadable":1}"#
+    );
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_database_is_read_with_and_without_log_and_never_written() {
+        for has_log in [true, false] {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let path = folder.path().join("opencode 1%.db");
+            let writer = Connection::open(&path).expect("a database");
+            writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").expect("a log");
+            writer.execute_batch(TABLES).expect("tables");
+            writer.execute_batch(PARTS).expect("parts, which are in the log alone");
+            // A running program leaves its log; on exit it merges the log into the database.
+            let writer = has_log.then_some(writer);
+            let before = names(folder.path());
+            assert_eq!(before.len(), if has_log { 3 } else { 1 });
+            let kept = sessions(&path).expect("it can be read");
+            let listed: Vec<_> =
+                kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
+            assert_eq!(listed, [("ses_1", 9, 74)]);
+            let text = text(&kept[0].file).expect("a session of opencode").expect("it can be read");
+            assert_eq!(text, WHOLE);
+            assert_eq!(names(folder.path()), before);
+            drop(writer);
+        }
+    }
+
+    #[test]
+    fn files_of_older_versions_yield_the_same_text() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        for (path, text) in [
+            (
+                "session/p1/ses_1.json",
+                r#"{"id":"ses_1","directory":"/w","title":"Notes","version":"1.18.33","time":{"created":1,"updated":9},"revert":{"messageID":"msg_3"}}"#,
+            ),
+            ("message/ses_1/msg_1.json", r#"{"role":"user","id":"msg_1"}"#),
+            (
+                "message/ses_1/msg_2.json",
+                r#"{"role":"assistant","modelID":"m1","providerID":"mock","id":"msg_2"}"#,
+            ),
+            ("part/msg_1/prt_1.json", r#"{"type":"text","text":"Read the notes.","id":"prt_1"}"#),
+            ("part/msg_2/prt_2.json", r#"{"type":"text","text":"Milk.","id":"prt_2"}"#),
+            ("part/msg_2/prt_3.json", "torn"),
+        ] {
+            let path = folder.path().join("storage").join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+            fs::write(path, text).expect("it can be written");
+        }
+        let path = folder.path().join("storage/session/p1/ses_1.json");
+        assert_eq!(text(&path).expect("a session of opencode").expect("it can be read"), WHOLE);
+        assert!(text(&folder.path().join("ses_1.json")).is_none(), "a file of another kind");
+    }
+
+    #[test]
+    fn an_invalid_database_or_unknown_session_is_an_error() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("opencode.db");
+        fs::write(&path, "no database").expect("it can be written");
+        let error = text(&path.join("ses_1")).expect("by its name").expect_err("it is none");
+        assert!(error.to_string().contains("file is not a database"), "{error}");
+        fs::remove_file(&path).expect("it can be removed");
+        Connection::open(&path).expect("a database").execute_batch(TABLES).expect("tables");
+        let error = text(&path.join("ses_7")).expect("by its name").expect_err("it is not there");
+        assert_eq!(error.to_string(), "it has no session ses_7");
+    }
+}

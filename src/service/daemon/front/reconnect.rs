@@ -1,0 +1,1080 @@
+//! State that a front end needs to continue with another daemon when its own dies. Pure: lines in, lines out.
+//!
+//! It keeps the params of `initialize`, the open sessions (how they were opened, and the position up to which each was
+//! shown), and all unanswered requests: the editor's and the daemon's own (permission requests). It parses only a
+//! line's envelope and its session id, if it has one.
+//!
+//! The fate of an unanswered request:
+//!
+//! | request | with the next daemon |
+//! |---|---|
+//! | `session/prompt` | resumed with its session, whose log shows how its turn ended; sent again if a server returned it |
+//! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
+//! | `session/close` | answered: the session ended with its daemon. If a prompt of it waits, sent again |
+//! | all others | sent again; a `session/load` continues where it was |
+//!
+//! A session that was to be closed, archived or deleted is resumed only if one of its prompts waits for an answer.
+//!
+//! What the editor has cancelled is answered as cancelled wherever it would be answered as interrupted. If the next daemon
+//! continues it, it is cancelled there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::handshake::RETURN_TIME_MAX;
+use crate::messages::{FrontendMessage, MessageKind};
+use epitome_acp::answers::{self, OPEN_AT};
+use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::requests::REQUESTS_OPEN_MAX;
+use epitome_acp::writer;
+
+/// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
+/// response dropped.
+const DAEMON_REQUESTS_MAX: usize = 1024;
+
+/// Maximum bytes kept of unanswered requests, to send them again. A prompt with large images exceeds it, and is
+/// answered as interrupted when its daemon dies.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How often a request is sent again. A request that kills every daemon must not be sent forever.
+const REPEATS_MAX: u32 = 2;
+
+/// How often in a row a window goes to another server, to which a server refers it.
+const MOVES_MAX: u32 = 4;
+
+/// The position before a replay.
+const FROM_THE_BEGINNING: &str = r#"{"replay":true}"#;
+
+/// Prefix of the ids of the front end's own requests to a daemon.
+const OWN: &str = "\"epitome-front-";
+
+/// What to do with a line from the editor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineAction {
+    /// Forward it to the daemon.
+    Forward,
+    /// Drop it.
+    Drop,
+    /// Don't forward it; send this response to the editor.
+    Answer(Vec<u8>),
+}
+
+/// What to do with a message from the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DaemonMessage {
+    /// Forward its lines to the editor.
+    Show,
+    /// Send these lines instead.
+    Instead(Vec<u8>),
+    /// The daemon can't continue the connection: it answers the replayed `initialize` with another version.
+    Unusable,
+}
+
+/// What a window does if another server has a session of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// It continues at the server with this address.
+    Go(String),
+    /// It stays where it is, for this reason.
+    Stay(&'static str),
+}
+
+/// The recorded state; see the module documentation.
+#[derive(Debug, Default)]
+pub struct ReconnectState {
+    /// `None` until a daemon has answered `initialize`.
+    initialize: Option<AgreedInitialize>,
+    /// The newest `providers/set` of each provider.
+    routes: BTreeMap<String, Box<RawValue>>,
+    /// The open sessions, each with the params it was opened with.
+    open: BTreeMap<String, Box<RawValue>>,
+    /// The position up to which each session was shown.
+    positions: BTreeMap<String, Box<RawValue>>,
+    /// Unanswered requests of the editor, oldest first.
+    waiting: Vec<WaitingRequest>,
+    /// Prompts that were answered while others of their session waited. A daemon needs them to distinguish prompts
+    /// with the same text.
+    answered: Vec<WaitingRequest>,
+    /// Ids of the daemon's unanswered requests.
+    requests: BTreeSet<u64>,
+    highest: u64,
+    /// The front end's own unanswered requests to the current daemon.
+    own: BTreeMap<String, OwnRequest>,
+    own_ids: u64,
+    /// Requests left unanswered by a dead daemon; each is answered once the session it waits for is resumed.
+    owed: Vec<Owed>,
+    /// Ids of requests that the current daemon has, and that were answered without it.
+    given_up: BTreeSet<Box<str>>,
+    /// The last wait for a daemon that the user was shown.
+    wait: Option<ShownWait>,
+    /// Number of moves to other servers since a session was last opened.
+    moves: u32,
+}
+
+#[derive(Debug)]
+struct ShownWait {
+    /// What is waited for.
+    text: String,
+    began: Instant,
+    is_over: bool,
+    /// The sessions that show it.
+    sessions: BTreeSet<String>,
+}
+
+/// How the connection was initialized.
+#[derive(Debug)]
+struct AgreedInitialize {
+    params: String,
+    /// The version in the answer, which all lines since have.
+    version: u64,
+}
+
+#[derive(Debug)]
+struct WaitingRequest {
+    id: Box<str>,
+    wants: RequestEffect,
+    /// The request, if it can be sent again.
+    line: Option<Vec<u8>>,
+    repeats: u32,
+    /// Whether the editor has cancelled it.
+    is_cancelled: bool,
+}
+
+/// The request's type, if its response changes the recorded state.
+#[derive(Debug)]
+enum RequestEffect {
+    Initialize,
+    New(Box<RawValue>),
+    Fork(Box<RawValue>),
+    Attach {
+        session: String,
+        params: Box<RawValue>,
+        /// Whether the session is shown from its beginning already.
+        begun: bool,
+        /// Whether the editor had the session open before.
+        was_open: bool,
+    },
+    Close(String),
+    /// Deletes or archives a session, which ends it.
+    End(String),
+    Prompt(PromptState),
+    Steer,
+    /// Where a provider's requests go from now on.
+    Route(Box<RawValue>),
+    Other,
+}
+
+#[derive(Debug)]
+struct PromptState {
+    session: String,
+    /// The session's position when the prompt was sent.
+    sent_at: Option<Box<RawValue>>,
+    /// Whether a daemon has to find out its fate.
+    is_resuming: bool,
+    /// Whether it was answered as cancelled.
+    was_cancelled: bool,
+    /// Whether no daemon has it: a server that is being ended has not passed it on, or none could be reached.
+    is_returned: bool,
+}
+
+#[derive(Debug)]
+enum OwnRequest {
+    Initialize,
+    Route,
+    Resume(String),
+}
+
+#[derive(Debug)]
+struct Owed {
+    id: Box<str>,
+    /// The session it waits for.
+    behind: Option<String>,
+    answer: OwedAnswer,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OwedAnswer {
+    Interrupted,
+    /// No daemon has had the request.
+    NotSent,
+    /// The editor has cancelled the request. `is_prompt`: version 1 has a result for that.
+    Cancelled {
+        is_prompt: bool,
+    },
+    /// An empty result.
+    Done,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamesSession {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamesRequest<'a> {
+    #[serde(borrow)]
+    request_id: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamesVersion {
+    protocol_version: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EndsTurn<'a> {
+    stop_reason: &'a str,
+}
+
+#[derive(Deserialize)]
+struct SuccessfulResponse<T> {
+    result: T,
+}
+
+impl ReconnectState {
+    /// Records a line from the editor before it is forwarded to the daemon.
+    pub fn from_editor(&mut self, line: &[u8]) -> LineAction {
+        match envelope::read(line) {
+            Incoming::Request { id, method, params } => self.request(id, &method, params, line),
+            Incoming::Response { id, .. } => match id.parse::<u64>() {
+                Ok(id) if self.requests.remove(&id) => LineAction::Forward,
+                // A response to a request that was withdrawn or that came from a dead daemon.
+                Ok(_) | Err(_) => LineAction::Drop,
+            },
+            Incoming::Notification { method, params } => {
+                self.keep_cancelled(&method, params);
+                LineAction::Forward
+            }
+            Incoming::Invalid { .. } => LineAction::Forward,
+            Incoming::Blank => LineAction::Drop,
+        }
+    }
+
+    /// Records what a notification cancels. What no daemon has is owed its answer from then on.
+    fn keep_cancelled(&mut self, method: &str, params: Option<&RawValue>) {
+        let Some(params) = params.map(RawValue::get) else { return };
+        let (mut session, mut request) = (None, None);
+        match method {
+            "session/cancel" => session = serde_json::from_str::<NamesSession>(params).ok(),
+            "$/cancel_request" => request = serde_json::from_str::<NamesRequest<'_>>(params).ok(),
+            _ => return,
+        }
+        for waiting in &mut self.waiting {
+            let of_session = session.as_ref().zip(waiting.prompt());
+            waiting.is_cancelled |= of_session
+                .is_some_and(|(named, prompt)| named.session_id == prompt.session)
+                || request.as_ref().is_some_and(|named| *named.request_id.get() == *waiting.id);
+        }
+        let is_over = |waiting: &mut WaitingRequest| {
+            waiting.is_cancelled && waiting.prompt().is_some_and(|prompt| prompt.is_returned)
+        };
+        for waiting in self.waiting.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.owe(waiting, None);
+        }
+    }
+
+    /// The same for a line that has to wait for a daemon. Returns the answers to what no daemon has.
+    pub fn cancelled_without_daemon(&mut self, line: &[u8]) -> Vec<u8> {
+        if let Incoming::Notification { method, params } = envelope::read(line) {
+            self.keep_cancelled(&method, params);
+        }
+        self.pay(|owed| matches!(owed.answer, OwedAnswer::Cancelled { .. }))
+    }
+
+    /// Records that a request is answered without a daemon, once the session is resumed that it waits `behind`.
+    fn owe(&mut self, request: WaitingRequest, behind: Option<String>) {
+        let prompt = request.prompt();
+        let answer = match request.is_cancelled {
+            true => OwedAnswer::Cancelled { is_prompt: prompt.is_some() },
+            false if prompt.is_some_and(|prompt| prompt.is_returned) => OwedAnswer::NotSent,
+            false => OwedAnswer::Interrupted,
+        };
+        self.owed.push(Owed { id: request.id, behind, answer });
+    }
+
+    fn request(&mut self, id: &str, method: &str, params: Option<&RawValue>, line: &[u8]) -> LineAction {
+        if self.waiting.len() + self.owed.len() >= REQUESTS_OPEN_MAX {
+            return LineAction::Answer(error(id, answers::too_many_requests()));
+        }
+        // The id of a request that was answered may be used again.
+        self.given_up.remove(id);
+        let session = || {
+            let params = params?;
+            serde_json::from_str::<NamesSession>(params.get()).ok().map(|named| named.session_id)
+        };
+        let wants = match (method, params) {
+            ("initialize", _) => RequestEffect::Initialize,
+            ("session/new", Some(params)) => RequestEffect::New(params.to_owned()),
+            ("session/fork", Some(params)) => RequestEffect::Fork(params.to_owned()),
+            ("session/load" | "session/resume", Some(params)) => {
+                session().map_or(RequestEffect::Other, |session| RequestEffect::Attach {
+                    was_open: self.open.contains_key(&session),
+                    session,
+                    params: params.to_owned(),
+                    begun: false,
+                })
+            }
+            ("providers/set", Some(params)) => RequestEffect::Route(params.to_owned()),
+            ("session/close", _) => session().map_or(RequestEffect::Other, RequestEffect::Close),
+            ("session/delete" | "session/archive", _) => {
+                session().map_or(RequestEffect::Other, RequestEffect::End)
+            }
+            ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
+                let sent_at = self.positions.get(&session).cloned();
+                RequestEffect::Prompt(PromptState {
+                    session,
+                    sent_at,
+                    is_resuming: false,
+                    was_cancelled: false,
+                    is_returned: false,
+                })
+            }),
+            ("_session/steering", _) => RequestEffect::Steer,
+            _ => RequestEffect::Other,
+        };
+        let is_kept = match wants {
+            RequestEffect::New(_)
+            | RequestEffect::Attach { .. }
+            | RequestEffect::Close(_)
+            | RequestEffect::End(_)
+            | RequestEffect::Prompt(_)
+            | RequestEffect::Route(_)
+            | RequestEffect::Other => self.kept_bytes() + line.len() <= KEPT_BYTES_MAX,
+            // No daemon serves anything without it.
+            RequestEffect::Initialize => true,
+            RequestEffect::Fork(_) | RequestEffect::Steer => false,
+        };
+        let kept = is_kept.then(|| terminated_line(line));
+        self.waiting.push(WaitingRequest {
+            id: id.into(),
+            wants,
+            line: kept,
+            repeats: 0,
+            is_cancelled: false,
+        });
+        LineAction::Forward
+    }
+
+    /// Bytes of the lines kept in `waiting` and `answered`.
+    fn kept_bytes(&self) -> usize {
+        let requests = self.waiting.iter().chain(&self.answered);
+        requests.filter_map(|request| request.line.as_ref()).map(Vec::len).sum()
+    }
+
+    /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next daemon:
+    /// not if it has been answered since, nor if the next daemon gets it anyway.
+    pub fn take_back(&mut self, line: &[u8]) -> bool {
+        match envelope::read(line) {
+            Incoming::Request { id, .. } => {
+                let is_it = |waiting: &WaitingRequest| {
+                    *waiting.id == *id
+                        && waiting.repeats == 0
+                        && !matches!(waiting.wants, RequestEffect::Initialize)
+                };
+                let waiting = self.waiting.iter().position(is_it).map(|at| self.waiting.remove(at));
+                let owed = self.owed.len();
+                self.owed.retain(|owed| *owed.id != *id);
+                waiting.is_some() || self.owed.len() < owed
+            }
+            Incoming::Notification { .. } | Incoming::Invalid { .. } => true,
+            // The daemon's request died with it.
+            Incoming::Response { .. } | Incoming::Blank => false,
+        }
+    }
+
+    /// Records a message from the daemon before its lines are forwarded to the editor.
+    pub fn from_daemon(&mut self, message: &FrontendMessage<'_>) -> DaemonMessage {
+        for step in message.steps {
+            self.positions.insert(step.session.clone(), step.at.clone());
+            for waiting in self.waiting.iter_mut().filter(|_| step.begins) {
+                if let RequestEffect::Attach { session, begun, .. } = &mut waiting.wants
+                    && *session == step.session
+                {
+                    *begun = true;
+                }
+            }
+        }
+        match message.kind {
+            MessageKind::Notifications | MessageKind::Step | MessageKind::Farewell => {}
+            MessageKind::Request => {
+                if let Ok(id) = message.id.parse::<u64>() {
+                    self.highest = self.highest.max(id);
+                    self.requests.insert(id);
+                    if self.requests.len() > DAEMON_REQUESTS_MAX {
+                        self.requests.pop_first();
+                    }
+                }
+            }
+            MessageKind::Withdrawn => {
+                if let Ok(id) = message.id.parse::<u64>() {
+                    self.requests.remove(&id);
+                }
+            }
+            MessageKind::Response => {
+                if let Some(own) = self.own.remove(message.id) {
+                    return self.own_answered(own, message);
+                }
+                if self.given_up.remove(message.id) {
+                    return DaemonMessage::Instead(Vec::new());
+                }
+                if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
+                    let is_cancelled = self.waiting[at].is_cancelled;
+                    if self.waiting[at].is_returned_by(message) && !is_cancelled {
+                        return DaemonMessage::Instead(Vec::new());
+                    }
+                    let mut waiting = self.waiting.remove(at);
+                    match waiting.prompt_mut() {
+                        Some(prompt) => {
+                            prompt.was_cancelled = ended_cancelled(message.lines);
+                            let session = prompt.session.clone();
+                            self.prompt_answered(&session, waiting, succeeded(message));
+                            if is_cancelled && answers::is_interrupted(message.lines) {
+                                return DaemonMessage::Instead(self.cancelled(message.id, true));
+                            }
+                        }
+                        None => self.answered(waiting, message),
+                    }
+                }
+            }
+        }
+        DaemonMessage::Show
+    }
+
+    /// Decides about a message that says where a session is open, and records that the request is still to be answered if
+    /// the window goes there. All of its sessions go with it, so it stays while it has others open here.
+    pub fn elsewhere(&mut self, message: &FrontendMessage<'_>) -> Option<Elsewhere> {
+        if message.kind != MessageKind::Response || succeeded(message) {
+            return None;
+        }
+        let address = open_at(message.lines)?;
+        let session = self.session_of(message.id)?;
+        let is_here = |name: &String| {
+            let resumes = |own: &OwnRequest| matches!(own, OwnRequest::Resume(of) if of == name);
+            *name != session && !self.own.values().any(resumes)
+        };
+        if self.open.keys().any(is_here) {
+            return Some(Elsewhere::Stay("this window has other sessions, which are open here"));
+        }
+        let waiting = self.waiting.iter_mut().find(|waiting| *waiting.id == *message.id);
+        let can_repeat = waiting.as_ref().is_none_or(|it| it.prompt().is_some() || it.may_repeat());
+        if self.moves >= MOVES_MAX || !can_repeat {
+            return Some(Elsewhere::Stay("the servers refer this window to each other"));
+        }
+        self.moves += 1;
+        // Unless its fate is unknown, no daemon has it.
+        if let Some(prompt) = waiting.and_then(WaitingRequest::prompt_mut) {
+            prompt.is_returned = !prompt.is_resuming;
+        }
+        Some(Elsewhere::Go(address))
+    }
+
+    /// The session that an unanswered request is about, if the request can be sent again.
+    fn session_of(&self, id: &str) -> Option<String> {
+        if let Some(OwnRequest::Resume(session)) = self.own.get(id) {
+            return Some(session.clone());
+        }
+        let waiting = self.waiting.iter().find(|waiting| *waiting.id == *id)?;
+        let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else { return None };
+        serde_json::from_str::<NamesSession>(params?.get()).ok().map(|named| named.session_id)
+    }
+
+    fn prompt_answered(&mut self, session: &str, prompt: WaitingRequest, succeeded: bool) {
+        let is_of_session =
+            |request: &WaitingRequest| request.prompt().is_some_and(|prompt| prompt.session == session);
+        if !self.waiting.iter().any(is_of_session) {
+            self.answered.retain(|prompt| !is_of_session(prompt));
+        } else if succeeded {
+            self.answered.push(prompt);
+        }
+    }
+
+    fn answered(&mut self, request: WaitingRequest, message: &FrontendMessage<'_>) {
+        let succeeded = succeeded(message);
+        match request.wants {
+            RequestEffect::Initialize => {
+                let line = request.line.unwrap_or_default();
+                if let (Some(version), Incoming::Request { params, .. }) =
+                    (version_in(message.lines), envelope::read(&line))
+                {
+                    let params = params.map_or("{}", RawValue::get).to_owned();
+                    self.initialize = Some(AgreedInitialize { params, version });
+                }
+            }
+            RequestEffect::Route(params) => {
+                if let Some(provider) = routed(&params).filter(|_| succeeded) {
+                    self.routes.insert(provider, params);
+                }
+            }
+            RequestEffect::New(params) | RequestEffect::Fork(params) => {
+                if succeeded && let Some(session) = session_made(message.lines) {
+                    self.open.insert(session, params);
+                }
+            }
+            // The daemon has it open nevertheless, unless it is the next one, which was only asked to attach.
+            RequestEffect::Attach { was_open: true, .. } if !succeeded && request.repeats == 0 => {}
+            RequestEffect::Attach { session, params, .. } => {
+                self.resumed(&session, succeeded);
+                match succeeded {
+                    true => drop(self.open.insert(session, params)),
+                    false => self.forget(&session),
+                }
+            }
+            RequestEffect::Close(session) | RequestEffect::End(session) => {
+                if succeeded {
+                    self.forget(&session);
+                }
+            }
+            RequestEffect::Prompt(_) | RequestEffect::Steer | RequestEffect::Other => {}
+        }
+    }
+
+    fn forget(&mut self, session: &str) {
+        self.open.remove(session);
+        self.positions.remove(session);
+    }
+
+    fn own_answered(&mut self, own: OwnRequest, message: &FrontendMessage<'_>) -> DaemonMessage {
+        match own {
+            OwnRequest::Initialize => {
+                let agreed = self.initialize.as_ref().map(|initialize| initialize.version);
+                match version_in(message.lines) == agreed {
+                    true => DaemonMessage::Instead(Vec::new()),
+                    false => DaemonMessage::Unusable,
+                }
+            }
+            OwnRequest::Route => DaemonMessage::Instead(Vec::new()),
+            OwnRequest::Resume(session) => {
+                let succeeded = succeeded(message);
+                let mut lines = Vec::new();
+                if !succeeded {
+                    self.forget(&session);
+                    lines = self.shown_idle(&session);
+                }
+                self.resumed(&session, succeeded);
+                lines.extend(self.pay(|owed| owed.behind.as_ref() == Some(&session)));
+                DaemonMessage::Instead(lines)
+            }
+        }
+    }
+
+    /// A daemon continues a session and will answer its prompts, or can't.
+    fn resumed(&mut self, session: &str, succeeded: bool) {
+        if !succeeded {
+            return self.owe_resuming(|of| of == session);
+        }
+        self.moves = 0;
+        let prompts = self.waiting.iter_mut().filter_map(WaitingRequest::prompt_mut);
+        prompts.filter(|prompt| prompt.session == session).for_each(|prompt| prompt.is_resuming = false);
+    }
+
+    /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
+    fn shown_idle(&self, session: &str) -> Vec<u8> {
+        if self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2) {
+            return Vec::new();
+        }
+        updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
+    }
+
+    /// Records that a daemon is waited for. Returns what shows it in the sessions whose prompts wait for an answer: if it is
+    /// waited for once more within a short time, not in those that show it.
+    pub fn wait_begins(&mut self, text: &str, now: Instant) -> Vec<u8> {
+        let prompts = self.waiting.iter().filter_map(WaitingRequest::prompt);
+        let running: BTreeSet<String> = prompts.map(|prompt| prompt.session.clone()).collect();
+        let last = self
+            .wait
+            .take()
+            .filter(|last| last.text == text && now.saturating_duration_since(last.began) <= RETURN_TIME_MAX);
+        let sessions = last.map(|last| &last.sessions & &running).unwrap_or_default();
+        self.wait = Some(ShownWait { text: text.to_owned(), began: now, is_over: false, sessions });
+        self.shown_waiting(running)
+    }
+
+    /// Records that there is a daemon again, or that none is waited for any longer.
+    pub fn wait_ends(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.is_over = true;
+        }
+    }
+
+    /// What shows in the session of a request that it has to wait for a daemon.
+    pub fn shown_waiting_for(&mut self, line: &[u8]) -> Vec<u8> {
+        if self.wait.as_ref().is_none_or(|wait| wait.is_over) {
+            return Vec::new();
+        }
+        let Incoming::Request { params: Some(params), .. } = envelope::read(line) else { return Vec::new() };
+        let named = serde_json::from_str::<NamesSession>(params.get()).ok();
+        self.shown_waiting(
+            named.map(|named| named.session_id).filter(|session| self.open.contains_key(session)),
+        )
+    }
+
+    /// What shows what is waited for in those of the sessions that don't show it.
+    fn shown_waiting(&mut self, sessions: impl IntoIterator<Item = String>) -> Vec<u8> {
+        let Some(wait) = &mut self.wait else { return Vec::new() };
+        let text = &wait.text;
+        let update = match &self.initialize {
+            Some(initialize) if initialize.version >= 2 => {
+                json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })
+            }
+            _ => {
+                let content = json!({ "type": "text", "text": format!("{text}\n\n") });
+                json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
+            }
+        };
+        let mut lines = Vec::new();
+        for session in sessions {
+            if wait.sessions.insert(session.clone()) {
+                lines.extend(updated(&session, &update));
+            }
+        }
+        lines
+    }
+
+    /// Gives up on prompts whose fate no daemon has reported.
+    fn owe_resuming(&mut self, of: impl Fn(&String) -> bool) {
+        let is_due = |waiting: &mut WaitingRequest| {
+            waiting.prompt().is_some_and(|prompt| prompt.is_resuming && of(&prompt.session))
+        };
+        for waiting in self.waiting.extract_if(.., is_due).collect::<Vec<_>>() {
+            let behind = waiting.prompt().map(|prompt| prompt.session.clone());
+            self.given_up.insert(waiting.id.clone());
+            self.owe(waiting, behind);
+        }
+    }
+
+    /// Records that the daemon has died, and returns the lines to send to the editor immediately: cancellations of
+    /// the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
+    pub fn lost(&mut self) -> Vec<u8> {
+        self.own.clear();
+        self.given_up.clear();
+        let mut lines = Vec::new();
+        for card in std::mem::take(&mut self.requests) {
+            lines.extend_from_slice(&cancellation(&card.to_string()));
+        }
+        for session in self.ending() {
+            self.forget(&session);
+        }
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let may_repeat = waiting.may_repeat();
+            let behind = match &mut waiting.wants {
+                RequestEffect::Initialize => {
+                    self.waiting.push(waiting);
+                    continue;
+                }
+                RequestEffect::Prompt(prompt) if self.open.contains_key(&prompt.session) => {
+                    if waiting.line.is_some() {
+                        prompt.is_resuming = !prompt.is_returned;
+                        self.waiting.push(waiting);
+                        continue;
+                    }
+                    Some(prompt.session.clone())
+                }
+                RequestEffect::Close(session) if !self.open.contains_key(session) => {
+                    self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Done });
+                    continue;
+                }
+                RequestEffect::New(_)
+                | RequestEffect::Attach { .. }
+                | RequestEffect::Close(_)
+                | RequestEffect::End(_)
+                | RequestEffect::Route(_)
+                | RequestEffect::Other
+                    if may_repeat =>
+                {
+                    self.waiting.push(waiting);
+                    continue;
+                }
+                // The editor learns that it has not opened it.
+                RequestEffect::Attach { session, was_open: false, .. } => {
+                    let session = session.clone();
+                    self.forget(&session);
+                    None
+                }
+                RequestEffect::Prompt(_)
+                | RequestEffect::New(_)
+                | RequestEffect::Attach { was_open: true, .. }
+                | RequestEffect::Fork(_)
+                | RequestEffect::Close(_)
+                | RequestEffect::End(_)
+                | RequestEffect::Steer
+                | RequestEffect::Route(_)
+                | RequestEffect::Other => None,
+            };
+            self.owe(waiting, behind);
+        }
+        lines
+    }
+
+    /// The sessions that are ended by a request whose daemon died, and that nobody needs any more. Whether they have ended is
+    /// unknown, but that was the intent.
+    fn ending(&self) -> Vec<String> {
+        let is_needed = |session: &String| {
+            let prompts = self.waiting.iter().filter(|waiting| waiting.line.is_some());
+            prompts.filter_map(WaitingRequest::prompt).any(|prompt| prompt.session == *session)
+        };
+        let ends = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
+            RequestEffect::Close(session) => Some(session),
+            RequestEffect::End(session) if waiting.may_repeat() => Some(session),
+            _ => None,
+        });
+        ends.filter(|session| !is_needed(session)).cloned().collect()
+    }
+
+    /// The first lines for a new daemon: `initialize`, the sessions to resume, and the requests to repeat.
+    pub fn replay(&mut self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        // An editor whose `initialize` is unanswered has neither routes nor sessions.
+        if let Some(initialize) = &self.initialize {
+            let params = initialize.pinned();
+            self.ask(&mut lines, "initialize", &params, OwnRequest::Initialize);
+        }
+        // Before the sessions, which it holds for.
+        for params in self.routes.values().map(|params| params.get().to_owned()).collect::<Vec<_>>() {
+            self.ask(&mut lines, "providers/set", &params, OwnRequest::Route);
+        }
+        // The editor opens such a session itself, and may have cleared its window for that.
+        let is_attaching = |name: &String| {
+            let attaches = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Attach { session, .. } if session == name);
+            self.waiting.iter().any(attaches)
+        };
+        let open: Vec<(String, String)> = self
+            .open
+            .iter()
+            .filter(|(session, _)| !is_attaching(session))
+            .map(|(session, params)| {
+                let rest = self.rest(session, self.positions.get(session).map_or("{}", |at| at.get()));
+                (session.clone(), continued(params, Some(session), rest))
+            })
+            .collect();
+        for (session, params) in open {
+            self.ask(&mut lines, "session/resume", &params, OwnRequest::Resume(session));
+        }
+        for at in 0..self.waiting.len() {
+            self.waiting[at].repeats += 1;
+            if let WaitingRequest { wants: RequestEffect::Prompt(prompt), line: Some(line), .. } =
+                &mut self.waiting[at]
+                && std::mem::take(&mut prompt.is_returned)
+            {
+                lines.extend_from_slice(line);
+            }
+            let waiting = &self.waiting[at];
+            match (&waiting.wants, &waiting.line) {
+                (RequestEffect::Attach { session, params, begun, .. }, Some(line)) => {
+                    let Incoming::Request { method, .. } = envelope::read(line) else { continue };
+                    let from = match self.positions.get(session) {
+                        _ if !begun && is_replay(&method, params) => FROM_THE_BEGINNING,
+                        Some(position) => position.get(),
+                        None => {
+                            lines.extend_from_slice(line);
+                            continue;
+                        }
+                    };
+                    let params = continued(params, None, self.rest(session, from));
+                    lines.extend_from_slice(request(&waiting.id, &method, &params).as_bytes());
+                }
+                (
+                    RequestEffect::Initialize
+                    | RequestEffect::New(_)
+                    | RequestEffect::Close(_)
+                    | RequestEffect::End(_)
+                    | RequestEffect::Route(_)
+                    | RequestEffect::Other,
+                    Some(line),
+                ) => {
+                    lines.extend_from_slice(line);
+                }
+                (
+                    RequestEffect::Initialize
+                    | RequestEffect::Fork(_)
+                    | RequestEffect::Close(_)
+                    | RequestEffect::Prompt(_)
+                    | RequestEffect::Steer
+                    | RequestEffect::New(_)
+                    | RequestEffect::Attach { .. }
+                    | RequestEffect::End(_)
+                    | RequestEffect::Route(_)
+                    | RequestEffect::Other,
+                    _,
+                ) => {}
+            }
+        }
+        // Also the prompts that the next daemon finds running, because only the link to the last one failed.
+        for cancelled in self.waiting.iter().filter(|waiting| waiting.is_cancelled) {
+            lines.extend_from_slice(&cancellation(&cancelled.id));
+        }
+        lines
+    }
+
+    /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
+    fn rest(&self, name: &str, at: &str) -> String {
+        let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
+            let PromptState { session, sent_at, is_resuming, was_cancelled, .. } = waiting.prompt()?;
+            if session != name || (id.is_some() && !is_resuming) {
+                return None;
+            }
+            let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else {
+                return None;
+            };
+            let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
+            let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
+            let params = params?.get();
+            let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
+            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
+        };
+        let answered = self.answered.iter().filter_map(|request| prompt(request, None));
+        let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));
+        let prompts = answered.chain(waiting).collect::<Vec<String>>().join(",");
+        format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)
+    }
+
+    fn ask(&mut self, lines: &mut Vec<u8>, method: &str, params: &str, own: OwnRequest) {
+        self.own_ids += 1;
+        let id = format!("{OWN}{}\"", self.own_ids);
+        lines.extend_from_slice(request(&id, method, params).as_bytes());
+        self.own.insert(id, own);
+    }
+
+    /// The owed responses that wait for no session, to be sent once the new daemon has received the replay.
+    pub fn answers_at_once(&mut self) -> Vec<u8> {
+        self.pay(|owed| owed.behind.is_none())
+    }
+
+    /// All owed responses, without waiting for sessions any longer.
+    pub fn answers_overdue(&mut self) -> Vec<u8> {
+        self.owe_resuming(|_| true);
+        self.pay(|_| true)
+    }
+
+    /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
+    pub fn give_up(&mut self) -> Vec<u8> {
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.owe(waiting, None);
+        }
+        self.answers_overdue()
+    }
+
+    /// Whether any response is owed.
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty() || self.waiting.iter().any(WaitingRequest::is_resuming)
+    }
+
+    /// Whether the editor waits for an answer that another daemon has to give, because the last one took the request just
+    /// before it ended.
+    pub fn wants_daemon(&self) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.is_resuming())
+    }
+
+    /// Whether the new daemon has answered all requests of the replay.
+    pub fn is_settled(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// The highest id of a daemon request so far.
+    pub fn ids_above(&self) -> u64 {
+        self.highest
+    }
+
+    fn pay(&mut self, due: impl Fn(&Owed) -> bool) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for owed in self.owed.extract_if(.., |owed| due(owed)).collect::<Vec<_>>() {
+            match owed.answer {
+                OwedAnswer::Interrupted => {
+                    let details = "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
+                    lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
+                }
+                OwedAnswer::NotSent => lines.extend_from_slice(&error(&owed.id, answers::undelivered())),
+                OwedAnswer::Cancelled { is_prompt } => {
+                    lines.extend_from_slice(&self.cancelled(&owed.id, is_prompt));
+                }
+                OwedAnswer::Done => writer::response(&mut lines, &owed.id, Ok(answers::empty())),
+            }
+        }
+        lines
+    }
+
+    /// The response to a request that the editor has cancelled.
+    fn cancelled(&self, id: &str, is_prompt: bool) -> Vec<u8> {
+        let is_v1 = self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2);
+        let mut line = Vec::new();
+        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && is_v1));
+        line
+    }
+}
+
+impl WaitingRequest {
+    fn prompt(&self) -> Option<&PromptState> {
+        if let RequestEffect::Prompt(prompt) = &self.wants { Some(prompt) } else { None }
+    }
+
+    fn prompt_mut(&mut self) -> Option<&mut PromptState> {
+        if let RequestEffect::Prompt(prompt) = &mut self.wants { Some(prompt) } else { None }
+    }
+
+    fn may_repeat(&self) -> bool {
+        self.line.is_some() && self.repeats < REPEATS_MAX
+    }
+
+    /// Whether it is a prompt that a server returns with this answer, to be sent to the next one.
+    fn is_returned_by(&mut self, answer: &FrontendMessage<'_>) -> bool {
+        let can_repeat = self.line.is_some();
+        let Some(prompt) = self.prompt_mut() else { return false };
+        prompt.is_returned = can_repeat && answers::is_returned(answer.lines);
+        prompt.is_returned
+    }
+
+    /// Whether it is a prompt whose fate a daemon has to find out.
+    fn is_resuming(&self) -> bool {
+        self.prompt().is_some_and(|prompt| prompt.is_resuming)
+    }
+}
+
+impl AgreedInitialize {
+    /// The params with which another daemon chooses the same version, whatever the user has set since.
+    fn pinned(&self) -> String {
+        let mut params: BTreeMap<String, Value> = serde_json::from_str(&self.params).unwrap_or_default();
+        params.insert("protocolVersion".to_owned(), self.version.into());
+        if self.version >= 2 {
+            let meta = params.entry("_meta".to_owned()).or_default();
+            if !meta.is_object() {
+                *meta = json!({});
+            }
+            meta["epitome"] = json!({ "continued": true });
+        }
+        serde_json::to_string(&params).expect("it is made of JSON")
+    }
+}
+
+/// The response to a request when no daemon is available.
+pub fn unserved(line: &[u8], why: &str) -> Option<Vec<u8>> {
+    match envelope::read(line) {
+        Incoming::Request { id, .. } => {
+            let sentence = format!("Epitome's daemon can't be reached: {why}");
+            Some(error(id, answers::internal(sentence)))
+        }
+        Incoming::Response { .. }
+        | Incoming::Notification { .. }
+        | Incoming::Invalid { .. }
+        | Incoming::Blank => None,
+    }
+}
+
+/// Cancels a request.
+fn cancellation(id: &str) -> Vec<u8> {
+    let line = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{{\"requestId\":{id}}}}}\n"
+    );
+    line.into_bytes()
+}
+
+fn error(id: &str, error: answers::Error) -> Vec<u8> {
+    let mut line = Vec::new();
+    writer::response(&mut line, id, Err(error));
+    line
+}
+
+/// The update of a session, as a line.
+fn updated(session: &str, update: &Value) -> Vec<u8> {
+    let params = json!({ "sessionId": session, "update": update });
+    let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
+    format!("{line}\n").into_bytes()
+}
+
+/// The provider that a `providers/set` names.
+fn routed(params: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        provider_id: String,
+    }
+    serde_json::from_str::<Named>(params.get()).ok().map(|named| named.provider_id)
+}
+
+/// The address of the server that has a session open, if an error says that.
+fn open_at(response: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Failed {
+        error: ErrorWithData,
+    }
+    #[derive(Deserialize)]
+    struct ErrorWithData {
+        data: BTreeMap<String, Value>,
+    }
+    let Failed { error } = serde_json::from_slice(response).ok()?;
+    Some(error.data.get(OPEN_AT)?.as_str()?.to_owned())
+}
+
+/// The refusal of a session that is open elsewhere, with the reason why the window does not go there.
+pub fn stays_because(response: &[u8], why: &str) -> Vec<u8> {
+    let Ok(mut response) = serde_json::from_slice::<Value>(response) else { return response.to_vec() };
+    let error = &mut response["error"];
+    let message = error["message"].as_str().unwrap_or_default();
+    let address = error["data"][OPEN_AT].as_str().unwrap_or_default();
+    error["message"] =
+        format!("{message}; it can be used at {address}. The window did not go there: {why}").into();
+    format!("{response}\n").into_bytes()
+}
+
+/// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
+/// version 2 with a start.
+fn is_replay(method: &str, params: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ReplayStart {
+        replay_from: Option<serde::de::IgnoredAny>,
+    }
+    method == "session/load"
+        || serde_json::from_str::<ReplayStart>(params.get()).is_ok_and(|from| from.replay_from.is_some())
+}
+
+/// Whether a response has a result. In our own lines it directly follows the id.
+fn succeeded(message: &FrontendMessage<'_>) -> bool {
+    let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
+    message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
+}
+
+/// Whether the answer to a prompt is that it was cancelled.
+fn ended_cancelled(response: &[u8]) -> bool {
+    let response = serde_json::from_slice::<SuccessfulResponse<EndsTurn<'_>>>(response);
+    response.is_ok_and(|response| response.result.stop_reason == "cancelled")
+}
+
+/// The session created by `session/new`.
+fn session_made(response: &[u8]) -> Option<String> {
+    let response = serde_json::from_slice::<SuccessfulResponse<NamesSession>>(response);
+    response.ok().map(|response| response.result.session_id)
+}
+
+/// The version in the response to an `initialize`; `None` if it is an error.
+fn version_in(response: &[u8]) -> Option<u64> {
+    let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response);
+    response.ok().map(|response| response.result.protocol_version)
+}
+
+/// Params with which a session was opened, to continue it.
+fn continued(opened: &RawValue, session: Option<&str>, rest: String) -> String {
+    let raw = |json: String| RawValue::from_string(json).expect("it is made of JSON");
+    let mut params: BTreeMap<String, Box<RawValue>> = serde_json::from_str(opened.get()).unwrap_or_default();
+    if let Some(session) = session {
+        params.insert("sessionId".to_owned(), raw(serde_json::Value::from(session).to_string()));
+    }
+    params.insert("_meta".to_owned(), raw(rest));
+    serde_json::to_string(&params).expect("it is made of JSON")
+}
+
+pub(super) fn request(id: &str, method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n")
+}
+
+fn terminated_line(line: &[u8]) -> Vec<u8> {
+    let mut line = line.trim_ascii_end().to_vec();
+    line.push(b'\n');
+    line
+}

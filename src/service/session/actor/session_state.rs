@@ -1,0 +1,259 @@
+//! The state of a session, for clients that follow it: whether it runs, waits for the user or is idle, its background
+//! commands, and the message that a prompt became. Clients that don't follow it get none of these events.
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::core::Core;
+use crate::responder::{QueuedPrompt, Responder, cancelled};
+use crate::subagents::{agent_id, call_with_place};
+use crate::{
+    BackgroundTerminal, CancelTarget, ClientId, Foreground, SessionAnswer, SessionError, SessionEvent,
+    SessionNow, SessionState, WorkEnd,
+};
+use epitome_thread::{
+    Change, Entry, KeyedPrompt, Message, MessageId, Origin, Seq, StopReason, Thread, Usage,
+};
+use epitome_tools::task;
+
+// ── State ──────────────────────────────────────────────────────────────────────────────────────────
+
+impl Session {
+    /// Foreground work starts: all following events belong to it.
+    pub(super) fn begin_foreground(&mut self) {
+        self.set_foreground(Foreground::Running);
+    }
+
+    /// Foreground work has ended, and all its events were announced.
+    pub(super) fn end_foreground(&mut self, end: WorkEnd) {
+        self.set_foreground(Foreground::Idle(Some(end)));
+    }
+
+    /// Announces changes of the state. Called after every event.
+    pub(super) fn refresh_state(&mut self) {
+        let foreground = self.foreground();
+        self.set_foreground(foreground);
+    }
+
+    /// The session ends, and with it its background commands.
+    pub(super) fn close_state(&mut self) {
+        if !self.core.clients.is_followed() {
+            return;
+        }
+        for BackgroundTerminal { call, .. } in &self.core.clients.state().background {
+            let ended = SessionEvent::TerminalEnded { call: call.clone(), code: None, signal: None };
+            self.core.clients.announce_to_followers(&ended);
+        }
+        self.core
+            .clients
+            .set_state(SessionState { foreground: Foreground::Idle(None), background: Vec::new() });
+    }
+
+    fn set_foreground(&mut self, foreground: Foreground) {
+        if !self.core.clients.is_followed() {
+            return;
+        }
+        let commands = self.tools.background().clone();
+        let background: Vec<BackgroundTerminal> = self.background_terminals();
+        for gone in self.core.clients.state().background.iter().filter(|known| !background.contains(known)) {
+            let (code, signal) = commands.exit_of(&gone.call).unwrap_or_default();
+            let ended = SessionEvent::TerminalEnded { call: gone.call.clone(), code, signal };
+            self.core.clients.announce_to_followers(&ended);
+        }
+        self.core.clients.set_state(SessionState { foreground, background });
+    }
+
+    fn foreground(&self) -> Foreground {
+        let is_asking = self.hooks.open_consent().is_some();
+        match &self.work {
+            Some(work) => {
+                let waits = work.model.is_none() && work.jobs.is_empty();
+                match waits && self.core.permissions.shown().is_some() {
+                    true => Foreground::RequiresAction,
+                    false => Foreground::Running,
+                }
+            }
+            None if is_asking => Foreground::RequiresAction,
+            None if self.recipes.are_rendering() || self.inbox.is_paused() => Foreground::Running,
+            None => Foreground::Idle(None),
+        }
+    }
+
+    /// Whether only the user can go on.
+    pub(super) fn waits_for_user(&self) -> bool {
+        matches!(self.foreground(), Foreground::RequiresAction)
+    }
+
+    fn background_terminals(&self) -> Vec<BackgroundTerminal> {
+        let running = self.tools.background().terminals();
+        // A call that is still running is foreground work.
+        let open = self.core.thread.open_calls();
+        running
+            .into_iter()
+            .filter(|(call, _)| !open.contains(call))
+            .map(|(call, line)| BackgroundTerminal { call, line })
+            .collect()
+    }
+
+    /// The state for a client that attaches.
+    pub(super) fn state_now(&self) -> SessionNow {
+        let foreground = match self.foreground() {
+            Foreground::Idle(_) => Foreground::Idle(last_end(&self.core.thread)),
+            foreground => foreground,
+        };
+        SessionNow {
+            state: SessionState { foreground, background: self.background_terminals() },
+            commands: self.recipes.command_list(),
+        }
+    }
+
+    /// The end of a command that called no model.
+    pub(super) fn end_command(&mut self, reason: StopReason, error: Option<SessionError>) {
+        self.end_foreground(WorkEnd { reason, usage: Usage::default(), error });
+    }
+
+    /// Commits a change of the running turn. If it inserts a prompt's message, the prompt's key is written before it, and
+    /// the clients are sent the message's id.
+    pub(super) fn commit_of_turn(&mut self, change: Change) -> Result<(), SessionError> {
+        let Session { core, work: Some(work), .. } = self else {
+            return self.core.commit(change).map(drop);
+        };
+        if let Change::Withheld { message, .. } = &change {
+            let is_it = |entry: &&Arc<Entry>| matches!(&entry.change, Change::Queued { message: queued } if queued.id == message.id);
+            let queued = core.thread.queued().iter().find(is_it).map(|entry| entry.seq);
+            let author = author(core, &work.responders, queued);
+            core.clients.set_prompt_author(author);
+        }
+        let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
+        // Another client may have queued a prompt since.
+        let author = author(core, &work.responders, queued);
+        core.clients.set_prompt_author(author);
+        let waiting: Vec<&mut Responder> = work
+            .responders
+            .iter_mut()
+            .filter(|(responder, at)| *at == queued && !responder.is_inserted())
+            .map(|(responder, _)| responder)
+            .collect();
+        insert(core, waiting, message, queued, change)
+    }
+
+    /// Cancels one running call, or the command of one terminal. Clients see its end like any other.
+    pub(super) fn cancel_one(&mut self, target: &CancelTarget) -> Result<SessionAnswer, SessionError> {
+        let (CancelTarget::Call(call) | CancelTarget::Terminal(call)) = target;
+        let is_open = self.core.thread.open_calls().contains(call);
+        if matches!(target, CancelTarget::Terminal(_)) && !is_open && self.tools.background().end(call) {
+            return Ok(SessionAnswer::Accepted);
+        }
+        let placed = call_with_place(&self.core.thread, call);
+        if let Some((reply, found)) = placed.filter(|_| is_open)
+            && found.name == task::NAME
+            // One that waits for others to end has no self yet, and is stopped like any call.
+            && self.subagents.cancel(agent_id(self.core.id(), reply, call))
+        {
+            return Ok(SessionAnswer::Accepted);
+        }
+        match self.tools.call(call).stop.take().filter(|_| is_open) {
+            Some(stop) => {
+                stop.notify_one();
+                Ok(SessionAnswer::Accepted)
+            }
+            None => {
+                Err(SessionError::Invalid("there is nothing of this id that could be cancelled".to_owned()))
+            }
+        }
+    }
+}
+
+/// How the last turn ended, according to the log.
+fn last_end(thread: &Thread) -> Option<WorkEnd> {
+    let (reason, usage, failure) = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::TurnEnded { reason, usage, failure, .. } => Some((*reason, *usage, failure)),
+        _ => None,
+    })?;
+    let error = match reason {
+        StopReason::Failed => Some(match failure {
+            Some(failure) => SessionError::Provider { message: failure.clone(), hint: None },
+            None => SessionError::Internal("The turn ended with an error".to_owned()),
+        }),
+        StopReason::Interrupted => {
+            let text = "Epitome's process ended before this turn was done".to_owned();
+            Some(SessionError::Interrupted(text))
+        }
+        StopReason::EndTurn
+        | StopReason::MaxTokens
+        | StopReason::MaxRounds
+        | StopReason::Refusal
+        | StopReason::Cancelled => None,
+    };
+    Some(WorkEnd { reason, usage, error })
+}
+
+// ── Prompts that become messages ───────────────────────────────────────────────────────────────────
+
+/// Answers a prompt whose message is already in the conversation; returns any other prompt.
+pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<QueuedPrompt> {
+    let earlier = prompt.responder.key().and_then(|key| core.thread.prompt_keys().find(key));
+    let Some(KeyedPrompt::Inserted(message)) = earlier else { return Some(prompt) };
+    prompt.responder.inserted(message);
+    prompt.responder.answer(Ok(cancelled()));
+    None
+}
+
+/// The entry in which an earlier request with this key waits for the next turn, and its message.
+pub(super) fn queued_earlier<'a>(thread: &'a Thread, key: Option<&str>) -> Option<(Seq, &'a Message)> {
+    let Some(KeyedPrompt::Missing(id)) = thread.prompt_keys().find(key?) else { return None };
+    thread.queued().iter().find_map(|entry| match &entry.change {
+        Change::Queued { message } if message.id == id => Some((entry.seq, message)),
+        _ => None,
+    })
+}
+
+/// The message that a change inserts for a prompt, and the entry in which the prompt was queued.
+fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
+    match change {
+        Change::Said { message, origin: Origin::Person | Origin::Recipe { .. } } => Some((message.id, None)),
+        Change::Said { message, origin: Origin::Queue { entry } } => Some((message.id, Some(*entry))),
+        Change::Commanded { message, .. } => Some((*message, None)),
+        _ => None,
+    }
+}
+
+/// Who sent a prompt: the one that began the turn, or the one that waited in this entry.
+fn author(core: &Core, responders: &[(Responder, Option<Seq>)], queued: Option<Seq>) -> Option<ClientId> {
+    // A client may have sent it to a process before this one, and wait for it here.
+    let waits = || responders.iter().find(|(_, at)| *at == queued).map(|(responder, _)| responder.client());
+    queued.and_then(|entry| core.clients.queued_by(entry)).or_else(waits)
+}
+
+/// Commits the command that a prompt is.
+pub(super) fn commit_command(
+    core: &mut Core,
+    responder: &mut Responder,
+    change: Change,
+) -> Result<(), SessionError> {
+    match inserts(&change) {
+        Some((message, queued)) => insert(core, vec![responder], message, queued, change),
+        None => core.commit(change).map(drop),
+    }
+}
+
+fn insert(
+    core: &mut Core,
+    waiting: Vec<&mut Responder>,
+    message: MessageId,
+    queued: Option<Seq>,
+    change: Change,
+) -> Result<(), SessionError> {
+    // A queued prompt's key precedes its queued message.
+    let key = waiting.first().and_then(|responder| responder.key()).filter(|_| queued.is_none());
+    if let Some(key) = key {
+        core.commit(Change::PromptKeyed { message, key: key.to_owned() })?;
+    }
+    core.commit(change)?;
+    for responder in waiting {
+        responder.inserted(message);
+    }
+    Ok(())
+}
+
+// ── Cancelling one thing ───────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,202 @@
+//! Suspended sessions: when a session is idle, its task ends and its conversation is freed from memory. Only state
+//! that is not in the log stays, a few hundred bytes, until the session is used again.
+//!
+//! Clients notice nothing: they stay attached, and the next command finds the session as it was. A session is never
+//! suspended while something depends on its task (a turn, a question, a resident hook, a hook or callback in the
+//! background, or a background command).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Session;
+use crate::background::BackgroundResult;
+use crate::client_list::{ClientList, Watcher};
+use crate::compacting::Compactor;
+use crate::core::{Configured, Core};
+use crate::editor_buffers::{self, EditorBuffers};
+use crate::hook_host::HookHost;
+use crate::inbox::Channel;
+use crate::mcp::KeptServers;
+use crate::services::SessionServices;
+use crate::{Attachment, ClientId, SessionEvent};
+use epitome_provider::budget::{BudgetGrants, CostBudget};
+use epitome_store::Journal;
+use epitome_thread::{Seq, Thread};
+use epitome_tools::background::BackgroundCommands;
+
+/// Idle time before a session is suspended.
+pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// The environment variable that sets this time for a process, in seconds.
+pub const REST_VARIABLE: &str = "EPITOME_REST_S";
+
+/// The state of a session that is not in its log.
+pub struct SuspendedSession {
+    clients: ClientList,
+    /// The entries before this one have been shown to the clients.
+    seen: Seq,
+    settings: Configured,
+    /// What the user allowed beyond the budget.
+    granted: Option<BudgetGrants>,
+    /// Of hooks for the session's start, which do not run again.
+    exports: Option<Arc<str>>,
+    hooks: HookHost,
+    /// The end of the session still has something to do: hooks for it run, or the cost of an unused summary is recorded.
+    owes_end: bool,
+    /// They have ended, but their last output may not have been read.
+    background_commands: Arc<BackgroundCommands>,
+    editors: editor_buffers::SuspendedBuffers,
+    compactor: Compactor,
+    servers: KeptServers,
+}
+
+impl Session {
+    /// Checks again later whether the session is idle.
+    pub(super) fn watch_idle(&mut self) {
+        let after = self.core.services.suspend_after;
+        self.core.start(tokio::time::sleep(after), |()| BackgroundResult::Idle);
+    }
+
+    /// Whether the session was idle for long enough, and nothing depends on its task.
+    pub(super) fn may_suspend(&self) -> bool {
+        let holds = self.work.is_some()
+            || self.inbox.has_prompts()
+            || self.recipes.are_rendering()
+            || self.hooks.has_background_callback()
+            || self.subagents.have_calls()
+            || self.core.clients.wait_to_leave()
+            || !self.core.background.is_empty()
+            || self.hooks.open_consent().is_some()
+            || self.questions.are_open()
+            || self.tools.background().running() > 0
+            || self.core.lineage.is_child()
+            || self.hooks.has_residents()
+            || self.hooks.has_any_aside();
+        !holds
+            && !self.core.clients.are_closing()
+            && self.core.clients.idle_for() >= self.core.services.suspend_after
+    }
+
+    /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
+    pub(crate) fn suspend(mut self) -> SuspendedSession {
+        self.core.trace.end("at rest");
+        self.compactor.end_turn();
+        // Names every field, so that a new one can't be lost by mistake. The others are made again from the log, the
+        // files and the clients.
+        let Session {
+            core,
+            inbox: _,
+            work: _,
+            recipes: _,
+            tools,
+            hooks,
+            compactor,
+            editors,
+            instructions: _,
+            subagents: _,
+            mcp,
+            questions: _,
+        } = self;
+        let Core {
+            thread,
+            log: _,
+            clients,
+            permissions: _,
+            model: _,
+            settings,
+            services,
+            workspace,
+            lineage: _,
+            process: _,
+            background: _,
+            trace: _,
+        } = core;
+        SuspendedSession {
+            seen: thread.next_seq(),
+            clients,
+            settings,
+            granted: services.http.budget().map(CostBudget::grants),
+            exports: workspace.exports().cloned(),
+            owes_end: hooks.owe_end() || compactor.has_unused(),
+            hooks: hooks.at_rest(),
+            background_commands: tools.background().clone(),
+            editors: editors.suspend(),
+            compactor,
+            servers: mcp.suspend(),
+        }
+    }
+}
+
+impl SuspendedSession {
+    /// Resumes with the log, which was read again; blocks on the disk. Entries written by others in the meantime are shown
+    /// to the clients.
+    pub(crate) fn resume(
+        self,
+        services: SessionServices,
+        thread: Thread,
+        journal: Journal,
+        channel: Channel,
+    ) -> Option<Box<Session>> {
+        let opening = self.clients.first()?.clone();
+        let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
+        // Problems in files were reported when the session was opened.
+        session.core.clients = self.clients;
+        session.core.settings = self.settings;
+        if let (Some(granted), Some(budget)) = (self.granted, session.core.services.http.budget()) {
+            budget.resume(granted);
+        }
+        if let Some(exports) = self.exports {
+            session.core.workspace = Arc::new(session.core.workspace.exporting(exports));
+        }
+        session.hooks = self.hooks;
+        session.tools.resume(self.background_commands);
+        session.editors = EditorBuffers::resume(self.editors);
+        session.compactor = self.compactor;
+        session.core.clients.note_activity();
+        for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
+            session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
+        }
+        session.mcp.resume(&mut session.core, self.servers);
+        session.hooks.load(&mut session.core, session.inbox.sender());
+        session.recipes.load(&mut session.core, session.inbox.sender());
+        session.core.locate();
+        Some(session)
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.ids()
+    }
+
+    pub(crate) fn attachment(&self, client: ClientId) -> Option<Attachment> {
+        self.clients.attachment(client).cloned()
+    }
+
+    /// Whether the session has to be resumed for its end.
+    pub(crate) fn owes_end(&self) -> bool {
+        self.owes_end
+    }
+
+    pub(crate) fn is_last(&self, client: ClientId) -> bool {
+        self.clients.opening(client).is_some() && !self.clients.others_stay(client)
+    }
+
+    pub(crate) fn leave(&mut self, client: ClientId) {
+        self.clients.leave(client);
+        self.clients.forget_refused(client);
+        self.clients.unwatch(client);
+    }
+
+    /// Removes and returns the observers.
+    pub(crate) fn take_watchers(&mut self) -> Vec<Watcher> {
+        self.clients.take_watchers(self.seen)
+    }
+
+    pub(crate) fn unwatch(&mut self, client: ClientId) {
+        self.clients.unwatch(client);
+    }
+
+    /// The numbers of clients and observers.
+    pub(crate) fn present(&self) -> (Vec<ClientId>, usize) {
+        self.clients.present()
+    }
+}

@@ -1,0 +1,63 @@
+//! What the disk work of a command has brought.
+
+use serde_json::Value;
+
+use epitome_checkpoint::{CheckpointError, RewindReport, RewindTarget, TurnRecord};
+use epitome_thread::{Change, Seq};
+
+/// The result of a command's disk work.
+pub enum DiskResult {
+    Rewound(Box<RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
+    Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
+    Worktree(WorktreeReport),
+}
+
+/// The text and the machine-readable result.
+pub type WorktreeReport = (String, Value);
+
+/// The parts that a rewind covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RewindParts {
+    Files,
+    Conversation,
+    Both,
+}
+
+impl RewindParts {
+    pub(super) fn files(self) -> bool {
+        matches!(self, RewindParts::Files | RewindParts::Both)
+    }
+
+    pub(super) fn conversation(self) -> bool {
+        matches!(self, RewindParts::Conversation | RewindParts::Both)
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            RewindParts::Files => "files",
+            RewindParts::Conversation => "conversation",
+            RewindParts::Both => "both",
+        }
+    }
+}
+
+/// A parsed `/rewind` command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RewindRequest {
+    pub(super) entry: Option<Seq>,
+    pub(super) scope: RewindParts,
+    pub(super) dry: bool,
+    pub(super) force: bool,
+    pub(super) undo: bool,
+}
+
+/// A rewind: its file operation, and the change of the conversation that goes with it.
+pub struct RewindPlan {
+    pub(super) wish: RewindRequest,
+    pub(super) files: Option<RewindTarget>,
+    /// The change of the conversation, if it is rewound too.
+    pub(super) conversation: Option<Change>,
+    /// A description of the target: `before e12 “fix the parser”`.
+    pub(super) what: String,
+    pub(super) target: Seq,
+}

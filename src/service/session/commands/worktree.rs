@@ -1,0 +1,169 @@
+//! `/worktree`: makes a Git worktree, shows the one that the session works in, and merges or removes it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::on_disk::{DiskResult, WorktreeReport};
+use super::{CommandContext, CommandOutcome};
+use crate::core::Core;
+use crate::worktree::{self, Worktree, WorktreeState};
+use epitome_platform::blocking;
+use epitome_store::Store;
+use epitome_thread::SessionId;
+use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
+
+/// The choices of the card, with what they do.
+const CHOICES: [(&str, &str); 3] = [
+    ("merge", "Merge it and remove the worktree"),
+    ("discard", "Throw it away"),
+    ("keep", "Keep it for now"),
+];
+
+/// The session that the command was typed in.
+struct CommandPlace {
+    cwd: PathBuf,
+    store: Store,
+    session: SessionId,
+}
+
+pub(super) fn worktree(core: &mut Core, context: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+    let (typed, sender) = (typed.trim().to_owned(), context.questions.sender());
+    let place = CommandPlace {
+        cwd: core.workspace.cwd.clone(),
+        store: core.services.store.clone(),
+        session: core.id().clone(),
+    };
+    CommandOutcome::eventually(Box::pin(async move {
+        let report = match &*typed {
+            "" => card(place, sender).await,
+            _ => blocking::start(move || ordered(&place, &typed)).await.ok()?,
+        };
+        Some(DiskResult::Worktree(report.unwrap_or_else(|why| refused(&why))))
+    }))
+}
+
+fn refused(why: &str) -> WorktreeReport {
+    (format!("Not done: {why}"), json!({ "status": "refused", "reason": why }))
+}
+
+/// What is typed after the name.
+fn ordered(place: &CommandPlace, typed: &str) -> Result<WorktreeReport, String> {
+    match typed {
+        "list" => list(&place.cwd),
+        "merge" | "discard" => finish(place, &own(&place.cwd)?, typed),
+        name => make(&place.cwd, name),
+    }
+}
+
+fn own(cwd: &std::path::Path) -> Result<Worktree, String> {
+    worktree::containing(cwd)?.ok_or_else(|| {
+        "this session does not work in a worktree of Epitome; `/worktree NAME` makes one".to_owned()
+    })
+}
+
+fn make(cwd: &std::path::Path, name: &str) -> Result<WorktreeReport, String> {
+    let opened = worktree::open(cwd, name)?;
+    let path = opened.directory.display();
+    let mut text = match opened.is_new {
+        true => format!("Made the worktree {path} with the branch {}.", opened.worktree.branch),
+        false => format!("The worktree {path} exists, with the branch {}.", opened.worktree.branch),
+    };
+    if opened.left_behind > 0 {
+        let _ = write!(text, " {} uncommitted changes stay here.", opened.left_behind);
+    }
+    let _ = write!(
+        text,
+        "\n\nThis session stays where it is. Open the directory in your editor for a session there, or use \
+                          `epitome run --worktree {name} \"…\"`. `/worktree` in that session merges it or throws it away."
+    );
+    let meta = json!({ "status": "done", "path": opened.directory, "branch": opened.worktree.branch, "new": opened.is_new });
+    Ok((text, meta))
+}
+
+fn list(cwd: &std::path::Path) -> Result<WorktreeReport, String> {
+    let made = worktree::list(cwd)?;
+    let mut text = String::new();
+    for one in &made {
+        let into = one.base.as_ref().map(|base| format!(", from {base}")).unwrap_or_default();
+        let _ = writeln!(text, "- **{}**: {}{into}", one.name, one.path.display());
+    }
+    if made.is_empty() {
+        text.push_str("Epitome has made no worktree of this repository. `/worktree NAME` makes one.");
+    }
+    let worktrees: Vec<Value> = made
+        .iter()
+        .map(|one| json!({ "name": one.name, "path": one.path, "branch": one.branch, "base": one.base }))
+        .collect();
+    Ok((text, json!({ "status": "done", "worktrees": worktrees })))
+}
+
+/// Shows the worktree of the session and asks what to do with it.
+async fn card(place: CommandPlace, sender: QuestionSender) -> Result<WorktreeReport, String> {
+    let cwd = place.cwd.clone();
+    let looked = blocking::start(move || -> Result<_, String> {
+        let own = own(&cwd)?;
+        let state = own.state()?;
+        Ok((own, state))
+    });
+    let (own, state) = looked.await.map_err(|error| error.to_string())??;
+    let text = described(&own, &state);
+    let options: Vec<Value> =
+        CHOICES.iter().map(|(choice, title)| json!({ "const": choice, "title": title })).collect();
+    let schema = json!({
+        "type": "object", "required": ["action"],
+        "properties": { "action": { "type": "string", "title": "What happens to it?", "oneOf": options } },
+    });
+    let question = UserQuestion { message: text.clone(), wants: QuestionKind::Form { schema }, call: None };
+    let chosen = match sender.ask(question).await {
+        QuestionReply::Accepted(fields) => fields.get("action").and_then(Value::as_str).map(str::to_owned),
+        QuestionReply::Unable => {
+            let how =
+                "`/worktree merge` merges it and removes the worktree; `/worktree discard` throws it away.";
+            return Ok((format!("{text}\n\n{how}"), meta_of(&own, &state, "done")));
+        }
+        QuestionReply::Declined | QuestionReply::Cancelled | QuestionReply::TimedOut => None,
+    };
+    match chosen.as_deref() {
+        Some(action @ ("merge" | "discard")) => {
+            let action = action.to_owned();
+            let done = blocking::start(move || finish(&place, &own, &action)).await;
+            done.map_err(|error| error.to_string())?
+        }
+        _ => Ok(("The worktree stays as it is.".to_owned(), meta_of(&own, &state, "kept"))),
+    }
+}
+
+fn finish(place: &CommandPlace, own: &Worktree, action: &str) -> Result<WorktreeReport, String> {
+    own.check_idle(&place.store, Some(&place.session))?;
+    let text = if action == "merge" { own.merge()? } else { own.discard()? };
+    let text = match own.path.exists() {
+        true => text,
+        false => format!("{text} The directory of this session is gone: continue in another session."),
+    };
+    Ok((text, json!({ "status": "done", "action": action, "branch": own.branch })))
+}
+
+fn described(own: &Worktree, state: &WorktreeState) -> String {
+    let base = own.base.as_deref().unwrap_or("no branch");
+    let mut text = format!("Worktree {} ({}), made from {base}.", own.name, own.path.display());
+    let part = |text: &mut String, title: &str, lines: &[String]| {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n\n{title}:\n{}", worktree::shown(lines));
+        }
+    };
+    part(&mut text, "Commits", &state.commits);
+    part(&mut text, "Not committed (throwing it away puts these into a stash)", &state.uncommitted);
+    if state.commits.is_empty() && state.uncommitted.is_empty() {
+        text.push_str("\n\nIt has no changes.");
+    }
+    text
+}
+
+fn meta_of(own: &Worktree, state: &WorktreeState, status: &str) -> Value {
+    json!({
+        "status": status, "name": own.name, "path": own.path, "branch": own.branch, "base": own.base,
+        "commits": state.commits, "uncommitted": state.uncommitted,
+    })
+}

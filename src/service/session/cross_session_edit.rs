@@ -1,0 +1,147 @@
+//! Edits of another conversation's history: a hook of one session may replace the history of another, if the user's
+//! configuration allows it, both work in the same directory, and no prompt is running there.
+//!
+//! A conversation that is open in this process is changed by its session, any other one in its log.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::model_link::room;
+use super::replacement::replacement;
+use super::services::SessionServices;
+use epitome_config::Settings;
+use epitome_hooks::output::Utterance;
+use epitome_provider::endpoint::{self, ConfiguredModel};
+use epitome_provider::models;
+use epitome_store::StoreError;
+use epitome_thread::{Change, ModelName, SessionId, Thread};
+
+/// A replacement history for another conversation. It has keys in its environment, so it is not `Debug`.
+#[derive(Clone)]
+pub struct Mutation {
+    /// The conversation of the hook, and its working directory.
+    pub from: SessionId,
+    pub cwd: PathBuf,
+    /// The hook.
+    pub by: String,
+    pub messages: Vec<Utterance>,
+    pub preserve_recent: usize,
+    pub around: RequesterContext,
+}
+
+/// The settings and environment of the requesting session. They apply to the other conversation as well, because both
+/// work in the same directory.
+#[derive(Clone)]
+pub struct RequesterContext {
+    pub settings: Arc<Settings>,
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+impl RequesterContext {
+    /// The model that a conversation would call next; `None` if a local one has to be searched for.
+    fn model_of(&self, thread: &Thread) -> Option<ModelName> {
+        thread.model().cloned().or_else(|| match endpoint::choose(&self.settings, &self.environment) {
+            ConfiguredModel::Named(model) => Some(model),
+            ConfiguredModel::SearchLocal(_) => None,
+        })
+    }
+}
+
+impl Mutation {
+    /// The author of the change, as recorded in the other conversation's log.
+    pub(super) fn author(&self) -> String {
+        format!("{} of {}", self.by, self.from)
+    }
+}
+
+/// The tokens of the view before and after a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+}
+
+/// Receives the result; an error is a sentence.
+pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, String>>;
+
+/// Replaces the history of a conversation that no process has open. Blocks on disk access. What was learned about
+/// models must be loaded already.
+pub(super) fn in_store(
+    services: &SessionServices,
+    target: &SessionId,
+    mutation: &Mutation,
+) -> Result<Replaced, String> {
+    let (mut journal, entries) = services.store.load(target).map_err(|error| match error {
+        StoreError::NotFound(_) => format!("there is no conversation {target}"),
+        other => other.to_string(),
+    })?;
+    let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
+    may_change(&thread, mutation)?;
+    let model = mutation.around.model_of(&thread);
+    let ruler = services.rulers.for_model(model.as_ref());
+    let change = replacement(
+        &ruler,
+        &thread,
+        thread.next_message(),
+        mutation.author(),
+        (&mutation.messages, mutation.preserve_recent),
+        None,
+        room_in(services, &mutation.around, model.as_ref(), ruler.frame_of(&thread)),
+    )?;
+    let replaced = replaced(&change, mutation, target);
+    journal.append(change).map_err(|error| error.to_string())?;
+    journal.syncer().sync().map_err(|error| error.to_string())?;
+    Ok(replaced)
+}
+
+pub(super) fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
+    let target = thread.session();
+    if thread.cwd() != mutation.cwd {
+        return Err(format!("{target} works in another directory, {}", thread.cwd().display()));
+    }
+    if thread.in_turn() {
+        return Err(format!("the last prompt of {target} has not ended; load it first"));
+    }
+    Ok(())
+}
+
+/// Maximum tokens of the view of a conversation that is not open.
+fn room_in(
+    services: &SessionServices,
+    around: &RequesterContext,
+    model: Option<&ModelName>,
+    frame: u64,
+) -> u64 {
+    let RequesterContext { settings, environment } = around;
+    let endpoint = model.and_then(|model| endpoint::resolve(model, settings, environment).ok());
+    let (window, output) = match endpoint {
+        Some(mut endpoint) => {
+            services.learned.apply(settings, &mut endpoint);
+            (endpoint.window, endpoint.max_output)
+        }
+        // Without credentials, only the known limits of the model are available.
+        None => {
+            let configured = model.and_then(|model| settings.models.get(&model.0));
+            let known = model.and_then(models::known);
+            let window = model.and_then(|model| models::configured_window(model, configured));
+            let output = configured.and_then(|configured| configured.max_output);
+            (
+                window.or(known.map(|known| known.window)).unwrap_or(models::WINDOW_DEFAULT),
+                output.or(known.map(|known| known.max_output)).unwrap_or(models::OUTPUT_DEFAULT),
+            )
+        }
+    };
+    room(window, output, frame)
+}
+
+pub(super) fn replaced(change: &Change, mutation: &Mutation, target: &SessionId) -> Replaced {
+    let Change::Mutated { tokens_before, tokens_after, .. } = change else {
+        unreachable!("a replacement is a mutation")
+    };
+    let (from, hook, messages) = (&mutation.from, &mutation.by, mutation.messages.len());
+    tracing::info!(session = %target, %from, hook, messages, "another conversation's hook replaces the history");
+    Replaced { tokens_before: *tokens_before, tokens_after: *tokens_after }
+}

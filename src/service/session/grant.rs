@@ -1,0 +1,55 @@
+//! What a client from another machine may do, by the token with which it connected.
+
+use serde::{Deserialize, Serialize};
+
+/// What a token allows. Each scope for clients includes the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessScope {
+    /// Nothing. Tokens of earlier versions have it, for programs that are gone.
+    Work,
+    /// List, load and watch sessions.
+    Read,
+    /// Also create sessions, send prompts and cancel turns.
+    Prompt,
+    /// Also answer permission requests, and everything else.
+    Approve,
+}
+
+impl AccessScope {
+    /// Those that a token can be made with.
+    pub const ALL: [AccessScope; 3] = [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            AccessScope::Work => "work",
+            AccessScope::Read => "read",
+            AccessScope::Prompt => "prompt",
+            AccessScope::Approve => "approve",
+        }
+    }
+}
+
+/// The rights of a client, and who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessGrant {
+    /// The name of its token.
+    pub name: String,
+    pub scope: AccessScope,
+}
+
+impl AccessGrant {
+    /// Checks the scope. The error is a sentence that says what to do.
+    pub fn check(&self, what: &str, needed: AccessScope) -> Result<(), String> {
+        if self.scope >= needed {
+            return Ok(());
+        }
+        Err(format!(
+            "{what} needs the scope `{}`, and the token {:?} has the scope `{}`; `epitome token create` on the server \
+             makes another",
+            needed.name(),
+            self.name,
+            self.scope.name()
+        ))
+    }
+}

@@ -1,0 +1,143 @@
+//! A session's incoming commands, and the prompts that wait until a turn can begin with them.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+use tokio::task;
+
+use super::responder::{QueuedPrompt, Responder};
+use super::{ClientId, SessionCommand, Ticket};
+
+/// The receiver of a session's commands, with a sender so that the session can send itself some.
+pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>);
+
+/// See the module.
+pub(super) struct Inbox {
+    sender: mpsc::WeakSender<SessionCommand>,
+    commands: mpsc::Receiver<SessionCommand>,
+    /// For the next task of the session.
+    put_off: Vec<SessionCommand>,
+    prompts: VecDeque<QueuedPrompt>,
+    /// The background work that the prompts wait for.
+    paused_by: Option<task::Id>,
+}
+
+impl Inbox {
+    pub fn new((sender, commands): Channel) -> Inbox {
+        let (put_off, prompts) = (Vec::new(), VecDeque::new());
+        Inbox { sender, commands, put_off, prompts, paused_by: None }
+    }
+
+    // ── Commands ───────────────────────────────────────────────────────────────────────────────
+
+    /// The next command; `None` once all senders are gone.
+    pub async fn next(&mut self) -> Option<SessionCommand> {
+        self.commands.recv().await
+    }
+
+    /// Whether any commands have not been received yet.
+    pub fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    pub fn sender(&self) -> mpsc::WeakSender<SessionCommand> {
+        self.sender.clone()
+    }
+
+    /// Leaves a command that was received to the next task of the session.
+    pub fn put_off(&mut self, command: SessionCommand) {
+        self.put_off.push(command);
+    }
+
+    /// Closes the channel; returns the commands that were not received yet, behind those that were put off.
+    pub fn close(&mut self) -> Vec<SessionCommand> {
+        self.commands.close();
+        let rest = std::iter::from_fn(|| self.commands.try_recv().ok());
+        std::mem::take(&mut self.put_off).into_iter().chain(rest).collect()
+    }
+
+    // ── Prompts ────────────────────────────────────────────────────────────────────────────────
+
+    pub fn has_prompts(&self) -> bool {
+        !self.prompts.is_empty()
+    }
+
+    pub fn prompts(&self) -> usize {
+        self.prompts.len()
+    }
+
+    pub fn first(&self) -> Option<&QueuedPrompt> {
+        self.prompts.front()
+    }
+
+    pub fn push(&mut self, prompt: QueuedPrompt) {
+        self.prompts.push_back(prompt);
+    }
+
+    pub fn take_first(&mut self) -> Option<QueuedPrompt> {
+        self.prompts.pop_front()
+    }
+
+    /// Returns a prompt to the front of the queue.
+    pub fn put_back(&mut self, prompt: QueuedPrompt) {
+        self.prompts.push_front(prompt);
+    }
+
+    pub fn take_all(&mut self) -> VecDeque<QueuedPrompt> {
+        std::mem::take(&mut self.prompts)
+    }
+
+    pub fn take_by_ticket(&mut self, ticket: Ticket) -> Option<QueuedPrompt> {
+        let at = self.prompts.iter().position(|prompt| prompt.responder.ticket == ticket)?;
+        self.prompts.remove(at)
+    }
+
+    /// Removes the prompts of a client that leaves; returns their responders.
+    pub fn take_by_client(&mut self, client: ClientId) -> Vec<Responder> {
+        let (theirs, others): (VecDeque<QueuedPrompt>, _) =
+            self.take_all().into_iter().partition(|prompt| prompt.responder.client() == client);
+        self.prompts = others;
+        theirs.into_iter().map(|prompt| prompt.responder).collect()
+    }
+
+    /// Pauses the prompts while files are being rewound or checkpoints read, by this background work.
+    pub fn pause_for(&mut self, work: task::Id) {
+        self.paused_by = Some(work);
+    }
+
+    pub fn resume(&mut self) {
+        self.paused_by = None;
+    }
+
+    /// Background work has panicked. The prompts may have waited for it.
+    pub fn resume_after(&mut self, work: task::Id) {
+        self.paused_by.take_if(|awaited| *awaited == work);
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.paused_by.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Regression: work that the prompts waited for had panicked. No prompt was answered any more.
+    #[tokio::test]
+    async fn prompts_do_not_wait_for_work_that_panicked() {
+        let (sender, receiver) = mpsc::channel(1);
+        let mut inbox = Inbox::new((sender.downgrade(), receiver));
+        let mut background = JoinSet::new();
+        let [awaited, other] = [(); 2].map(|()| background.spawn(ready(())).id());
+        inbox.pause_for(awaited);
+        inbox.resume_after(other);
+        assert!(inbox.is_paused(), "files are still being rewound");
+        inbox.resume_after(awaited);
+        assert!(!inbox.is_paused());
+    }
+}

@@ -1,0 +1,265 @@
+//! Operations on stored sessions, running or not: list, fork, delete, replace a history. They block on the disk, unless
+//! they are asynchronous.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
+use crate::client_list::ActivityNow;
+use crate::commands::{TITLE_CHARS_MAX, command_list};
+use crate::cross_session_edit::{self, Mutation, Replaced};
+use crate::models::options_before_opening;
+use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
+use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
+use epitome_platform::blocking;
+use epitome_recipe::catalog::RecipeCatalog;
+use epitome_store::{Header, SessionQuery, StoreError};
+use epitome_thread::visible::visible_line;
+use epitome_thread::{Change, Seq, SessionId};
+
+/// Time for a session that is deleted to end.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Attempts to reach a session that is about to end.
+const DELIVERY_ATTEMPTS_MAX: u32 = 3;
+
+/// Attempts to delete a session that a client keeps loading.
+const DELETE_ATTEMPTS_MAX: u32 = 3;
+
+impl Sessions {
+    /// Lists sessions. Reads the disk.
+    pub fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
+        let listing =
+            self.inner.services.store.page(query).map_err(|error| SessionError::Store(error.to_string()))?;
+        for (session, problem) in &listing.problems {
+            tracing::warn!(%session, %problem, "a session is left out of the list");
+        }
+        Ok(listing.headers)
+    }
+
+    /// Ends the session if it is running, and deletes it. Unknown sessions are not an error.
+    pub async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut attempts = 1;
+        loop {
+            self.end(session).await;
+            let (store, name) = (self.inner.services.store.clone(), session.clone());
+            match blocking::run(move || store.delete(&name)).await {
+                // A concurrent load has opened it again.
+                Err(StoreError::InUse(..))
+                    if attempts < DELETE_ATTEMPTS_MAX && self.inner.live.lock().contains_key(session) =>
+                {
+                    attempts += 1;
+                }
+                deleted => return deleted.map_err(|error| store_error(session, error)),
+            }
+        }
+    }
+
+    /// Creates a session that continues another one, up to and including `at`, or its newest entry. Reads the disk.
+    pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+        let store = &self.inner.services.store;
+        if let Some(at) = at {
+            let header = store.header(session).map_err(|error| store_error(session, error))?;
+            if at.0 >= header.entries {
+                return Err(SessionError::Invalid(format!(
+                    "session {session} has no entry {at}; the last is {}",
+                    Seq(header.entries.saturating_sub(1))
+                )));
+            }
+        }
+        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
+        Ok(forked.session)
+    }
+
+    /// Whether the session is open in this process or only stored. Does not open it, but reads the disk.
+    pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+        let now =
+            self.inner.live.lock().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
+                match found.activity.get() {
+                    ActivityNow { asks: true, .. } => ForegroundNow::RequiresAction,
+                    ActivityNow { running: true, .. } => ForegroundNow::Running,
+                    ActivityNow { .. } => ForegroundNow::Idle,
+                }
+            });
+        let rests = || self.inner.resting.lock().contains_key(session).then_some(ForegroundNow::Idle);
+        if let Some(now) = now.or_else(rests) {
+            return Ok(SessionStatus::Open(now));
+        }
+        let header = self.inner.services.store.header(session);
+        header.map(|_| SessionStatus::Saved).map_err(|error| store_error(session, error))
+    }
+
+    /// Gives a session another title, running or not, and returns the title as it is stored: as one line, cut if it is
+    /// too long. An error if nothing remains of it.
+    pub async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        let words = title.split_whitespace().collect::<Vec<_>>().join(" ");
+        let title: String = visible_line(&words).chars().take(TITLE_CHARS_MAX).collect();
+        let title = title.trim_end().to_owned();
+        if title.is_empty() {
+            return Err(SessionError::Invalid("`title` is empty".to_owned()));
+        }
+        self.record(session, &Change::Titled { title: title.clone() }).await?;
+        Ok(title)
+    }
+
+    /// Archives a session, which ends it if it is running, or restores it. Does nothing if it already has that state.
+    pub async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        let (store, name) = (self.inner.services.store.clone(), session.clone());
+        let header = blocking::run(move || store.header(&name)).await;
+        let header = header.map_err(|error| store_error(session, error))?;
+        if archived {
+            self.end(session).await;
+        }
+        if header.archived == archived {
+            return Ok(());
+        }
+        self.record(session, &Change::Archived { archived }).await
+    }
+
+    /// Returns the options that a client would get if it opened a session. Does not open it; reads the disk.
+    pub fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+        let services = &self.inner.services;
+        let entries = match &query.session {
+            None => None,
+            Some(session) => Some(services.store.read(session).map_err(|error| store_error(session, error))?),
+        };
+        options_before_opening(services, &query.cwd, &query.overrides, &query.environment, entries)
+    }
+
+    /// Returns the slash commands that a client would get. Reads the disk.
+    pub fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
+        let paths = &self.inner.services.paths;
+        let (directories, cwd) = (&query.overrides.recipe_dirs, &query.cwd);
+        command_list(&RecipeCatalog::load(cwd, paths, directories), &[])
+    }
+
+    /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.
+    async fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
+        let command = |answer| SessionCommand::Record { change: Box::new(change.clone()), answer };
+        let on_disk = || {
+            let (store, name, change) = (self.inner.services.store.clone(), session.clone(), change.clone());
+            let work = move || {
+                let (mut journal, _) = store.load(&name).map_err(|error| store_error(&name, error))?;
+                journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
+                journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
+            };
+            async move {
+                let recorded = blocking::start(work).await;
+                recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+            }
+        };
+        match self.deliver(session, true, command, on_disk).await {
+            Ok(recorded) => recorded,
+            Err(Undelivered::Busy) => Err(SessionError::Busy(COMMANDS_MAX)),
+            Err(Undelivered::Ending) => {
+                Err(SessionError::Internal(format!("{session} is just ending; please try again")))
+            }
+        }
+    }
+
+    /// Sends a command to a session and waits for its answer. If the session is not running, and is not to be resumed
+    /// for the command, a task does the work on its log instead.
+    async fn deliver<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+        &self,
+        session: &SessionId,
+        resumes: bool,
+        command: impl Fn(oneshot::Sender<T>) -> SessionCommand,
+        on_disk: impl Fn() -> W,
+    ) -> Result<T, Undelivered> {
+        for _ in 0..DELIVERY_ATTEMPTS_MAX {
+            let (answer, answered) = oneshot::channel();
+            let ended = {
+                let mut live = self.inner.live.lock();
+                if resumes {
+                    self.resume(&mut live, session);
+                }
+                match live.get(session) {
+                    Some(found) => match found.commands.try_send(command(answer)) {
+                        Ok(()) => None,
+                        Err(mpsc::error::TrySendError::Full(_)) => return Err(Undelivered::Busy),
+                        Err(mpsc::error::TrySendError::Closed(_)) => Some(found.ended.clone()),
+                    },
+                    None => {
+                        let work = on_disk();
+                        // A caller that has given up needs no answer.
+                        let work = async move { drop(answer.send(work.await)) };
+                        self.hold(&mut live, session, work);
+                        None
+                    }
+                }
+            };
+            match ended {
+                None => {
+                    // Dropped without an answer: the session ended before it received the command.
+                    if let Ok(answer) = answered.await {
+                        return Ok(answer);
+                    }
+                }
+                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
+            }
+        }
+        Err(Undelivered::Ending)
+    }
+
+    /// Works on the log of a session that is not running. A client that loads it in the meantime waits, as for the end
+    /// of a session: the journal is locked.
+    fn hold(
+        &self,
+        live: &mut BTreeMap<SessionId, LiveTask>,
+        session: &SessionId,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (commands, _) = mpsc::channel(1);
+        let (alive, ended) = watch::channel(());
+        live.insert(
+            session.clone(),
+            LiveTask { activity: Arc::default(), commands, attached: BTreeSet::new(), ended },
+        );
+        self.run(session.clone(), alive, work);
+    }
+
+    async fn end(&self, session: &SessionId) {
+        let found = {
+            let mut live = self.inner.live.lock();
+            self.end_resting(&mut live, session);
+            live.remove(session)
+        };
+        let Some(mut found) = found else { return };
+        let end = async {
+            // If the channel is closed, the session is ending already.
+            drop(found.commands.send(SessionCommand::End).await);
+            found.ended.changed().await
+        };
+        if tokio::time::timeout(END_TIME_MAX, end).await.is_err() {
+            tracing::warn!(%session, "a session that is deleted did not end in time");
+        }
+    }
+
+    /// Replaces the history of a conversation: through its session if that runs in this process, otherwise in its log.
+    /// An error is a sentence.
+    pub(crate) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
+        let command = |answer| SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
+        let on_disk = || {
+            let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
+            async move {
+                services.recall().await;
+                let work = move || cross_session_edit::in_store(&services, &name, &mutation);
+                blocking::start(work).await.unwrap_or_else(|error| Err(error.to_string()))
+            }
+        };
+        match self.deliver(target, false, command, on_disk).await {
+            Ok(replaced) => replaced,
+            Err(Undelivered::Busy) => Err(format!("{target} is busy")),
+            Err(Undelivered::Ending) => Err(format!("{target} is just ending")),
+        }
+    }
+}
+
+/// Why a command has no answer.
+enum Undelivered {
+    Busy,
+    Ending,
+}
