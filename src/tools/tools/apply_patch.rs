@@ -18,8 +18,9 @@ use super::file_edit::listed;
 use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
-use crate::ToolError;
+use super::{
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 /// Maximum size in bytes of all files of a patch, old and new; both are kept in memory for a rollback.

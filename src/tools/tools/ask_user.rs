@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
-use crate::ToolError;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 

@@ -8,8 +8,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{ToolContext, ToolResult, disk, read_state};
-use crate::ToolError;
+use super::{ToolContext, ToolError, ToolResult, disk, read_state};
 use epitome_thread::attached::FileType;
 use epitome_thread::{Location, OutcomeContent, ToolDisplay};
 

@@ -16,8 +16,7 @@ use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
-use super::{ToolContext, ToolResult, disk, input, sandbox, truncate};
-use crate::ToolError;
+use super::{ToolContext, ToolError, ToolResult, disk, input, sandbox, truncate};
 use epitome_platform::group::CommandExit;
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, CallId, CallOutput, ToolDisplay, ToolKind, WrittenBytes};

@@ -25,9 +25,9 @@ use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
 use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
+    truncate,
 };
-use crate::ToolError;
 use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;
 

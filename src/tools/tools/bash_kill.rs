@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::background::{self, WaitFor};
 use super::schema::{self, InputKey};
 use super::shell_run::END_TIME_MAX;
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
-use crate::ToolError;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub struct BashKill;

@@ -23,8 +23,7 @@ pub use self::judge::DiskStamp;
 use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, judge, same, when};
 pub use self::route::WriteRoute;
 use self::route::{EditorText, WriteFacts, route};
-use super::{Workspace, disk};
-use crate::ToolError;
+use super::{ToolError, Workspace, disk};
 use epitome_config::EditorWrites;
 use epitome_thread::attached::FileType;
 

@@ -16,8 +16,7 @@ use serde_json::Value;
 
 use super::buffers::{DiskStamp, Saved, WriteRoute};
 use super::walk::{self, Ignored};
-use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
-use crate::ToolError;
+use super::{BoxFuture, ToolContext, ToolError, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::os::{FileTypeExt, copy_owner_and_mode};
 use epitome_platform::root::{self, DirectoryEntry};

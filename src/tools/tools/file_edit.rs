@@ -12,10 +12,9 @@ use super::disk::{CancelFlag, CurrentContent};
 use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
-    truncate,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+    read_state, truncate,
 };
-use crate::ToolError;
 
 /// Maximum size in bytes of a file in which the line of an edit is located before the call runs.
 const LOCATED_BYTES_MAX: u64 = 256 * 1024;

@@ -12,10 +12,9 @@ use super::disk::CancelFlag;
 use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
-    read_state, truncate,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, attached, buffers,
+    disk, input, read_state, truncate,
 };
-use crate::ToolError;
 
 /// Default number of lines.
 pub const LINES: u64 = 2_000;

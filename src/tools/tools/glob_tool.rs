@@ -13,8 +13,7 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use super::disk::CancelFlag;
 use super::schema::{self, InputKey};
 use super::walk::{self, Ignored, PathPattern};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
-use crate::ToolError;
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 
 /// Maximum number of files listed per call: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;

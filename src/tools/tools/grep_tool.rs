@@ -16,8 +16,9 @@ use super::disk::CancelFlag;
 use super::schema::{self, InputKey};
 use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::ToolError;
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 
 /// Default maximum number of matching lines.
 pub const RESULTS: u64 = 100;

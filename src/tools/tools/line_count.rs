@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
-use crate::ToolError;
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub struct LineCounter;

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
-use crate::ToolError;
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::memory::{MEMORY_BYTES_MAX, MemoryFiles};
 use epitome_secrets::mask;

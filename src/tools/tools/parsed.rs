@@ -6,8 +6,7 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::task::TaskOrder;
-use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
-use crate::ToolError;
+use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolError, ToolResult, Workspace};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
 /// A tool with parsed input; implements [`Tool`], whose methods have the same meaning.

@@ -19,8 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::{Access, BoxFuture, Workspace, truncate};
-use crate::ToolError;
+use super::{Access, BoxFuture, ToolError, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
 use epitome_thread::{Change, Content, Entry, RAW_FILES, Thread, ToolDisplay, ToolOutcome};
 

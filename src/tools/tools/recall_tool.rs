@@ -7,8 +7,9 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::ToolError;
+use super::{
+    BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};

@@ -13,8 +13,9 @@ use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
 use super::schema::{self, InputKey};
 use super::task::{self, TaskOrder};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::ToolError;
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 

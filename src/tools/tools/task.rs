@@ -6,8 +6,7 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
-use crate::ToolError;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 

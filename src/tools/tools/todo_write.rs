@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
-use crate::ToolError;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, truncate};
 
 /// Maximum steps of a plan; users wouldn't read longer ones.
 pub const STEPS_MAX: usize = 100;

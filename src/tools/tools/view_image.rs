@@ -6,8 +6,9 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
-use crate::ToolError;
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, attached, disk, input,
+};
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 

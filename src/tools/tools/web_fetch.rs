@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input, truncate,
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, attached, disk, input,
+    truncate,
 };
-use crate::ToolError;
 use epitome_provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
 use epitome_provider::network::Network;
 use epitome_thread::attached::FileType;

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::permission::ruled::DeniedHosts;
 use super::schema::{self, InputKey};
 use super::web_fetch::as_external;
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::ToolError;
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_provider::http::page::Address;
 use epitome_provider::search::{SearchQuery, SearchResult, SearchService};
 use epitome_thread::titles::name_in_title;
