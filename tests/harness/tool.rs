@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome_thread::{CallDisplay, Location, OutcomeContent, OutcomeStatus, ToolDisplay, ToolSpec};
-use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolError, ToolResult, Workspace};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -27,10 +27,10 @@ impl Tool for Does {
         CallDisplay { title: "Doing".into(), locations, ..CallDisplay::default() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, ToolError> {
         match input["asks"].as_str() {
             Some("person") => Ok(Access::Command { line: "do".into(), confined: true, changes_git: false }),
-            Some("the impossible") => Err("that can't be done".into()),
+            Some("the impossible") => Err(ToolError::new("that can't be done")),
             _ => Ok(Access::Nothing),
         }
     }

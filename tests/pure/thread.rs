@@ -203,7 +203,7 @@ proptest! {
         let asked = asked_for(&thread, &edits);
         match check(&thread, thread.view().revision(), thread.next_message(), &asked) {
             Err(why) => {
-                prop_assert!(why.starts_with("edit "), "{why}");
+                prop_assert!(why.to_string().starts_with("edit "), "{why}");
                 prop_assert_eq!(shown(thread.view()), shown_before);
             }
             Ok(edits) => {

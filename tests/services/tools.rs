@@ -10,7 +10,7 @@ use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, ToolD
 use epitome::tools::background::BackgroundCommands;
 use epitome::tools::read_state::ReadState;
 use epitome::tools::reaper::Reaper;
-use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
+use epitome::tools::{Access, ToolContext, ToolError, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::WITHIN;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl Place {
         fs::read_to_string(self.directory.path().join(path)).expect("read")
     }
 
-    fn access(&self, tool: &str, input: Value) -> Result<Access, String> {
+    fn access(&self, tool: &str, input: Value) -> Result<Access, ToolError> {
         self.tools.get(tool).expect("a built-in tool").access(&input, &self.workspace)
     }
 
@@ -404,7 +404,7 @@ async fn a_file_is_only_changed_if_the_model_has_read_its_current_contents() {
         &json!({"file_path": "a.rs", "old_text": "1", "new_text": "one"}),
         ToolContext { files: place.files.clone(), ..ToolContext::bare(place.workspace.clone()) },
     );
-    assert!(check.await.is_err_and(|why| why.contains("changed")), "nobody is asked about it");
+    assert!(check.await.is_err_and(|why| why.to_string().contains("changed")), "nobody is asked about it");
 }
 
 #[tokio::test]
@@ -557,7 +557,7 @@ async fn invalid_input_is_refused_before_a_permission_request() {
         ("bash", json!({"command": "  "}), "`command` is empty"),
         ("todo_write", json!({"todos": 3}), "must be a list"),
     ] {
-        let sentence = place.access(tool, input.clone()).expect_err(tool);
+        let sentence = place.access(tool, input.clone()).expect_err(tool).to_string();
         assert!(sentence.contains(part), "{sentence}");
         assert_failed(&place.run(tool, input).await, part);
     }

@@ -67,7 +67,7 @@ impl ExpectedJson {
                 faults if faults.is_empty() => return ReplyCheck::Fit(value),
                 faults => faults,
             },
-            Err(why) => vec![why],
+            Err(why) => vec![why.to_string()],
         };
         if self.retries == 0 {
             return ReplyCheck::Unfit(faults);

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use crate::RecallError;
 use epitome_thread::{PartId, Seq};
 
 /// A query. If it has only a range, the text of the range is read; otherwise, the log is searched. All conditions
@@ -59,10 +60,10 @@ impl EntryRange {
 }
 
 impl FromStr for EntryRange {
-    type Err = String;
+    type Err = RecallError;
 
-    fn from_str(text: &str) -> Result<EntryRange, String> {
-        let wrong = || format!("{text:?} names no entry: it is e12, e12.2 for a part, or e12-e20.");
+    fn from_str(text: &str) -> Result<EntryRange, RecallError> {
+        let wrong = || RecallError::Range(text.to_owned());
         let part = |text: &str| text.trim().parse::<PartId>().map_err(|()| wrong());
         let range = match text.split_once('-') {
             Some((from, through)) => EntryRange { from: part(from)?, through: part(through)? },
@@ -102,13 +103,10 @@ impl RecordKind {
 }
 
 impl FromStr for RecordKind {
-    type Err = String;
+    type Err = RecallError;
 
-    fn from_str(text: &str) -> Result<RecordKind, String> {
+    fn from_str(text: &str) -> Result<RecordKind, RecallError> {
         let kind = RecordKind::ALL.into_iter().find(|kind| kind.word() == text.trim());
-        kind.ok_or_else(|| {
-            let words = RecordKind::ALL.map(RecordKind::word);
-            format!("There is no kind {text:?}: it is {}.", words.join(", "))
-        })
+        kind.ok_or_else(|| RecallError::Kind { name: text.to_owned() })
     }
 }

@@ -4,6 +4,7 @@
 //! withheld prompts, thinking, or what the user has rewound. Texts are complete, even if the view shows only a part.
 
 mod ask;
+mod error;
 mod record;
 mod search;
 mod time;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use ask::{EntryRange, RecallQuery, RecordKind};
+pub use error::RecallError;
 pub use search::TextMatcher;
 pub use time::Clock;
 
@@ -99,7 +101,7 @@ impl RecallLog {
         ask: &RecallQuery,
         clock: &Clock,
         stop: &dyn Fn() -> bool,
-    ) -> Result<String, String> {
+    ) -> Result<String, RecallError> {
         let text = if ask.is_search() {
             search::search(self, ask, clock, stop)?
         } else {
@@ -118,7 +120,7 @@ impl RecallLog {
         ask: &RecallQuery,
         clock: &Clock,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(Vec<SearchHit>, usize), String> {
+    ) -> Result<(Vec<SearchHit>, usize), RecallError> {
         search::find(self, ask, clock, stop)
     }
 

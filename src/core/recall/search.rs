@@ -5,7 +5,7 @@ use regex::{Regex, RegexBuilder};
 use super::ask::RecallQuery;
 use super::record::Record;
 use super::time::Clock;
-use super::{RecallLog, SearchHit};
+use super::{RecallError, RecallLog, SearchHit};
 use epitome_thread::{Change, Seq};
 
 /// Default and maximum number of results in an answer.
@@ -21,18 +21,18 @@ const LINES_MAX: usize = 1_000;
 const LINE_BYTES_MAX: usize = 200;
 
 /// Maximum size in bytes of a pattern or of the words, and of a compiled expression.
-const PATTERN_BYTES_MAX: usize = 1_000;
+pub(super) const PATTERN_BYTES_MAX: usize = 1_000;
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
 
 /// Maximum number of words in a query.
-const WORDS_MAX: usize = 20;
+pub(super) const WORDS_MAX: usize = 20;
 
 /// Returns a page of the texts in the range.
-pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<String, String> {
+pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<String, RecallError> {
     let range = ask.range.as_ref().expect("without a range it is a search");
     let records: Vec<Record> = log.records().into_iter().filter(|record| range.has(record.part)).collect();
     if records.is_empty() {
-        return Err(nothing_at(log, range.single()));
+        return Err(RecallError::Nothing(nothing_at(log, range.single())));
     }
     let total: usize = records.iter().map(|record| record.text().len()).sum();
     let bytes_max = ask.limit.unwrap_or(usize::MAX).clamp(1, log.answer_bytes);
@@ -64,7 +64,7 @@ pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<
         }
     }
     if page.is_empty() {
-        return Err(format!("There are {total} bytes; offset {} is past the end.", ask.offset));
+        return Err(RecallError::PastEnd { total, offset: ask.offset });
     }
     if next < total {
         page.push_str(&format!("\n\n[{} more bytes: recall the same with offset {next}]", total - next));
@@ -78,7 +78,7 @@ pub(super) fn search(
     ask: &RecallQuery,
     clock: &Clock,
     stop: &dyn Fn() -> bool,
-) -> Result<String, String> {
+) -> Result<String, RecallError> {
     let hits_max = ask.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX);
     let (mut found, mut shown, mut hits) = (0, 0, String::new());
     let stopped = each(log, ask, clock, stop, &mut |record, text, finder| {
@@ -126,7 +126,7 @@ pub(super) fn find(
     ask: &RecallQuery,
     clock: &Clock,
     stop: &dyn Fn() -> bool,
-) -> Result<(Vec<SearchHit>, usize), String> {
+) -> Result<(Vec<SearchHit>, usize), RecallError> {
     let (mut finds, mut count) = (Vec::new(), 0);
     each(log, ask, clock, stop, &mut |record, text, finder| {
         count += 1;
@@ -145,7 +145,7 @@ fn each(
     clock: &Clock,
     stop: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(&Record, &str, &TextMatcher),
-) -> Result<bool, String> {
+) -> Result<bool, RecallError> {
     let finder = TextMatcher::new(ask)?;
     let since = ask.since.as_deref().map(|since| clock.time(since)).transpose()?;
     let until = ask.until.as_deref().map(|until| clock.time(until)).transpose()?;
@@ -181,15 +181,13 @@ pub struct TextMatcher {
 }
 
 impl TextMatcher {
-    /// Compiles the conditions. The error is a sentence for the model or the user.
-    pub fn new(ask: &RecallQuery) -> Result<TextMatcher, String> {
+    /// Compiles the conditions.
+    pub fn new(ask: &RecallQuery) -> Result<TextMatcher, RecallError> {
         let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
         let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
         let bytes = pattern.unwrap_or_default().len().max(ask.text.as_deref().unwrap_or_default().len());
         if bytes > PATTERN_BYTES_MAX || words.len() > WORDS_MAX {
-            return Err(format!(
-                "Ask for less: {WORDS_MAX} words or a pattern of {PATTERN_BYTES_MAX} bytes at most."
-            ));
+            return Err(RecallError::TooMuch);
         }
         let build = |pattern: &str, any_case: bool| {
             RegexBuilder::new(pattern)
@@ -197,7 +195,6 @@ impl TextMatcher {
                 .multi_line(true)
                 .size_limit(REGEX_BYTES_MAX)
                 .build()
-                .map_err(|error| format!("The regex can't be used: {error}"))
         };
         let escaped: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
         let mut all = escaped.iter().map(|word| build(word, true)).collect::<Result<Vec<_>, _>>()?;

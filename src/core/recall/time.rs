@@ -6,6 +6,8 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
+use crate::RecallError;
+
 /// The current time and time zone, to which times in a query are relative.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -16,13 +18,13 @@ pub struct Clock {
 
 impl Clock {
     /// Parses a time into milliseconds since the Unix epoch: `2026-01-31`, `2026-01-31T10:00`, with or without an
-    /// offset, or `2h ago`. The error is a sentence.
-    pub fn time(&self, text: &str) -> Result<u64, String> {
+    /// offset, or `2h ago`.
+    pub fn time(&self, text: &str) -> Result<u64, RecallError> {
         let text = text.trim();
         let found = self.ago(text).or_else(|| self.date(text));
-        found.and_then(|time| u64::try_from(time.as_millisecond()).ok()).ok_or_else(|| {
-            format!("{text:?} is not a known form of time: write 2026-01-31, 2026-01-31T10:00 or 2h ago.")
-        })
+        found
+            .and_then(|time| u64::try_from(time.as_millisecond()).ok())
+            .ok_or_else(|| RecallError::Time(text.to_owned()))
     }
 
     pub fn show(&self, milliseconds: u64) -> String {
@@ -71,10 +73,13 @@ mod tests {
             ("2026-01-31T12:00:00Z", clock.now),
             ("2026-01-31T12:00:00+02:00", clock.now - 2 * hour),
         ] {
-            assert_eq!(clock.time(text), Ok(wanted), "{text}");
+            assert_eq!(clock.time(text).ok(), Some(wanted), "{text}");
         }
         for wrong in ["", "soon", "ago", "yesterday", "2026-13-01", "1969-01-01"] {
-            assert!(clock.time(wrong).unwrap_err().contains("not a known form of time"), "{wrong}");
+            assert!(
+                clock.time(wrong).unwrap_err().to_string().contains("not a known form of time"),
+                "{wrong}"
+            );
         }
         assert_eq!(clock.show(clock.now), "2026-01-31 13:00");
     }

@@ -27,6 +27,72 @@ pub struct Replacement {
     pub messages: Vec<HistoryMessage>,
 }
 
+/// Why a hook's edits or its new history are not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditRefusal {
+    #[error("it was made for the view of revision {revision}, which was changed since (now {now})")]
+    OtherView { revision: Seq, now: Seq },
+    #[error("the list of edits is empty")]
+    NoEdits,
+    #[error("{0} edits at once; at most {EDITS_MAX} are made")]
+    TooMany(usize),
+    #[error("{edit}: {why}")]
+    Edit {
+        edit: String,
+        #[source]
+        why: PartRefusal,
+    },
+    #[error("the tool call {0} is still running")]
+    CallRuns(CallId),
+    #[error("the new history has no message")]
+    NoMessages,
+    #[error("message {at} of the new history: {why}")]
+    Message {
+        at: usize,
+        #[source]
+        why: PartRefusal,
+    },
+}
+
+impl From<EditRefusal> for String {
+    fn from(refusal: EditRefusal) -> String {
+        refusal.to_string()
+    }
+}
+
+/// Why one edit, or one message of a new history, is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartRefusal {
+    /// A content that no provider accepts there.
+    #[error("{0}")]
+    Content(&'static str),
+    /// A part that the view cannot change so.
+    #[error("{0}")]
+    View(&'static str),
+    #[error("it is not pinned")]
+    NotPinned,
+    #[error("it is pinned")]
+    Pinned,
+    #[error("{0} goes with it, and that is pinned")]
+    TakesPin(PartId),
+    #[error("a hook changed it, and a pin would restore the old text")]
+    Rewritten,
+    #[error("it has no text that could be kept")]
+    NothingToPin,
+    #[error("it has no text")]
+    NoText,
+    #[error("it is not in the view any more")]
+    NotShown,
+    #[error("there is no such entry")]
+    NoEntry,
+    #[error("its round is not over: the tool call {0} is still running")]
+    CallRuns(CallId),
+    #[error("nothing would be left in the view")]
+    EmptiesView,
+    #[error("the view would no longer begin with a user message")]
+    BeginsWithAgent,
+}
+
 /// Returns the edits in the form to append, or the reason why none of them can be made.
 ///
 /// `revision` is the revision of the view that they were made for. Appended messages are numbered from
@@ -36,13 +102,13 @@ pub fn check(
     revision: Seq,
     first: MessageId,
     edits: &[ViewEdit],
-) -> Result<Vec<ViewEdit>, String> {
+) -> Result<Vec<ViewEdit>, EditRefusal> {
     check_revision(thread, revision)?;
     if edits.is_empty() {
-        return Err("the list of edits is empty".to_owned());
+        return Err(EditRefusal::NoEdits);
     }
     if edits.len() > EDITS_MAX {
-        return Err(format!("{} edits at once; at most {EDITS_MAX} are made", edits.len()));
+        return Err(EditRefusal::TooMany(edits.len()));
     }
     let mut trial = Trial {
         thread,
@@ -61,13 +127,13 @@ pub fn check(
     let is_whole = trial.fault().is_none();
     let mut broken_by = None;
     for (at, edit) in edits.iter().enumerate() {
-        let done = trial.make(edit).map_err(|why| format!("{}: {why}", name(at)))?;
+        let done = trial.make(edit).map_err(|why| EditRefusal::Edit { edit: name(at), why })?;
         checked.push(done);
         // A later edit may repair what this one breaks.
         broken_by = trial.fault().map(|why| (broken_by.map_or(at, |(first, _)| first), why));
     }
     match broken_by {
-        Some((at, why)) if is_whole => Err(format!("{}: {why}", name(at))),
+        Some((at, why)) if is_whole => Err(EditRefusal::Edit { edit: name(at), why }),
         Some(_) | None => Ok(checked),
     }
 }
@@ -80,13 +146,13 @@ pub fn mutation(
     first: MessageId,
     messages: Vec<HistoryMessage>,
     preserve_recent: usize,
-) -> Result<Replacement, String> {
+) -> Result<Replacement, EditRefusal> {
     check_revision(thread, revision)?;
     if let Some(call) = thread.open_calls().first() {
-        return Err(format!("the tool call {call} is still running"));
+        return Err(EditRefusal::CallRuns(call.clone()));
     }
     if messages.is_empty() {
-        return Err("the new history has no message".to_owned());
+        return Err(EditRefusal::NoMessages);
     }
     let mut spoken = Vec::with_capacity(messages.len() + 1);
     if messages[0].role == Role::Assistant {
@@ -96,7 +162,7 @@ pub fn mutation(
     }
     for (at, message) in messages.into_iter().enumerate() {
         check_sayable(message.role, &message.message.content)
-            .map_err(|why| format!("message {} of the new history: {why}", at + 1))?;
+            .map_err(|why| EditRefusal::Message { at: at + 1, why })?;
         spoken.push(message);
     }
     for (id, spoken) in (first.0..).zip(&mut spoken) {
@@ -106,26 +172,26 @@ pub fn mutation(
     Ok(Replacement { through, messages: spoken })
 }
 
-fn check_revision(thread: &Thread, revision: Seq) -> Result<(), String> {
+fn check_revision(thread: &Thread, revision: Seq) -> Result<(), EditRefusal> {
     let now = thread.view().revision();
     if revision == now {
         return Ok(());
     }
-    Err(format!("it was made for the view of revision {revision}, which was changed since (now {now})"))
+    Err(EditRefusal::OtherView { revision, now })
 }
 
 /// Checks that every provider accepts such a message.
-fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
+fn check_sayable(role: Role, content: &[Content]) -> Result<(), PartRefusal> {
     for content in content {
         if content.is_attachment() && role == Role::Assistant {
-            return Err("the agent's words can only be text".to_owned());
+            return Err(PartRefusal::Content("the agent's words can only be text"));
         }
         if matches!(content, Content::Thinking { .. } | Content::Call(_)) {
-            return Err("it may hold neither thinking nor tool calls".to_owned());
+            return Err(PartRefusal::Content("it may hold neither thinking nor tool calls"));
         }
     }
     let attached = content.iter().any(|content| !matches!(content, Content::Text { .. }));
-    if has_text(content) || attached { Ok(()) } else { Err("it is blank".to_owned()) }
+    if has_text(content) || attached { Ok(()) } else { Err(PartRefusal::Content("it is blank")) }
 }
 
 /// Applies edits to a copy of the view.
@@ -141,7 +207,7 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     /// Applies an edit and returns the form to store.
-    fn make(&mut self, edit: &ViewEdit) -> Result<ViewEdit, String> {
+    fn make(&mut self, edit: &ViewEdit) -> Result<ViewEdit, PartRefusal> {
         let edit = self.tidied(edit);
         match &edit {
             ViewEdit::Pin { at } => self.pin(*at)?,
@@ -149,7 +215,7 @@ impl Trial<'_> {
                 let known = self.pinned.len();
                 self.pinned.retain(|pinned| pinned != at);
                 if self.pinned.len() == known {
-                    return Err("it is not pinned".to_owned());
+                    return Err(PartRefusal::NotPinned);
                 }
             }
             ViewEdit::Mask { at, .. } | ViewEdit::Drop { at } => {
@@ -164,7 +230,7 @@ impl Trial<'_> {
                     matches!(content, Content::Resource { .. } | Content::ResourceLink { .. })
                 };
                 if is_outcome && content.iter().any(is_file) {
-                    return Err("a tool's outcome can only be text and images".to_owned());
+                    return Err(PartRefusal::Content("a tool's outcome can only be text and images"));
                 }
                 self.rewrite(*at, &edit)?;
             }
@@ -195,13 +261,13 @@ impl Trial<'_> {
         edit
     }
 
-    fn pin(&mut self, at: PartId) -> Result<(), String> {
+    fn pin(&mut self, at: PartId) -> Result<(), PartRefusal> {
         let shown = self.shown(at).ok_or_else(|| self.not_shown(at))?;
         if at.entry < self.layer.seq && self.thread.text_of(at).as_ref() != Some(&shown) {
-            return Err("a hook changed it, and a pin would restore the old text".to_owned());
+            return Err(PartRefusal::Rewritten);
         }
         if shown.trim().is_empty() {
-            return Err("it has no text that could be kept".to_owned());
+            return Err(PartRefusal::NothingToPin);
         }
         if !self.pinned.contains(&at) {
             self.pinned.push(at);
@@ -209,24 +275,24 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn rewrite(&mut self, at: PartId, edit: &ViewEdit) -> Result<(), String> {
+    fn rewrite(&mut self, at: PartId, edit: &ViewEdit) -> Result<(), PartRefusal> {
         let spot = self.view.find(at).ok_or_else(|| self.not_shown(at))?;
         if let Some(call) = self.running_call(spot) {
-            return Err(format!("its round is not over: the tool call {call} is still running"));
+            return Err(PartRefusal::CallRuns(call));
         }
         let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.pin_text(*pin)).collect();
         self.try_edit(edit)?;
         let mut pins = self.pinned.iter().zip(before);
         match pins.find(|(pin, before)| before.is_some() && self.pin_text(**pin) != *before) {
-            Some((pin, _)) if *pin == at => Err("it is pinned".to_owned()),
-            Some((pin, _)) => Err(format!("{pin} goes with it, and that is pinned")),
+            Some((pin, _)) if *pin == at => Err(PartRefusal::Pinned),
+            Some((pin, _)) => Err(PartRefusal::TakesPin(*pin)),
             None => Ok(()),
         }
     }
 
-    fn try_edit(&mut self, edit: &ViewEdit) -> Result<(), String> {
+    fn try_edit(&mut self, edit: &ViewEdit) -> Result<(), PartRefusal> {
         // The author does not affect whether an edit is possible.
-        self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(str::to_owned)
+        self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(PartRefusal::View)
     }
 
     /// The text of a pin in the view: as it is shown, or quoted in a summary.
@@ -238,11 +304,11 @@ impl Trial<'_> {
         self.view.piece(part).map(|piece| piece.pin_text())
     }
 
-    fn not_shown(&self, at: PartId) -> String {
+    fn not_shown(&self, at: PartId) -> PartRefusal {
         match self.thread.text_of(at) {
-            Some(text) if text.trim().is_empty() => "it has no text".to_owned(),
-            Some(_) => "it is not in the view any more".to_owned(),
-            None => "there is no such entry".to_owned(),
+            Some(text) if text.trim().is_empty() => PartRefusal::NoText,
+            Some(_) => PartRefusal::NotShown,
+            None => PartRefusal::NoEntry,
         }
     }
 
@@ -254,12 +320,12 @@ impl Trial<'_> {
     }
 
     /// Why every provider would reject the current view, if so.
-    fn fault(&self) -> Option<String> {
+    fn fault(&self) -> Option<PartRefusal> {
         let first = self.view.entries().first().map(|entry| &entry.change);
         match first {
-            None => Some("nothing would be left in the view".to_owned()),
+            None => Some(PartRefusal::EmptiesView),
             Some(Change::Said { .. } | Change::Compacted { .. }) => None,
-            Some(_) => Some("the view would no longer begin with a user message".to_owned()),
+            Some(_) => Some(PartRefusal::BeginsWithAgent),
         }
     }
 }

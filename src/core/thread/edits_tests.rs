@@ -193,13 +193,15 @@ fn errors_name_the_faulty_edit() {
     let thread = thread();
     for (edits, expected) in cases {
         let refused = check(&thread, thread.view().revision(), MessageId(9), &edits);
-        assert_eq!(refused, Err(expected.to_owned()), "{edits:?}");
+        assert_eq!(refused.map_err(String::from), Err(expected.to_owned()), "{edits:?}");
     }
     let stale = check(&thread, Seq(4), MessageId(9), &[drop("e5")]);
     let expected = "it was made for the view of revision e4, which was changed since (now e0)";
-    assert_eq!(stale, Err(expected.to_owned()));
+    assert_eq!(stale.map_err(String::from), Err(expected.to_owned()));
     let many = vec![drop("e5"); EDITS_MAX + 1];
-    assert!(check(&thread, Seq(0), MessageId(9), &many).is_err_and(|why| why.contains("at most 256")));
+    assert!(
+        check(&thread, Seq(0), MessageId(9), &many).is_err_and(|why| why.to_string().contains("at most 256"))
+    );
 }
 
 /// A list is one change: a later edit may repair what an earlier one breaks.
@@ -209,7 +211,7 @@ fn edits_are_checked_as_a_list() {
     append(&mut thread, finished("c3", "three"));
     let all = [drop("e1"), drop("e2"), drop("e3"), drop("e4"), drop("e5"), drop("e6"), drop("e7")];
     let refused = check(&thread, Seq(0), MessageId(9), &all).expect_err("nothing would be left");
-    assert_eq!(refused, "edit 1 of 7, drop e1: nothing would be left in the view");
+    assert_eq!(refused.to_string(), "edit 1 of 7, drop e1: nothing would be left in the view");
     let mut mended = all.to_vec();
     mended.push(added(Role::User, text("Begin anew.")));
     let edits = check(&thread, Seq(0), MessageId(9), &mended).expect("it is whole at the end");
@@ -267,11 +269,12 @@ fn a_new_history_keeps_complete_rounds() {
         (vec![], "the new history has no message"),
         (spoken(Role::System, " "), "message 1 of the new history: it is blank"),
     ] {
-        assert_eq!(mutation(&thread, Seq(0), MessageId(9), messages, 0), Err(expected.to_owned()));
+        let refused = mutation(&thread, Seq(0), MessageId(9), messages, 0);
+        assert_eq!(refused.map_err(String::from), Err(expected.to_owned()));
     }
     let running = self::thread();
     let refused = mutation(&running, Seq(0), MessageId(9), spoken(Role::User, "x"), 0);
-    assert_eq!(refused, Err("the tool call c3 is still running".to_owned()));
+    assert_eq!(refused, Err(EditRefusal::CallRuns(CallId("c3".into()))));
 }
 
 /// Regression: a hook masked a summary that quoted a pin, and the model did not see the pinned text until the
@@ -303,7 +306,7 @@ fn a_summary_that_quotes_a_pin_is_not_rewritten() {
     let of_summary = compaction.to_string();
     for edit in [mask(&of_summary, ""), replace(&of_summary, text("Nothing so far."))] {
         let refused = check(&thread, thread.view().revision(), MessageId(20), &[edit]);
-        assert!(refused.is_err_and(|why| why.ends_with("e4 goes with it, and that is pinned")));
+        assert!(refused.is_err_and(|why| why.to_string().ends_with("e4 goes with it, and that is pinned")));
     }
     let still_there = replace(&of_summary, text(&format!("In short: {pinned}")));
     assert!(check(&thread, thread.view().revision(), MessageId(20), &[still_there]).is_ok());

@@ -33,6 +33,39 @@ pub enum EntryVisibility {
     Left { by: Seq },
 }
 
+/// Why a layer can be neither undone nor redone, or a turn not be rewound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayerRefusal {
+    #[error("there is no entry {0}; /history lists what can be undone")]
+    NoEntry(Seq),
+    #[error("{0} did nothing to the history; /history lists what did")]
+    NoLayer(Seq),
+    #[error("{0} is undone already; /redo {0} redoes it")]
+    Undone(Seq),
+    #[error("{0} is in effect; only what was undone can be redone")]
+    InEffect(Seq),
+    #[error("{layer} was made from what {edit} has changed since, and would restore that")]
+    Outdated { layer: Seq, edit: String },
+    #[error("{layer} is covered by {by}: undo that first")]
+    Covered { layer: Seq, by: String },
+    #[error("{switch} {layer}, nothing of the conversation would be left")]
+    Empties { switch: &'static str, layer: String },
+    #[error("the conversation would begin with the agent's words, which no model takes")]
+    BeginsWithAgent,
+    #[error("{0} is pinned and would leave the view: /unpin {0} first")]
+    LosesPin(PartId),
+    #[error("{to} is rewound already, by {by}")]
+    Rewound { to: Seq, by: String },
+    #[error("no turn begins at {0}")]
+    NoTurn(Seq),
+}
+
+impl From<LayerRefusal> for String {
+    fn from(refusal: LayerRefusal) -> String {
+        refusal.to_string()
+    }
+}
+
 impl Thread {
     /// All layers of the log, oldest first, including undone ones.
     pub fn layers(&self) -> Vec<Layer> {
@@ -57,33 +90,30 @@ impl Thread {
     }
 
     /// Checks whether a layer can be undone; if not, returns the reason.
-    pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
+    pub fn can_undo(&self, layer: Seq) -> Result<(), LayerRefusal> {
         self.known_layer(layer)?;
         if self.is_undone(layer) {
-            return Err(format!("{layer} is undone already; /redo {layer} redoes it"));
+            return Err(LayerRefusal::Undone(layer));
         }
         self.is_outermost(layer)?;
         self.can_become(&self.with(Change::Undone { entry: layer }), layer)
     }
 
     /// Checks whether an undone layer can be redone; if not, returns the reason.
-    pub fn can_redo(&self, layer: Seq) -> Result<(), String> {
+    pub fn can_redo(&self, layer: Seq) -> Result<(), LayerRefusal> {
         let Layer { holds, .. } = self.known_layer(layer)?;
         if holds {
-            return Err(format!("{layer} is in effect; only what was undone can be redone"));
+            return Err(LayerRefusal::InEffect(layer));
         }
         self.is_outermost(layer)?;
         if let Some(edit) = self.edit_that_it_would_hide(layer) {
-            return Err(format!(
-                "{layer} was made from what {} has changed since, and would restore that",
-                self.named(edit)
-            ));
+            return Err(LayerRefusal::Outdated { layer, edit: self.named(edit) });
         }
         self.can_become(&self.with(Change::Redone { entry: layer }), layer)
     }
 
     /// Checks what is left in the view after this layer was undone or redone.
-    fn can_become(&self, after: &Thread, layer: Seq) -> Result<(), String> {
+    fn can_become(&self, after: &Thread, layer: Seq) -> Result<(), LayerRefusal> {
         self.begins_with_user(after.view())?;
         self.leaves_something(layer, after.view())?;
         self.keeps_pins(after)
@@ -130,10 +160,10 @@ impl Thread {
         }
     }
 
-    fn known_layer(&self, layer: Seq) -> Result<Layer, String> {
+    fn known_layer(&self, layer: Seq) -> Result<Layer, LayerRefusal> {
         self.layer(layer).ok_or_else(|| match self.entry(layer) {
-            Some(_) => format!("{layer} did nothing to the history; /history lists what did"),
-            None => format!("there is no entry {layer}; /history lists what can be undone"),
+            Some(_) => LayerRefusal::NoLayer(layer),
+            None => LayerRefusal::NoEntry(layer),
         })
     }
 
@@ -202,7 +232,7 @@ impl Thread {
     }
 
     /// Refuses a layer that is inside another, naming the outermost one, which must be undone first.
-    fn is_outermost(&self, layer: Seq) -> Result<(), String> {
+    fn is_outermost(&self, layer: Seq) -> Result<(), LayerRefusal> {
         let mut outer = None;
         let mut next = self.layer(layer).and_then(|layer| layer.inside);
         while let Some(seq) = next {
@@ -210,7 +240,7 @@ impl Thread {
             next = self.layer(seq).and_then(|layer| layer.inside);
         }
         match outer {
-            Some(outer) => Err(format!("{layer} is covered by {}: undo that first", self.named(outer))),
+            Some(outer) => Err(LayerRefusal::Covered { layer, by: self.named(outer) }),
             None => Ok(()),
         }
     }
@@ -311,24 +341,22 @@ impl Thread {
 
     /// Refuses to leave nothing: an edit that drops a part assumes the layers that were active when it was made. Only
     /// a rewind to the first turn may, and the return to a view that was empty.
-    fn leaves_something(&self, layer: Seq, after: &View) -> Result<(), String> {
+    fn leaves_something(&self, layer: Seq, after: &View) -> Result<(), LayerRefusal> {
         let is_rewind = self.entry(layer).is_some_and(|entry| matches!(entry.change, Change::Rewound { .. }));
         let empties = !is_rewind && !self.view().is_empty() && after.is_empty();
         match empties && !self.fold_before(layer).is_empty() {
             true => {
                 let switch = if self.is_undone(layer) { "with" } else { "without" };
-                Err(format!("{switch} {}, nothing of the conversation would be left", self.named(layer)))
+                Err(LayerRefusal::Empties { switch, layer: self.named(layer) })
             }
             false => Ok(()),
         }
     }
 
     /// Refuses a view that no provider accepts: one that begins with the agent's words, unless the current one does.
-    pub(super) fn begins_with_user(&self, view: &View) -> Result<(), String> {
+    pub(super) fn begins_with_user(&self, view: &View) -> Result<(), LayerRefusal> {
         match view.begins_with_agent() && !self.view().begins_with_agent() {
-            true => {
-                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
-            }
+            true => Err(LayerRefusal::BeginsWithAgent),
             false => Ok(()),
         }
     }
@@ -344,14 +372,14 @@ impl Thread {
     }
 
     /// Refuses to remove a pinned part from the view: a summary quotes only what was pinned when it was made.
-    pub(super) fn keeps_pins(&self, after: &Thread) -> Result<(), String> {
+    pub(super) fn keeps_pins(&self, after: &Thread) -> Result<(), LayerRefusal> {
         let known = self.pinned();
         let is_lost = |(pin, text): &(PartId, String)| {
             let is_kept = self.view().has_pin(*pin, text) || !known.contains(pin);
             is_kept && !after.view().has_pin(*pin, text) && !after.sends_again(text)
         };
         match after.pins().iter().find(|pin| is_lost(pin)) {
-            Some((pin, _)) => Err(format!("{pin} is pinned and would leave the view: /unpin {pin} first")),
+            Some((pin, _)) => Err(LayerRefusal::LosesPin(*pin)),
             None => Ok(()),
         }
     }

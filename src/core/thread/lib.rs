@@ -65,7 +65,7 @@ pub use decided::{Decider, PermissionChoice, REFUSED_BECAUSE, RecordedDecision};
 pub use describe::{EntryLine, EntryPart, describe};
 pub use hooked::*;
 pub use hosted_search::{FoundPage, HostedSearch};
-pub use layers::{EntryVisibility, Layer};
+pub use layers::{EntryVisibility, Layer, LayerRefusal};
 pub use message::*;
 pub use opaque::Opaque;
 pub use pins::PINNED_BY_PERSON;

@@ -1,5 +1,6 @@
 //! Errors in the user's own files. A problem is displayed, but never stops the program.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -37,6 +38,8 @@ impl Problem {
         })
     }
 }
+
+impl Error for Problem {}
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

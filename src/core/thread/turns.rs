@@ -1,7 +1,7 @@
 //! The turns of a thread as users count them: where each begins, and whether the conversation can be rewound to
 //! before it. Pure.
 
-use super::{Change, Origin, Seq, Thread};
+use super::{Change, LayerRefusal, Origin, Seq, Thread};
 
 /// A turn that began with a prompt of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl Thread {
 
     /// Checks whether the conversation can be rewound to before this entry, which must begin a turn; if not,
     /// returns the reason.
-    pub fn can_rewind(&self, to: Seq) -> Result<(), String> {
+    pub fn can_rewind(&self, to: Seq) -> Result<(), LayerRefusal> {
         if let Some(rewind) = self.rewound_by(to) {
-            return Err(format!("{to} is rewound already, by {}", self.named(rewind)));
+            return Err(LayerRefusal::Rewound { to, by: self.named(rewind) });
         }
         let begins_turn = to < self.next_seq() && to > Seq(0) && self.turn_start(to) == to;
         if !begins_turn {
-            return Err(format!("no turn begins at {to}"));
+            return Err(LayerRefusal::NoTurn(to));
         }
         let after = self.with(Change::Rewound { to });
         self.keeps_pins(&after)?;

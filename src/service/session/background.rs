@@ -25,6 +25,7 @@ use epitome_recipe::render::ShellOutputs;
 use epitome_recipe::watch::Registration;
 use epitome_store::StoreError;
 use epitome_thread::{Content, Seq};
+use epitome_tools::ToolError;
 
 /// The result of work outside of turns.
 pub(super) enum BackgroundResult {
@@ -58,7 +59,7 @@ pub(super) enum BackgroundResult {
     /// A prompt of an MCP server was fetched.
     PromptFetched {
         ticket: Ticket,
-        fetched: Result<Vec<Content>, String>,
+        fetched: Result<Vec<Content>, ToolError>,
     },
     /// The resources that a prompt names were fetched.
     ResourcesFetched {

@@ -31,11 +31,11 @@ pub(super) struct CallCheckpoint {
 
 impl Core {
     /// Returns what to record around a call with this access; `None` if the call changes no file.
-    pub(super) fn call_checkpoint(&self, access: &Result<Access, String>) -> Option<CallCheckpoint> {
+    pub(super) fn call_checkpoint(&self, access: Option<&Access>) -> Option<CallCheckpoint> {
         let what = match access {
-            Ok(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
-            Ok(Access::Command { .. } | Access::External { .. }) => AffectedFiles::Anything,
-            Ok(Access::Read(_) | Access::Nothing | Access::Remember(_) | Access::Fetch { .. }) | Err(_) => {
+            Some(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
+            Some(Access::Command { .. } | Access::External { .. }) => AffectedFiles::Anything,
+            Some(Access::Read(_) | Access::Nothing | Access::Remember(_) | Access::Fetch { .. }) | None => {
                 return None;
             }
         };

@@ -228,6 +228,7 @@ impl McpHost {
                 listings: ListingCache::new(core.services.paths.data.join(LISTINGS)),
                 unchanged: Arc::new(move |server| {
                     servers::unchanged(server, &paths.repository_roots(&cwd), &environment)
+                        .map_err(String::from)
                 }),
                 sandbox: Arc::new(move |directory, sandbox| {
                     of_server(&rules, &workspace, directory.to_path_buf(), sandbox.network)

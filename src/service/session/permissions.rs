@@ -186,7 +186,7 @@ impl Permissions {
         }
         let access = match tool.access(&call.input, given.workspace) {
             Ok(access) => access,
-            Err(text) => return impossible(text),
+            Err(error) => return impossible(error.into()),
         };
         if matches!(access, Access::Write(_) | Access::Remember(_) | Access::Command { .. })
             && given.settings.mask_secrets

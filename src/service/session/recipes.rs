@@ -58,14 +58,14 @@ impl Core {
         recipe: &Recipe,
         arguments: &RecipeArguments,
         outputs: &ShellOutputs,
-    ) -> Result<Rendered, String> {
+    ) -> Result<Rendered, Problem> {
         let rendered = render::render(recipe, arguments, &self.surroundings(), outputs);
         if let Ok(Rendered::Done(prompt)) = &rendered {
             for warning in &prompt.warnings {
                 self.notify(NoticeSeverity::Warning, warning.clone());
             }
         }
-        rendered.map_err(|problem| problem.to_string())
+        rendered
     }
 
     /// Renders a recipe without running anything; `None` if that is not possible.
@@ -159,12 +159,11 @@ pub(super) struct PromptMaker {
 
 impl PromptMaker {
     /// The shell lines that the prompt needs first. Others may follow from their output.
-    pub(super) fn lines(&self, arguments: &RecipeArguments) -> Result<Vec<String>, String> {
-        match render::render(&self.recipe, arguments, &self.surroundings, &ShellOutputs::new()) {
-            Ok(Rendered::Done(_)) => Ok(Vec::new()),
-            Ok(Rendered::Needs(calls)) => Ok(calls.iter().map(ShellCall::line).collect()),
-            Err(problem) => Err(problem.to_string()),
-        }
+    pub(super) fn lines(&self, arguments: &RecipeArguments) -> Result<Vec<String>, Problem> {
+        Ok(match render::render(&self.recipe, arguments, &self.surroundings, &ShellOutputs::new())? {
+            Rendered::Done(_) => Vec::new(),
+            Rendered::Needs(calls) => calls.iter().map(ShellCall::line).collect(),
+        })
     }
 
     /// Renders the prompt. `instead` returns the note that replaces the output of a line that may not run.
@@ -173,16 +172,15 @@ impl PromptMaker {
         context: ToolContext,
         arguments: RecipeArguments,
         instead: impl Fn(&str) -> Option<&'static str>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Problem> {
         let mut outputs = ShellOutputs::new();
         loop {
-            match render::render(&self.recipe, &arguments, &self.surroundings, &outputs) {
-                Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
-                Ok(Rendered::Needs(calls)) => {
+            match render::render(&self.recipe, &arguments, &self.surroundings, &outputs)? {
+                Rendered::Done(prompt) => return Ok(prompt.text),
+                Rendered::Needs(calls) => {
                     let masker = self.masker.as_deref();
                     outputs.extend(shell_outputs(&self.toolbox, &context, masker, calls, &instead).await);
                 }
-                Err(problem) => return Err(problem.to_string()),
             }
         }
     }

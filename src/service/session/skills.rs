@@ -16,9 +16,10 @@ use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::{NOT_DECIDED, NOT_RUN};
 use epitome_secrets::Masker;
+use epitome_thread::problem::Problem;
 use epitome_thread::{CallDisplay, CallId, Change};
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
-use epitome_tools::{BoxFuture, ToolContext, listing};
+use epitome_tools::{BoxFuture, ToolContext, ToolError, listing};
 
 /// The origin of messages about later skills.
 const BY: &str = "skills";
@@ -112,8 +113,8 @@ struct OfferedSkill {
 
 impl SkillText for OfferedSkill {
     /// Consent is to the current version of the files that the commands name, so it is checked at each call.
-    fn lines(&self, arguments: &str) -> Result<Vec<String>, String> {
-        let lines = self.maker.lines(&with_text(arguments.to_owned()))?;
+    fn lines(&self, arguments: &str) -> Result<Vec<String>, ToolError> {
+        let lines = self.maker.lines(&with_text(arguments.to_owned())).map_err(unrendered)?;
         let may_run = !lines.is_empty() && self.consent.covers(&self.recipe);
         Ok(if may_run { lines } else { Vec::new() })
     }
@@ -123,15 +124,20 @@ impl SkillText for OfferedSkill {
         context: ToolContext,
         arguments: String,
         lines: Vec<String>,
-    ) -> BoxFuture<Result<String, String>> {
-        Box::pin(self.maker.clone().prompt(context, with_text(arguments), move |line| {
+    ) -> BoxFuture<Result<String, ToolError>> {
+        let prompt = self.maker.clone().prompt(context, with_text(arguments), move |line| {
             match lines.iter().any(|decided| decided == line) {
                 true => None,
                 false if lines.is_empty() => Some(NOT_RUN),
                 false => Some(NOT_DECIDED),
             }
-        }))
+        });
+        Box::pin(async { prompt.await.map_err(unrendered) })
     }
+}
+
+fn unrendered(problem: Problem) -> ToolError {
+    ToolError::caused(problem.to_string(), problem)
 }
 
 fn with_text(free: String) -> RecipeArguments {

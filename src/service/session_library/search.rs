@@ -94,6 +94,7 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
     let finder = TextMatcher::new(&question).map_err(|why| {
         // The last line of the message describes the error; the lines before it show the expression with a marker,
         // which needs a fixed-width display.
+        let why = why.to_string();
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hint = match ask.is_regex {
             true => {
@@ -149,7 +150,8 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
             }
         };
         let log = RecallLog::with_rewound(&thread, usize::MAX);
-        let (finds, count) = log.find(&question, &clock, &is_late).map_err(LibraryError::failed)?;
+        let (finds, count) =
+            log.find(&question, &clock, &is_late).map_err(|error| LibraryError::failed(error.to_string()))?;
         let in_title = header.title.as_deref().is_some_and(|title| finder.is_in(title));
         if count == 0 && !in_title {
             continue;

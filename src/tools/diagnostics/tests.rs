@@ -259,7 +259,7 @@ async fn no_server_is_started_before_the_user_agrees() {
     let path = project.file("bad()\n");
     // No client can be asked.
     let unasked = project.watch(StartServers::Ask, QuestionSender::new().0);
-    assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
+    assert!(unasked.findings(&path).await.is_err_and(|why| why.to_string().contains("did not agree")));
     let never = project.watch(StartServers::Never, QuestionSender::new().0);
     assert!(never.findings(&path).await.is_err());
     assert_eq!(project.starts(), 0);
@@ -327,7 +327,7 @@ async fn a_question_about_one_workspace_does_not_delay_another() {
     let other = GoProject { servers: project.servers.clone(), ..GoProject::new() };
     let path = other.file("bad()\n");
     let unasked = other.watch(StartServers::Ask, QuestionSender::new().0);
-    assert!(unasked.findings(&path).await.is_err_and(|why| why.contains("did not agree")));
+    assert!(unasked.findings(&path).await.is_err_and(|why| why.to_string().contains("did not agree")));
     drop(unanswered);
     assert!(!waiting.await.expect("no panic"));
 }

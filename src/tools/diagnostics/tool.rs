@@ -9,6 +9,7 @@ use super::EditWatch;
 use super::watch::{CHECK_TIME_MAX, FILE_BYTES_MAX};
 use epitome_platform::file_uri;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
+use epitome_tools::ToolError;
 use epitome_tools::schema::{self, InputKey};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
@@ -63,25 +64,31 @@ impl ParsedTool for DiagnosticsTool {
         CallDisplay { title, kind: ToolKind::Search, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<DiagnosticsCall, String> {
-        let path = input["file_path"].as_str().ok_or("`file_path` is missing: name a file.")?;
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<DiagnosticsCall, ToolError> {
+        let path = input["file_path"]
+            .as_str()
+            .ok_or_else(|| ToolError::new("`file_path` is missing: name a file."))?;
         let path = workspace.real(path);
         let method = match input["action"].as_str() {
             None | Some("errors") => return Ok(DiagnosticsCall { path, wants: Wants::Findings }),
             Some("definition") => "textDocument/definition",
             Some("references") => "textDocument/references",
             Some(other) => {
-                return Err(format!("`action` is {other:?}; it is errors, definition or references."));
+                return Err(ToolError::new(format!(
+                    "`action` is {other:?}; it is errors, definition or references."
+                )));
             }
         };
         let line = input["line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0);
         let name = input["name"].as_str().filter(|name| !name.is_empty());
-        let line = line.ok_or("`line` is missing: the number of the line with the name, from 1.")?;
-        let name = name.ok_or("`name` is missing: the name on that line.")?;
+        let line = line.ok_or_else(|| {
+            ToolError::new("`line` is missing: the number of the line with the name, from 1.")
+        })?;
+        let name = name.ok_or_else(|| ToolError::new("`name` is missing: the name on that line."))?;
         Ok(DiagnosticsCall { path, wants: Wants::Places { method, line, name: name.to_owned() } })
     }
 
-    fn access(&self, call: DiagnosticsCall, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: DiagnosticsCall, _: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Read(vec![call.path]))
     }
 
@@ -99,7 +106,7 @@ impl ParsedTool for DiagnosticsTool {
     }
 }
 
-async fn findings(watch: &EditWatch, path: &Path, root: &Path) -> Result<String, String> {
+async fn findings(watch: &EditWatch, path: &Path, root: &Path) -> Result<String, ToolError> {
     let (installed, found) = watch.findings(path).await?;
     let server = installed.server.name;
     let shown = path.strip_prefix(root).unwrap_or(path);
@@ -126,7 +133,7 @@ async fn places(
     line: u32,
     name: &str,
     context: ToolContext,
-) -> Result<String, String> {
+) -> Result<String, ToolError> {
     let (installed, client, text) = watch.open(path).await?;
     let code = text.lines().nth(line as usize - 1).unwrap_or_default();
     let before = code.find(name).map(|at| &code[..at]);

@@ -14,6 +14,7 @@ use super::finding::{Diagnostic, new_errors};
 use super::known::Installed;
 use super::{LanguageServers, ServerContext};
 use epitome_config::StartServers;
+use epitome_tools::ToolError;
 use epitome_tools::disk;
 
 /// Timeout for checking a file in the background. A server that is starting loads the workspace first.
@@ -111,7 +112,7 @@ impl EditWatch {
             tokio::spawn(async move {
                 if let Err(why) = watch.check(&path).await {
                     watch.inner.state.lock().before.remove(&path);
-                    tracing::debug!(why, "a changed file was not checked");
+                    tracing::debug!(%why, "a changed file was not checked");
                 }
             });
         }
@@ -168,7 +169,10 @@ impl EditWatch {
     }
 
     /// Returns all current findings for a file, for the tool.
-    pub(super) async fn findings(&self, path: &Path) -> Result<(Installed, Option<Vec<Diagnostic>>), String> {
+    pub(super) async fn findings(
+        &self,
+        path: &Path,
+    ) -> Result<(Installed, Option<Vec<Diagnostic>>), ToolError> {
         let turn = self.turn(path);
         let _turn = turn.lock().await;
         let (installed, client, text) = self.open(path).await?;
@@ -181,7 +185,10 @@ impl EditWatch {
     }
 
     /// Returns the server for a file, and the file's text. Starts the server if necessary.
-    pub(super) async fn open(&self, path: &Path) -> Result<(Installed, Arc<LanguageServer>, String), String> {
+    pub(super) async fn open(
+        &self,
+        path: &Path,
+    ) -> Result<(Installed, Arc<LanguageServer>, String), ToolError> {
         let context = &self.context;
         let (installed, text) = read(context, path).await?;
         let client = self.servers.client(&installed, context).await?;
@@ -189,7 +196,7 @@ impl EditWatch {
     }
 
     /// Checks a file that was noted.
-    pub(super) async fn check(&self, path: &Path) -> Result<(), String> {
+    pub(super) async fn check(&self, path: &Path) -> Result<(), ToolError> {
         let (installed, client, _) = self.open(path).await?;
         self.inner.state.lock().checking += 1;
         let done = CheckDone(self);
@@ -215,7 +222,9 @@ impl EditWatch {
             state.reported.entry(path.to_path_buf()).or_insert(reported);
         }
         let found = client.check(path, language, &text, CHECK_TIME_MAX).await;
-        let Some(now) = found else { return Err(format!("{} reports nothing", installed.server.name)) };
+        let Some(now) = found else {
+            return Err(ToolError::new(format!("{} reports nothing", installed.server.name)));
+        };
         let mut state = self.inner.state.lock();
         let Some((before, text_before)) = state.reported.get(path) else { return Ok(()) };
         let errors = new_errors(before, text_before, &now, &text);
@@ -250,7 +259,7 @@ impl Drop for CheckDone<'_> {
     }
 }
 
-async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String), String> {
+async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String), ToolError> {
     let (context, path) = (context.clone(), path.to_path_buf());
     let read = tokio::task::spawn_blocking(move || {
         let installed = context.installed(&path).ok_or_else(|| {
@@ -261,5 +270,5 @@ async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String
         let text = real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, &context.workspace));
         Ok((installed, text.ok_or_else(|| format!("{} is no text that can be checked.", path.display()))?))
     });
-    read.await.unwrap_or_else(|error| Err(error.to_string()))
+    read.await.unwrap_or_else(|error| Err(ToolError::caused(error.to_string(), error)))
 }

@@ -29,6 +29,37 @@ use epitome_recipe::render::{self, RenderContext, Rendered, ShellCall, ShellOutp
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
 /// take about 50 ms on a processor with SHA instructions.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why consent cannot be pinned to the version that is on the disk.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    #[error("{} cannot be read: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{} is not an ordinary file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} has more than {} MiB", .0.display(), FILE_BYTES_MAX >> 20)]
+    TooLarge(PathBuf),
+    #[error("its line names more than {FILES_PINNED_MAX} files, so they cannot be pinned")]
+    TooManyFiles,
+    #[error("a file that it runs has changed since you allowed it; a new session asks again")]
+    Changed,
+    /// Its line or its variables cannot be read.
+    #[error("{0}")]
+    Line(String),
+}
+
+impl From<String> for PinError {
+    fn from(why: String) -> PinError {
+        PinError::Line(why)
+    }
+}
+
+impl From<PinError> for String {
+    fn from(error: PinError) -> String {
+        error.to_string()
+    }
+}
+
 /// Whether a hook still matches its digest. Hashes the files each time, because size and times of a file can
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
@@ -36,7 +67,7 @@ pub fn unchanged(hook: &Hook) -> bool {
 }
 
 /// Computes the digest of a hook's current version on disk.
-pub fn hash_hook(hook: &Hook) -> Result<String, String> {
+pub fn hash_hook(hook: &Hook) -> Result<String, PinError> {
     let HookKind::Claude { line, group: _, matcher, only_if, options } = &hook.kind else {
         return hash_files(&hook.files);
     };
@@ -53,7 +84,7 @@ pub fn hash_hook(hook: &Hook) -> Result<String, String> {
 }
 
 /// The digest of a declaration's files, the declaration first.
-pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
+pub fn hash_files(files: &[PathBuf]) -> Result<String, PinError> {
     let parts: Vec<Sha256Sum> = files.iter().map(|file| hash_file(file)).collect::<Result<_, _>>()?;
     Ok(joined(&parts))
 }
@@ -61,7 +92,7 @@ pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
 /// The digest of a recipe or command that needs consent: all of its fields, and the files below `roots` that its
 /// calls and the defaults of its arguments name. The first root is the directory in which they run. Blocks on disk
 /// I/O.
-pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<String, String> {
+pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<String, PinError> {
     // Any field may decide what runs, such as a default that becomes a program's argument. The last of these depends
     // on other files.
     let fields = format!("{:?}", Recipe { unknown_handlers: Vec::new(), ..recipe.clone() });
@@ -93,7 +124,7 @@ pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<
 pub fn hash_server(
     server: &McpServer,
     files: Vec<PathBuf>,
-) -> Result<(String, BTreeMap<PathBuf, String>), String> {
+) -> Result<(String, BTreeMap<PathBuf, String>), PinError> {
     let mut parts = vec![hash_text(&server.definition())];
     let mut sums = BTreeMap::new();
     for file in files {
@@ -116,7 +147,7 @@ pub const FILES_PINNED_MAX: usize = 64;
 /// The paths below `roots` that words of a shell line name, existing or not: every word could be the name of a
 /// file, and a file that is created later is a change. The line may run in any of the roots. Fails if the line
 /// names too many existing files, since one of them would go unchecked.
-pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, PinError> {
     let mut files: Vec<PathBuf> = Vec::new();
     for root in roots {
         let found = files_named(line, root)?;
@@ -126,7 +157,7 @@ pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     files.sort();
     files.dedup();
     if files.iter().filter(|file| file.is_file()).count() > FILES_PINNED_MAX {
-        return Err(format!("its line names more than {FILES_PINNED_MAX} files, so they cannot be pinned"));
+        return Err(PinError::TooManyFiles);
     }
     Ok(files)
 }
@@ -134,7 +165,7 @@ pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 type Sha256Sum = sha2::digest::Output<Sha256>;
 
 /// The digest of a named file. A missing file has one as well, zero, so that its creation is a change.
-fn hash_named(path: &Path) -> Result<Sha256Sum, String> {
+fn hash_named(path: &Path) -> Result<Sha256Sum, PinError> {
     if path.is_file() { hash_file(path) } else { Ok(Sha256Sum::default()) }
 }
 
@@ -142,16 +173,16 @@ fn hash_text(text: &str) -> Sha256Sum {
     Sha256::digest(text)
 }
 
-fn hash_file(path: &Path) -> Result<Sha256Sum, String> {
-    let unreadable = |error: io::Error| format!("{} cannot be read: {error}", path.display());
+fn hash_file(path: &Path) -> Result<Sha256Sum, PinError> {
+    let unreadable = |source: io::Error| PinError::Unreadable { path: path.to_path_buf(), source };
     // Opening a named pipe would block until a writer appears.
     if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(format!("{} is not an ordinary file", path.display()));
+        return Err(PinError::NotAFile(path.to_path_buf()));
     }
     let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
     let mut sum = Sha256::new();
     if io::copy(&mut file, &mut sum).map_err(unreadable)? > FILE_BYTES_MAX {
-        return Err(format!("{} has more than {} MiB", path.display(), FILE_BYTES_MAX >> 20));
+        return Err(PinError::TooLarge(path.to_path_buf()));
     }
     Ok(sum.finalize())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::claude;
 use super::claude::action::ClaudeAction;
-use super::digest;
+use super::digest::{self, PinError};
 use super::discover::{
     DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, HOOKS_MAX, HookCandidate, HookFinder,
 };
@@ -137,7 +137,12 @@ impl HookFinder<'_> {
     }
 
     /// The files covered by the consent to a line; empty if no consent is needed.
-    fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
+    fn pinned(
+        &self,
+        place: HookOrigin,
+        line: &str,
+        options: &ClaudeOptions,
+    ) -> Result<Vec<PathBuf>, PinError> {
         let needs_consent = place.is_repository() && self.search.settings.trust != HookTrust::Run;
         if !needs_consent || options.action != ClaudeAction::Command {
             return Ok(Vec::new());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::claude::command_line::quoted_line;
-use super::digest;
+use super::digest::{self, PinError};
 use super::trust::{TrustStore, TrustSubject};
 use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_thread::problem::Problem;
@@ -77,14 +77,12 @@ pub fn unchanged(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<(), String> {
+) -> Result<(), PinError> {
     let McpSource::Repository { digest, .. } = &server.from else { return Ok(()) };
     let (now, _) = hashed(server, roots, environment)?;
     match now == *digest {
         true => Ok(()),
-        false => {
-            Err("a file that it runs has changed since you allowed it; a new session asks again".to_owned())
-        }
+        false => Err(PinError::Changed),
     }
 }
 
@@ -93,7 +91,7 @@ fn hashed(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<(String, BTreeMap<PathBuf, String>), String> {
+) -> Result<(String, BTreeMap<PathBuf, String>), PinError> {
     // A variable may be part of a path.
     let files = match server.expanded(environment)? {
         McpTransport::Stdio { command, args, env } => {
@@ -171,7 +169,7 @@ mod tests {
             .expect("it is kept");
         assert_eq!(trust.verdict(&first.item.path, &first.item.digest), TrustVerdict::Trusted);
         server.from = McpSource::Repository { file: root.join(".mcp.json"), digest: first.item.digest };
-        assert_eq!(unchanged(&server, &roots, &[]), Ok(()));
+        unchanged(&server, &roots, &[]).expect("it is the version that was allowed");
 
         fs::write(root.join("tools/server.py"), "two").expect("a file");
         assert!(unchanged(&server, &roots, &[]).is_err());
@@ -185,7 +183,7 @@ mod tests {
         );
         // A program of this name in the repository would not be run, but a newly created file is a change.
         fs::write(root.join("tools/server.py"), "one").expect("a file");
-        assert_eq!(unchanged(&server, &roots, &[]), Ok(()));
+        unchanged(&server, &roots, &[]).expect("it is the version that was allowed");
         fs::remove_file(root.join("tools/server.py")).expect("it is there");
         assert!(unchanged(&server, &roots, &[]).is_err());
     }

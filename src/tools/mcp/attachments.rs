@@ -93,7 +93,7 @@ async fn read(uri: &str, servers: &[Arc<ServerHandle>]) -> Vec<Content> {
     for server in servers {
         match server.read_resource(uri).await {
             Ok(read) => return read.content.into_iter().filter_map(|part| as_attached(uri, part)).collect(),
-            Err(error) => why = error,
+            Err(error) => why = error.to_string(),
         }
     }
     vec![Content::Resource { uri: uri.to_owned(), text: format!("[It could not be read: {why}]") }]

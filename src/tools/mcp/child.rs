@@ -124,7 +124,10 @@ async fn sandbox(
     let Some(wanted) = server.sandbox else { return Ok(None) };
     let make = context.sandbox.clone();
     let made = tokio::task::spawn_blocking(move || make(&cwd, wanted)).await;
-    made.unwrap_or_else(|_| Err("its sandbox could not be prepared".to_owned())).map(Some)
+    match made {
+        Ok(made) => made.map(Some).map_err(|gap| gap.to_string()),
+        Err(_) => Err("its sandbox could not be prepared".to_owned()),
+    }
 }
 
 /// Resolves a command to a file, like a shell with this environment.
@@ -236,6 +239,7 @@ mod tests {
     use epitome_platform::reaper::Reaper;
     use epitome_provider::http::Http;
     use epitome_tools::Exposure;
+    use epitome_tools::sandbox::SandboxGap;
 
     async fn read(text: Vec<u8>) -> (usize, Option<String>) {
         let diagnostics = Arc::new(Diagnostics::default());
@@ -277,7 +281,7 @@ mod tests {
             logins: "/nowhere".into(),
             listings: ListingCache::new("/nowhere".into()),
             unchanged: Arc::new(|_| Ok(())),
-            sandbox: Arc::new(|_, _| Err("there is none".to_owned())),
+            sandbox: Arc::new(|_, _| Err(SandboxGap::Missing)),
             starts_at_use: false,
             ends_with_sessions: false,
         };

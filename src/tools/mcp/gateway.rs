@@ -12,6 +12,7 @@ use super::names::PREFIX;
 use super::server::{ConnectionState, ServerHandle};
 use super::tool::{AbsentTool, McpTool, arguments};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
+use epitome_tools::ToolError;
 use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
@@ -41,18 +42,19 @@ enum GatewayAction<'a> {
     },
 }
 
-fn parse_action(input: &Value) -> Result<GatewayAction<'_>, String> {
+fn parse_action(input: &Value) -> Result<GatewayAction<'_>, ToolError> {
     let text = |key: &str| input.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     if let Some(tool) = text("tool") {
         return match input.get("arguments") {
             None | Some(Value::Null) => Ok(GatewayAction::Call(tool, json!({}))),
             Some(arguments @ Value::Object(_)) => Ok(GatewayAction::Call(tool, arguments.clone())),
-            Some(_) => Err("`arguments` must be an object.".to_owned()),
+            Some(_) => Err(ToolError::new("`arguments` must be an object.")),
         };
     }
     if let Some(uri) = text("read") {
-        let server =
-            text("server").ok_or("`read` needs `server`, the name of the server that has the resource.")?;
+        let server = text("server").ok_or_else(|| {
+            ToolError::new("`read` needs `server`, the name of the server that has the resource.")
+        })?;
         return Ok(GatewayAction::Read { server, uri });
     }
     match (text("describe"), input.get("resources").and_then(Value::as_bool)) {
@@ -64,15 +66,15 @@ fn parse_action(input: &Value) -> Result<GatewayAction<'_>, String> {
 
 impl McpGatewayTool {
     /// The tool with this name. For a server that is not connected, the tool is looked up when it is called.
-    fn find(&self, name: &str) -> Result<Arc<dyn Tool>, String> {
+    fn find(&self, name: &str) -> Result<Arc<dyn Tool>, ToolError> {
         if let Some(tool) = self.known(name) {
             return Ok(Arc::new(tool));
         }
         let absent = AbsentTool::named(&self.servers, name);
         if absent.server.is_none() {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "No MCP server has a tool {name:?}. Call {REACH} without arguments for a list."
-            ));
+            )));
         }
         Ok(Arc::new(absent))
     }
@@ -81,11 +83,11 @@ impl McpGatewayTool {
         self.servers.iter().find_map(|server| McpTool::find(server, name))
     }
 
-    fn server(&self, name: &str) -> Result<&Arc<ServerHandle>, String> {
+    fn server(&self, name: &str) -> Result<&Arc<ServerHandle>, ToolError> {
         let found = self.servers.iter().find(|server| server.spec.name == name || server.label == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = self.servers.iter().map(|server| server.spec.name.as_str()).collect();
-            format!("There is no MCP server {name:?}; there are: {}.", names.join(", "))
+            ToolError::new(format!("There is no MCP server {name:?}; there are: {}.", names.join(", ")))
         })
     }
 
@@ -205,7 +207,7 @@ impl Tool for McpGatewayTool {
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, ToolError> {
         match parse_action(input)? {
             // Lists of names, which servers also send without being asked.
             GatewayAction::List | GatewayAction::Resources(None) => Ok(Access::Nothing),
@@ -245,7 +247,7 @@ impl Tool for McpGatewayTool {
 }
 
 impl McpGatewayTool {
-    fn start(&self, input: &Value, context: ToolContext) -> Result<BoxFuture<ToolResult>, String> {
+    fn start(&self, input: &Value, context: ToolContext) -> Result<BoxFuture<ToolResult>, ToolError> {
         Ok(match parse_action(input)? {
             GatewayAction::List => {
                 let servers = self.servers.clone();

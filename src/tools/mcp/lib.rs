@@ -59,6 +59,7 @@ use epitome_platform::sandbox::Confinement;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
 use epitome_tools::question::QuestionSender;
+use epitome_tools::sandbox::SandboxGap;
 use epitome_tools::{Exposure, Tool};
 use gateway::McpGatewayTool;
 use listed::ServerTool;
@@ -86,10 +87,9 @@ pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Syn
 /// Variables of a program's environment.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// Builds the sandbox of a process that is started in a directory, with additional variables for it. Reads the disk; the
-/// error completes a sentence.
+/// Builds the sandbox of a process that is started in a directory, with additional variables for it. Reads the disk.
 pub type ServerSandbox =
-    Arc<dyn Fn(&Path, McpSandbox) -> Result<(Confinement, Variables), String> + Send + Sync>;
+    Arc<dyn Fn(&Path, McpSandbox) -> Result<(Confinement, Variables), SandboxGap> + Send + Sync>;
 
 /// The context in which servers are started.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use super::listed::{ServerPrompt, short};
 use super::outcome;
 use super::server::{ConnectionState, ServerHandle};
 use epitome_thread::Content;
+use epitome_tools::ToolError;
 
 /// Maximum bytes of a prompt; a longer one is truncated.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
@@ -46,7 +47,7 @@ impl Hub {
 
     /// Parses the text typed after a prompt's command. Returns `None` if no server has the prompt; the error explains
     /// the usage.
-    pub fn prompt_call(&self, command: &str, rest: &str) -> Option<Result<PromptCall, String>> {
+    pub fn prompt_call(&self, command: &str, rest: &str) -> Option<Result<PromptCall, ToolError>> {
         self.handles().find_map(|server| {
             let listing = server.listing();
             let prompt = listing.prompts.iter().find(|prompt| prompt.command == command)?;
@@ -62,15 +63,15 @@ impl Hub {
 
 impl PromptCall {
     /// Fetches the prompt. The error is a sentence.
-    pub async fn fetch(self) -> Result<Vec<Content>, String> {
+    pub async fn fetch(self) -> Result<Vec<Content>, ToolError> {
         let prompt = self.server.get_prompt(&self.own_name, self.arguments).await?;
         let content = content(prompt);
         match content.is_empty() {
-            true => Err(format!(
+            true => Err(ToolError::new(format!(
                 "The prompt {:?} of the MCP server {} is empty.",
                 short(&self.own_name),
                 self.server.spec.name
-            )),
+            ))),
             false => Ok(content),
         }
     }
@@ -95,11 +96,12 @@ fn usage(prompt: &ServerPrompt) -> String {
 
 /// Assigns the typed text to the arguments: `name=value` by name, other words in order, and the rest of the text to the
 /// last argument.
-fn bind<'t>(prompt: &ServerPrompt, rest: &'t str) -> Result<Map<String, Value>, String> {
+fn bind<'t>(prompt: &ServerPrompt, rest: &'t str) -> Result<Map<String, Value>, ToolError> {
     let is_argument = |name: &str| prompt.arguments.iter().any(|(known, _)| known == name);
     let named = |word: &'t str| word.split_once('=').filter(|(name, _)| is_argument(name));
-    let wrong =
-        |why: &str| format!("/{} {why}. Usage: /{} {}", prompt.command, prompt.command, usage(prompt));
+    let wrong = |why: &str| {
+        ToolError::new(format!("/{} {why}. Usage: /{} {}", prompt.command, prompt.command, usage(prompt)))
+    };
     let mut bound = Map::new();
     let mut rest = rest.trim();
     while !rest.is_empty() {
@@ -205,7 +207,10 @@ mod tests {
             assert_eq!(bind(&prompt, typed).map(Value::Object), Ok(bound), "{typed}");
         }
         let missing = bind(&prompt, " ").expect_err("the file is required");
-        assert_eq!(missing, "/mcp__docs__review needs file. Usage: /mcp__docs__review <file> [focus]");
+        assert_eq!(
+            missing.to_string(),
+            "/mcp__docs__review needs file. Usage: /mcp__docs__review <file> [focus]"
+        );
         let none = ServerPrompt { arguments: Vec::new(), ..prompt };
         assert!(bind(&none, "x").is_err());
     }

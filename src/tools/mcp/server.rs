@@ -17,6 +17,7 @@ use super::call::{CallFailure, ReadyConnection, ResourceList};
 use super::listed::{self, RawListing, ServerListing, ServerTool};
 use super::outcome;
 use epitome_config::McpServer;
+use epitome_tools::ToolError;
 use epitome_tools::ToolResult;
 
 /// How long a call waits for a server that is starting or restarting.
@@ -170,13 +171,13 @@ impl ServerHandle {
     }
 
     /// Returns the connection, after another attempt if it is not connected. The error is a sentence for the model.
-    pub(super) async fn link(&self) -> Result<Arc<ReadyConnection>, String> {
+    pub(super) async fn link(&self) -> Result<Arc<ReadyConnection>, ToolError> {
         let mut state = self.state.subscribe();
         let first = state.borrow_and_update().clone();
         let why = match first {
             ConnectionState::Ready(link) => return Ok(link),
             ConnectionState::Gone(why) if self.is_exhausted.load(Ordering::Relaxed) => {
-                return Err(self.gone_message(&why));
+                return Err(self.gone(&why));
             }
             ConnectionState::Gone(why) => {
                 self.wanted.notify_one();
@@ -206,19 +207,17 @@ impl ServerHandle {
         let limit = if why.is_some() { READY_TIME_MAX.min(self.spec.timeout) } else { READY_TIME_MAX };
         match tokio::time::timeout(limit, settled).await {
             Ok(Some(Ok(link))) => Ok(link),
-            Ok(Some(Err(why))) => Err(self.gone_message(&why)),
-            Ok(None) | Err(_) => {
-                Err(self.gone_message(why.as_deref().unwrap_or("it is still being connected")))
-            }
+            Ok(Some(Err(why))) => Err(self.gone(&why)),
+            Ok(None) | Err(_) => Err(self.gone(why.as_deref().unwrap_or("it is still being connected"))),
         }
     }
 
-    fn gone_message(&self, why: &str) -> String {
-        format!(
+    fn gone(&self, why: &str) -> ToolError {
+        ToolError::new(format!(
             "The MCP server {} is not connected: {why}. Go on without it, or tell the user; /mcp shows its \
              state.",
             self.spec.name
-        )
+        ))
     }
 
     /// Calls a tool. Dropping the future cancels the call on the server. The error is a sentence for the model.
@@ -227,7 +226,7 @@ impl ServerHandle {
         tool: &ServerTool,
         arguments: Map<String, Value>,
         progress: Arc<dyn Fn(String) + Send + Sync>,
-    ) -> Result<ToolResult, String> {
+    ) -> Result<ToolResult, ToolError> {
         let link = self.link().await?;
         let calling = self.call_over(&link, &tool.own_name, arguments, progress);
         match tokio::time::timeout(CALL_TIME_MAX, calling).await {
@@ -236,10 +235,10 @@ impl ServerHandle {
                 self.set_trouble(None);
                 Ok(outcome::result(&self.spec.name, &tool.own_name, came, |text| link.redactor.mask(text)))
             }
-            Err(_) => Err(format!(
+            Err(_) => Err(ToolError::new(format!(
                 "The call took more than {} minutes and was cancelled.",
                 CALL_TIME_MAX.as_secs() / 60
-            )),
+            ))),
         }
     }
 
@@ -262,14 +261,14 @@ impl ServerHandle {
     }
 
     /// Lists its resources. The error is a sentence for the model.
-    pub async fn list_resources(&self) -> Result<ResourceList, String> {
+    pub async fn list_resources(&self) -> Result<ResourceList, ToolError> {
         let link = self.link().await?;
         let list = link.list_resources(self.spec.timeout).await;
         self.explained(&link, list).await
     }
 
     /// Reads a resource. The error is a sentence.
-    pub async fn read_resource(&self, uri: &str) -> Result<ToolResult, String> {
+    pub async fn read_resource(&self, uri: &str) -> Result<ToolResult, ToolError> {
         let link = self.link().await?;
         let contents = link.read_resource(uri, self.spec.timeout).await;
         let contents = self.explained(&link, contents).await?;
@@ -281,16 +280,20 @@ impl ServerHandle {
         &self,
         name: &str,
         arguments: Map<String, Value>,
-    ) -> Result<GetPromptResult, String> {
+    ) -> Result<GetPromptResult, ToolError> {
         let link = self.link().await?;
         let prompt = link.get_prompt(name, arguments, self.spec.timeout).await;
         self.explained(&link, prompt).await
     }
 
-    async fn explained<T>(&self, link: &ReadyConnection, came: Result<T, CallFailure>) -> Result<T, String> {
+    async fn explained<T>(
+        &self,
+        link: &ReadyConnection,
+        came: Result<T, CallFailure>,
+    ) -> Result<T, ToolError> {
         match came {
             Ok(came) => Ok(came),
-            Err(failure) => Err(self.failure_message(failure, link).await),
+            Err(failure) => Err(self.failure_message(failure, link).await.into()),
         }
     }
 

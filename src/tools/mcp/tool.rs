@@ -10,6 +10,7 @@ use super::outcome::fenced;
 use super::server::{ConnectionState, ServerHandle};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
+use epitome_tools::ToolError;
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
 /// A tool of an MCP server.
@@ -43,7 +44,7 @@ impl Tool for McpTool {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, ToolError> {
         checked_arguments(input)?;
         Ok(Access::External {
             server: self.server.spec.name.clone(),
@@ -67,10 +68,10 @@ impl Tool for McpTool {
     }
 }
 
-fn checked_arguments(input: &Value) -> Result<(), String> {
+fn checked_arguments(input: &Value) -> Result<(), ToolError> {
     match input {
         Value::Object(_) | Value::Null => Ok(()),
-        _ => Err("The arguments must be an object.".to_owned()),
+        _ => Err(ToolError::new("The arguments must be an object.")),
     }
 }
 
@@ -139,7 +140,7 @@ impl Tool for AbsentTool {
         CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, ToolError> {
         let server = self.server.as_ref().ok_or_else(|| self.why())?;
         checked_arguments(input)?;
         let tool = self.own_name(server).to_owned();

@@ -18,7 +18,9 @@ use super::file_edit::listed;
 use super::notebook::Notebook;
 use super::read_state::{self, ReadState};
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 /// Maximum size in bytes of all files of a patch, old and new; both are kept in memory for a rollback.
@@ -78,11 +80,11 @@ impl ParsedTool for ApplyPatch {
         CallDisplay { title, kind, locations }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, ToolError> {
         parse::parse(&input::named(input, "input")?)
     }
 
-    fn access(&self, files: Vec<FilePatch>, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, files: Vec<FilePatch>, workspace: &Workspace) -> Result<Access, ToolError> {
         let paths: BTreeSet<PathBuf> =
             files.iter().flat_map(FilePatch::paths).map(|path| workspace.real(path)).collect();
         Ok(Access::Write(paths.into_iter().collect()))
@@ -92,7 +94,7 @@ impl ParsedTool for ApplyPatch {
         disk::preview(context, move |context| Ok(plan(&files, context, None)?.shown()))
     }
 
-    fn check(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         disk::check(context, move |context| plan(&files, context, Some(&context.files)).map(drop))
     }
 
@@ -101,7 +103,7 @@ impl ParsedTool for ApplyPatch {
     }
 }
 
-fn run(files: &[FilePatch], context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn run(files: &[FilePatch], context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let mut plan = plan(files, context, Some(&context.files))?;
     plan.write(context, stop, || ())?;
     let states: Vec<(PathBuf, Option<String>)> = plan
@@ -158,20 +160,24 @@ struct MovedFile {
 
 /// Computes the new state of all files. The error lists the problems of all files, so that one retry is sufficient.
 /// If `known` is `None`, the model may change files that it has not read.
-fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -> Result<PatchPlan, String> {
+fn plan(
+    files: &[FilePatch],
+    context: &ToolContext,
+    known: Option<&ReadState>,
+) -> Result<PatchPlan, ToolError> {
     let mut plan = PatchPlan::default();
     let mut faults: Vec<String> = Vec::new();
     for file in files {
-        if let Err(fault) = plan.take(file, context, known)
+        if let Err(fault) = plan.take(file, context, known).map_err(String::from)
             && !faults.contains(&fault)
         {
             faults.push(fault);
         }
         let bytes = |text: &Option<Vec<u8>>| text.as_ref().map_or(0, Vec::len);
         if plan.files.iter().map(|file| bytes(&file.old) + bytes(&file.new)).sum::<usize>() > ALL_BYTES_MAX {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "The files of this patch have more than {ALL_BYTES_MAX} bytes together. Split it."
-            ));
+            )));
         }
     }
     plan.files.retain(|file| file.old != file.new || file.moved.is_some());
@@ -186,7 +192,7 @@ fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -
     if more > 0 {
         faults.push(format!("and {more} more"));
     }
-    Err(format!("Nothing was changed:\n{}", faults.join("\n")))
+    Err(ToolError::new(format!("Nothing was changed:\n{}", faults.join("\n"))))
 }
 
 impl PatchPlan {
@@ -195,14 +201,16 @@ impl PatchPlan {
         file: &FilePatch,
         context: &ToolContext,
         known: Option<&ReadState>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ToolError> {
         let workspace = &*context.workspace;
         match file {
             FilePatch::Add { path, text } => {
                 let at = self.at(path, context)?;
                 if self.files[at].new.is_some() {
                     let name = workspace.display(&self.files[at].real);
-                    return Err(format!("{name} exists already; change it with `*** Update File: {name}`."));
+                    return Err(ToolError::new(format!(
+                        "{name} exists already; change it with `*** Update File: {name}`."
+                    )));
                 }
                 let text = Notebook::written(&self.files[at].real, None, text.clone())?;
                 self.files[at].new = Some(text.into_bytes());
@@ -220,18 +228,21 @@ impl PatchPlan {
                 }
                 let old = self.files[at].new.clone().unwrap_or_default();
                 if old.contains(&0) {
-                    return Err(read_state::binary(&name));
+                    return Err(read_state::binary(&name).into());
                 }
                 let text = String::from_utf8(old)
                     .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
                 let book = Notebook::read(&self.files[at].real, &text);
                 let shown = book.as_ref().map_or(text.as_str(), Notebook::text);
-                let mut fitted = fit::fit(shown, hunks).map_err(|why| format!("{name}: {why}"))?;
+                let mut fitted = fit::fit(shown, hunks).map_err(|why| why.about(&name))?;
                 if let Some(book) = book {
-                    fitted.text = book.with(&fitted.text).map_err(|why| format!("{name}: {why}"))?;
+                    fitted.text = book.with(&fitted.text).map_err(|why| why.about(&name))?;
                 }
                 if fitted.text.len() as u64 > disk::FILE_BYTES_MAX {
-                    return Err(format!("{name} would grow beyond {} bytes.", disk::FILE_BYTES_MAX));
+                    return Err(ToolError::new(format!(
+                        "{name} would grow beyond {} bytes.",
+                        disk::FILE_BYTES_MAX
+                    )));
                 }
                 self.notes.extend(fitted.notes.iter().map(|note| format!("{name}: {note}.")));
                 match to {
@@ -252,16 +263,18 @@ impl PatchPlan {
         to: &str,
         fitted: fit::PatchedText,
         context: &ToolContext,
-    ) -> Result<(), String> {
+    ) -> Result<(), ToolError> {
         let workspace = &*context.workspace;
         self.files[from].stays_saved(workspace)?;
         let target = self.at(to, context)?;
         let name = workspace.display(&self.files[target].real);
         if target == from {
-            return Err(format!("{name} would be moved to itself; leave `*** Move to:` out."));
+            return Err(ToolError::new(format!(
+                "{name} would be moved to itself; leave `*** Move to:` out."
+            )));
         }
         if self.files[target].new.is_some() {
-            return Err(format!("{name} exists already, so nothing is moved there."));
+            return Err(ToolError::new(format!("{name} exists already, so nothing is moved there.")));
         }
         let source = &self.files[from];
         let old = source.new.clone().unwrap_or_default();
@@ -282,14 +295,14 @@ impl PatchPlan {
         path: &str,
         context: &ToolContext,
         known: Option<&ReadState>,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, ToolError> {
         let workspace = &*context.workspace;
         let known_files = self.files.len();
         let at = self.at(path, context)?;
         let is_new = self.files.len() > known_files;
         let file = &self.files[at];
         let Some(content) = &file.new else {
-            return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
+            return Err(disk::trouble("change", &file.real, workspace, io::ErrorKind::NotFound.into()));
         };
         // The model can't read binary files; it may only delete them.
         let is_binary = content.contains(&0);
@@ -308,7 +321,7 @@ impl PatchPlan {
     }
 
     /// Returns the index of the file in the plan, reading it from the disk on first use.
-    fn at(&mut self, path: &str, context: &ToolContext) -> Result<usize, String> {
+    fn at(&mut self, path: &str, context: &ToolContext) -> Result<usize, ToolError> {
         let workspace = &*context.workspace;
         let real = context.permitted(path)?;
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
@@ -316,7 +329,7 @@ impl PatchPlan {
         }
         let (old, is_unsaved, permissions) = match disk::metadata(&real, workspace) {
             Ok(None) => (None, false, None),
-            Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
+            Err(error) => return Err(disk::trouble("change", &real, workspace, error)),
             Ok(Some(metadata)) => {
                 let CurrentContent { bytes, is_unsaved } = disk::current(&real, context)?;
                 (Some(bytes), is_unsaved, Some(metadata.permissions()))
@@ -343,7 +356,7 @@ impl PatchPlan {
         context: &ToolContext,
         stop: &CancelFlag,
         mut written: impl FnMut(),
-    ) -> Result<(), String> {
+    ) -> Result<(), ToolError> {
         let workspace = &*context.workspace;
         let (writes, removals): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
             self.files.iter().partition(|file| file.new.is_some());
@@ -351,7 +364,7 @@ impl PatchPlan {
         let result = writes.into_iter().chain(removals).try_for_each(|file| {
             // A cancelled call leaves nothing half-written.
             if stop.requested() {
-                return Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")));
+                return Err(disk::trouble("write", &file.real, workspace, io::Error::other("cancelled")));
             }
             done.push((file, file.apply(context, stop)?));
             written();
@@ -369,10 +382,10 @@ impl PatchPlan {
             .filter(|(file, saved)| file.roll_back(*saved, context).is_err())
             .map(|(file, _)| workspace.display(&file.real))
             .collect();
-        Err(match stuck.is_empty() {
+        Err(why.reworded(|why| match stuck.is_empty() {
             true => format!("{why} No file was changed: earlier writes were rolled back."),
             false => format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", ")),
-        })
+        }))
     }
 
     fn shown(&self) -> Vec<ToolDisplay> {
@@ -426,43 +439,44 @@ impl PatchPlan {
 
 impl PlannedFile {
     /// Refuses to remove a file with unsaved text, because the editor would keep that text.
-    fn stays_saved(&self, workspace: &Workspace) -> Result<(), String> {
+    fn stays_saved(&self, workspace: &Workspace) -> Result<(), ToolError> {
         match self.is_unsaved {
             false => Ok(()),
-            true => Err(format!(
+            true => Err(ToolError::new(format!(
                 "{} has changes in the user's editor that are not saved, so it is neither deleted nor moved. Ask the user to \
                  save it first.",
                 workspace.display(&self.real)
-            )),
+            ))),
         }
     }
 
     /// Returns an error if the file no longer has the content `known`: it was saved while the patch was applied.
-    fn check_is(&self, known: Option<&[u8]>, context: &ToolContext) -> Result<(), String> {
+    fn check_is(&self, known: Option<&[u8]>, context: &ToolContext) -> Result<(), ToolError> {
         let workspace = &*context.workspace;
         let now = match disk::metadata(&self.real, workspace) {
             Ok(None) => None,
             Ok(Some(_)) => Some(disk::current(&self.real, context)?.bytes),
-            Err(error) => return Err(disk::trouble("change", &self.real, workspace, &error)),
+            Err(error) => return Err(disk::trouble("change", &self.real, workspace, error)),
         };
         match now.as_deref() == known {
             true => Ok(()),
-            false => {
-                Err(format!("{} was changed at this moment; read it again.", workspace.display(&self.real)))
-            }
+            false => Err(ToolError::new(format!(
+                "{} was changed at this moment; read it again.",
+                workspace.display(&self.real)
+            ))),
         }
     }
 
     /// Writes, removes or creates the file as planned. Returns whether it is saved if an editor accepted the text;
     /// otherwise `None`.
-    fn apply(&self, context: &ToolContext, stop: &CancelFlag) -> Result<Option<Saved>, String> {
+    fn apply(&self, context: &ToolContext, stop: &CancelFlag) -> Result<Option<Saved>, ToolError> {
         self.check_is(self.old.as_deref(), context)?;
         let permissions = self.moved.as_ref().and_then(|moved| moved.permissions.as_ref());
         self.put(self.new.as_deref(), permissions, context, stop)
     }
 
     /// Restores the old file. `saved` is the result of `apply`: the form that an editor gave the text is not known.
-    fn roll_back(&self, saved: Option<Saved>, context: &ToolContext) -> Result<(), String> {
+    fn roll_back(&self, saved: Option<Saved>, context: &ToolContext) -> Result<(), ToolError> {
         if saved.is_none() {
             self.check_is(self.new.as_deref(), context)?;
         }
@@ -478,8 +492,8 @@ impl PlannedFile {
         permissions: Option<&Permissions>,
         context: &ToolContext,
         stop: &CancelFlag,
-    ) -> Result<Option<Saved>, String> {
-        let trouble = |error: io::Error| disk::trouble("write", &self.real, &context.workspace, &error);
+    ) -> Result<Option<Saved>, ToolError> {
+        let trouble = |error: io::Error| disk::trouble("write", &self.real, &context.workspace, error);
         let Some(content) = content else {
             return disk::remove(&self.real, &context.workspace).map(|()| None).map_err(trouble);
         };
@@ -545,7 +559,10 @@ mod tests {
                 "first" => ("deleted", "Earlier writes could not be rolled back in first."),
                 other => (other, "No file was changed: earlier writes were rolled back."),
             };
-            assert_eq!(why, format!("{changed} was changed at this moment; read it again. {end}"));
+            assert_eq!(
+                why.to_string(),
+                format!("{changed} was changed at this moment; read it again. {end}")
+            );
             for name in names {
                 let expected = if name == typed || name == changed { "typed\n" } else { "old\n" };
                 assert_eq!(fs::read_to_string(base.join(name)).expect(name), expected, "{typed}: {name}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -32,7 +32,7 @@ pub struct AskUserInput {
     free_text: bool,
 }
 
-fn parse(value: &Value) -> Result<AskUserInput, String> {
+fn parse(value: &Value) -> Result<AskUserInput, ToolError> {
     let options = match value.get("options") {
         None | Some(Value::Null) => Vec::new(),
         Some(options) => serde_json::from_value(options.clone())
@@ -45,20 +45,24 @@ fn parse(value: &Value) -> Result<AskUserInput, String> {
         free_text: input::flag(value, "free_text")?,
     };
     if input.question.trim().is_empty() {
-        return Err("`question` is empty.".to_owned());
+        return Err(ToolError::new("`question` is empty."));
     }
     if input.question.chars().count() > QUESTION_CHARS_MAX {
-        return Err(format!("`question` has more than {QUESTION_CHARS_MAX} characters. Ask it shorter."));
+        return Err(ToolError::new(format!(
+            "`question` has more than {QUESTION_CHARS_MAX} characters. Ask it shorter."
+        )));
     }
     if input.options.len() > OPTIONS_MAX {
-        return Err(format!("`options` has more than {OPTIONS_MAX} choices. Offer fewer."));
+        return Err(ToolError::new(format!("`options` has more than {OPTIONS_MAX} choices. Offer fewer.")));
     }
     if input
         .options
         .iter()
         .any(|option| option.trim().is_empty() || option.chars().count() > OPTION_CHARS_MAX)
     {
-        return Err(format!("Each of `options` is a text of 1 to {OPTION_CHARS_MAX} characters."));
+        return Err(ToolError::new(format!(
+            "Each of `options` is a text of 1 to {OPTION_CHARS_MAX} characters."
+        )));
     }
     Ok(input)
 }
@@ -122,7 +126,7 @@ impl ParsedTool for AskUser {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<AskUserInput, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<AskUserInput, ToolError> {
         parse(input)
     }
 

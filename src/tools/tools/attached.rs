@@ -8,7 +8,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{ToolContext, ToolResult, disk, read_state};
+use super::{ToolContext, ToolError, ToolResult, disk, read_state};
 use epitome_thread::attached::FileType;
 use epitome_thread::{Location, OutcomeContent, ToolDisplay};
 
@@ -23,10 +23,10 @@ pub fn read(
     rest: File,
     path: &Path,
     context: &ToolContext,
-) -> Result<ToolResult, String> {
+) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let name = workspace.display(path);
-    let unreadable = |error: io::Error| disk::trouble("read", path, workspace, &error);
+    let unreadable = |error: io::Error| disk::trouble("read", path, workspace, error);
     let size = rest.metadata().map_err(unreadable)?.len();
     rest.take(kind.bytes_max() as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     // The file may grow while it is read.
@@ -52,14 +52,14 @@ pub fn described(
     size: usize,
     bytes: &[u8],
     sees_images: bool,
-) -> Result<String, String> {
+) -> Result<String, ToolError> {
     if is_image(kind) {
         let (width, height) =
             fitting(kind, size, bytes, sees_images).map_err(|why| format!("{name} {why}"))?;
         return Ok(format!("{name} ({}, {width}×{height} pixels, {size} bytes)", kind.mime_type()));
     }
     match kind.too_large(size) {
-        Some(why) => Err(format!("{name} is {why}. Use a command for that.")),
+        Some(why) => Err(ToolError::new(format!("{name} is {why}. Use a command for that."))),
         None => Ok(format!("{name} ({}, {size} bytes)", kind.mime_type())),
     }
 }
@@ -83,26 +83,25 @@ pub fn is_image(kind: FileType) -> bool {
 /// Returns the width and height of an image that can be sent to the model. The error continues a sentence that begins
 /// with the image's name. Images that providers can't decode are rejected here, because they would break every later
 /// request of the conversation.
-fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
+fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), ToolError> {
     if !sees_images {
-        return Err(
+        return Err(ToolError::new(
             "is an image, and the current model accepts none. Ask the user what it shows, or inspect it \
-                    with a command."
-                .to_owned(),
-        );
+                    with a command.",
+        ));
     }
     if let Some(why) = kind.too_large(size) {
-        return Err(format!("is {why}. Use a command for that."));
+        return Err(ToolError::new(format!("is {why}. Use a command for that.")));
     }
     let (width, height) =
         pixels(kind, bytes).filter(|(width, height)| *width > 0 && *height > 0).ok_or_else(|| {
             format!("begins like {} and is damaged: its size in pixels cannot be read.", kind.mime_type())
         })?;
     if width.max(height) > SIDE_PIXELS_MAX {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "is an image of {width}×{height} pixels, and a model takes at most {SIDE_PIXELS_MAX} a side. Make a \
              smaller copy, or cut out what matters, with a command."
-        ));
+        )));
     }
     Ok((width, height))
 }
@@ -192,8 +191,8 @@ mod tests {
         let bytes = png(8_001, 10);
         let fitting = |bytes: &[u8], sees| fitting(FileType::Png, bytes.len(), bytes, sees);
         assert_eq!(fitting(&png(8_000, 10), true), Ok((8_000, 10)));
-        assert!(fitting(&bytes, true).is_err_and(|why| why.contains("8001×10 pixels")));
-        assert!(fitting(&png(0, 10), true).is_err_and(|why| why.contains("damaged")));
-        assert!(fitting(&png(10, 10), false).is_err_and(|why| why.contains("accepts none")));
+        assert!(fitting(&bytes, true).is_err_and(|why| why.to_string().contains("8001×10 pixels")));
+        assert!(fitting(&png(0, 10), true).is_err_and(|why| why.to_string().contains("damaged")));
+        assert!(fitting(&png(10, 10), false).is_err_and(|why| why.to_string().contains("accepts none")));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
-use super::{ToolContext, ToolResult, disk, input, sandbox, truncate};
+use super::{ToolContext, ToolError, ToolResult, disk, input, sandbox, truncate};
 use epitome_platform::group::CommandExit;
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, CallId, CallOutput, ToolDisplay, ToolKind, WrittenBytes};
@@ -107,7 +107,7 @@ impl BackgroundCommands {
     }
 
     /// Returns the command with this id. The error is a message for the model.
-    pub fn find(&self, id: &str) -> Result<Arc<BackgroundCommand>, String> {
+    pub fn find(&self, id: &str) -> Result<Arc<BackgroundCommand>, ToolError> {
         let id = id.trim();
         let commands = self.commands.lock();
         if let Some(followed) = commands.iter().find(|followed| followed.command.id == id) {
@@ -118,10 +118,10 @@ impl BackgroundCommands {
             true => "There are none".to_string(),
             false => format!("There are {}", ids.join(", ")),
         };
-        Err(format!(
+        Err(ToolError::new(format!(
             "There is no background command {id:?} in this session. {known}. Those from before a restart of the \
              session have ended."
-        ))
+        )))
     }
 
     /// The status of all known commands, oldest first.

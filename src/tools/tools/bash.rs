@@ -25,7 +25,8 @@ use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
 use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
+    truncate,
 };
 use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;
@@ -106,7 +107,7 @@ impl ParsedTool for Bash {
         CallDisplay { title, kind: ToolKind::Execute, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashCall, ToolError> {
         let command = input::named(input, "command")?;
         let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
         // A longer timeout isn't an error: the message at the timeout states the limit. Neither is 0, which models
@@ -120,7 +121,7 @@ impl ParsedTool for Bash {
         Ok(BashCall { command, description, timeout, background, changes_git, outside })
     }
 
-    fn access(&self, call: BashCall, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: BashCall, _: &Workspace) -> Result<Access, ToolError> {
         let BashCall { command: line, changes_git, outside, .. } = call;
         Ok(Access::Command { line, confined: outside.is_none(), changes_git })
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::background::{self, WaitFor};
 use super::schema::{self, InputKey};
 use super::shell_run::END_TIME_MAX;
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub struct BashKill;
@@ -27,7 +27,7 @@ impl ParsedTool for BashKill {
 
     // It accesses no files: it only ends a command that the user allowed to start.
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, ToolError> {
         input::named(input, "id")
     }
 

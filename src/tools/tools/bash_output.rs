@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::background::{self, WaitFor};
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum wait in seconds: the user waits for the result.
@@ -47,16 +47,16 @@ impl ParsedTool for BashOutput {
         background::display("Output of", ToolKind::Read, input)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, ToolError> {
         let id = input::named(input, "id")?;
         let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
         let wait_for = match input::optional_named(input, "until")? {
             None => WaitFor::News,
             Some(pattern) => {
                 let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
-                WaitFor::Line(
-                    pattern.map_err(|error| format!("`until` is not a regular expression: {error}"))?,
-                )
+                WaitFor::Line(pattern.map_err(|error| {
+                    ToolError::caused(format!("`until` is not a regular expression: {error}"), error)
+                })?)
             }
         };
         Ok(BashOutputCall { id, wait: Duration::from_secs(seconds), wait_for })

@@ -23,7 +23,7 @@ pub use self::judge::DiskStamp;
 use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, judge, same, when};
 pub use self::route::WriteRoute;
 use self::route::{EditorText, WriteFacts, route};
-use super::{Workspace, disk};
+use super::{ToolError, Workspace, disk};
 use epitome_config::EditorWrites;
 use epitome_thread::attached::FileType;
 
@@ -302,13 +302,13 @@ impl Unsaved {
     }
 
     /// Refuses a change of a file with unsaved text if the editor doesn't accept edits.
-    pub fn refuse_change(&self, name: &str) -> Result<(), String> {
+    pub fn refuse_change(&self, name: &str) -> Result<(), ToolError> {
         match &self.link {
             Some(link) if link.offers.writes => Ok(()),
-            Some(_) | None => Err(format!(
+            Some(_) | None => Err(ToolError::new(format!(
                 "{name} has changes in the user's editor that are not saved, and this editor takes no edits. Ask \
                  the user to save it first."
-            )),
+            ))),
         }
     }
 
@@ -335,34 +335,45 @@ impl Unsaved {
     }
 
     /// Sends a file's text to the editor. Blocks until the editor answers, so it must not be called on the runtime's
-    /// threads. The error is a sentence without the file's name.
-    pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
-        let Some(link) = &self.link else { return Err("the editor is not there any more".to_owned()) };
+    /// threads.
+    pub fn put(&self, real: &Path, text: &str) -> Result<Saved, PutError> {
+        let Some(link) = &self.link else { return Err(PutError::NoEditor) };
         if text.len() > PUT_BYTES_MAX {
-            return Err(format!(
-                "the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
-            ));
+            return Err(PutError::TooLarge);
         }
         let (name, in_editor, before) = match self.files.get(real) {
             Some(known) => (known.name.clone(), known.form.in_editor(text), known.disk.as_str()),
             // A new file, of which the editor has no text.
             None => match as_named(real, &link.workspace) {
                 Some(name) => (name, text.to_owned(), ""),
-                None => return Err("it is outside of what the user's editor has open".to_owned()),
+                None => return Err(PutError::Outside),
             },
         };
-        let wish = EditorRequest::Put { path: name, text: in_editor };
-        let answer = tokio::runtime::Handle::current().block_on(link.buffers.ask(wish));
+        let request = EditorRequest::Put { path: name, text: in_editor };
+        let answer = tokio::runtime::Handle::current().block_on(link.buffers.ask(request));
         match answer {
             EditorResponse::Taken | EditorResponse::Text(_) => {
                 Ok(link.buffers.took(real, before, text, on_disk(real, &link.workspace)))
             }
-            EditorResponse::Missing => Err("the user's editor knows no such file".to_owned()),
-            EditorResponse::Failed(why) => Err(format!(
-                "the user's editor, which holds unsaved changes of it, did not take the edit ({why})"
-            )),
+            EditorResponse::Missing => Err(PutError::Unknown),
+            EditorResponse::Failed(why) => Err(PutError::Refused(why)),
         }
     }
+}
+
+/// Why the user's editor did not take a text: a part of a sentence without the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    #[error("the editor is not there any more")]
+    NoEditor,
+    #[error("the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("it is outside of what the user's editor has open")]
+    Outside,
+    #[error("the user's editor knows no such file")]
+    Unknown,
+    #[error("the user's editor, which holds unsaved changes of it, did not take the edit ({0})")]
+    Refused(String),
 }
 
 struct DiskText {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::buffers::{DiskStamp, Saved, WriteRoute};
 use super::walk::{self, Ignored};
-use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
+use super::{BoxFuture, ToolContext, ToolError, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::os::{FileTypeExt, copy_owner_and_mode};
 use epitome_platform::root::{self, DirectoryEntry};
@@ -92,7 +92,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&CancelFlag) -> T + S
 /// Runs a tool's disk work with a timeout. Failures become messages for the model.
 pub fn run(
     context: ToolContext,
-    work: impl FnOnce(&ToolContext, &CancelFlag) -> Result<ToolResult, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext, &CancelFlag) -> Result<ToolResult, ToolError> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
     let work = move |stop: &CancelFlag| {
         let result = work(&context, stop)?;
@@ -104,8 +104,8 @@ pub fn run(
 /// Runs a tool's check on the disk. If the disk hangs, the check passes and the run reports the problem.
 pub fn check(
     context: ToolContext,
-    work: impl FnOnce(&ToolContext) -> Result<(), String> + Send + 'static,
-) -> BoxFuture<Result<(), String>> {
+    work: impl FnOnce(&ToolContext) -> Result<(), ToolError> + Send + 'static,
+) -> BoxFuture<Result<(), ToolError>> {
     let checking = blocking(move |_| work(&context));
     Box::pin(async move { tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(())) })
 }
@@ -113,13 +113,15 @@ pub fn check(
 /// Runs a tool's preview on the disk. If the call can't succeed, the preview is a message.
 pub fn preview(
     context: ToolContext,
-    work: impl FnOnce(&ToolContext) -> Result<Vec<ToolDisplay>, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext) -> Result<Vec<ToolDisplay>, ToolError> + Send + 'static,
 ) -> BoxFuture<Vec<ToolDisplay>> {
     let shown = blocking(move |_| work(&context));
-    Box::pin(async move { shown.await.unwrap_or_else(|sentence| vec![ToolDisplay::Text { text: sentence }]) })
+    Box::pin(async move {
+        shown.await.unwrap_or_else(|sentence| vec![ToolDisplay::Text { text: sentence.into() }])
+    })
 }
 
-async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, String>>) -> ToolResult {
+async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, ToolError>>) -> ToolResult {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done.unwrap_or_else(ToolResult::failed),
         Err(_) => ToolResult::failed(format!(
@@ -148,9 +150,9 @@ pub fn display(
 }
 
 /// Opens a regular file for reading. Never blocks on a pipe. The error is a message for the model.
-pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), String> {
+pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), ToolError> {
     let name = workspace.display(path);
-    let trouble = |error: io::Error| trouble("read", path, workspace, &error);
+    let trouble = |error: io::Error| trouble("read", path, workspace, error);
     let entry = workspace.roots().entry(path).map_err(trouble)?;
     // Checked before opening, because merely opening some devices has side effects.
     regular(&entry.metadata().map_err(trouble)?, &name)?;
@@ -170,16 +172,16 @@ pub fn metadata(path: &Path, workspace: &Workspace) -> io::Result<Option<Metadat
 }
 
 /// Reads an entire file from the disk, up to `FILE_BYTES_MAX`.
-pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String> {
+pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, ToolError> {
     let (file, metadata) = open(path, workspace)?;
     let mut bytes = Vec::with_capacity(metadata.len().min(FILE_BYTES_MAX) as usize);
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| trouble("read", path, workspace, &error))?;
+    read.map_err(|error| trouble("read", path, workspace, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "{} is larger than {FILE_BYTES_MAX} bytes, too large to be edited here. Change it with a command.",
             workspace.display(path)
-        ));
+        )));
     }
     Ok(bytes)
 }
@@ -206,20 +208,20 @@ pub struct CurrentContent {
 }
 
 /// Reads an entire file, or the unsaved text that the user's editor has of it.
-pub fn current(path: &Path, context: &ToolContext) -> Result<CurrentContent, String> {
+pub fn current(path: &Path, context: &ToolContext) -> Result<CurrentContent, ToolError> {
     let bytes = read_whole(path, &context.workspace)?;
     let unsaved = context.unsaved.text(path, &bytes).map(|text| text.as_bytes().to_vec());
     Ok(CurrentContent { is_unsaved: unsaved.is_some(), bytes: unsaved.unwrap_or(bytes) })
 }
 
-fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
+fn regular(metadata: &Metadata, name: &str) -> Result<(), ToolError> {
     let kind = metadata.file_type();
     let what = if kind.is_file() {
         return Ok(());
     } else if kind.is_dir() {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "{name} is a directory. Use glob_tool to list its files, or give the path of a file."
-        ));
+        )));
     } else if kind.is_symlink() {
         "a symbolic link that leads nowhere"
     } else if kind.is_fifo() {
@@ -229,20 +231,21 @@ fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
     } else {
         "a device"
     };
-    Err(format!("{name} is {what}, not a file that can be read or written."))
+    Err(ToolError::new(format!("{name} is {what}, not a file that can be read or written.")))
 }
 
 /// Returns an error message, with suggestions of similar names.
-pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error) -> String {
+pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: io::Error) -> ToolError {
     let name = workspace.display(path);
-    match error.kind() {
+    let text = match error.kind() {
         io::ErrorKind::NotFound => {
             let near = near_names(path, workspace);
             if near.is_empty() {
-                return format!("There is no file {name}. Use glob_tool to find the right path.");
+                format!("There is no file {name}. Use glob_tool to find the right path.")
+            } else {
+                let near: Vec<String> = near.iter().map(|path| workspace.display(path)).collect();
+                format!("There is no file {name}. Did you mean {}?", near.join(" or "))
             }
-            let near: Vec<String> = near.iter().map(|path| workspace.display(path)).collect();
-            format!("There is no file {name}. Did you mean {}?", near.join(" or "))
         }
         io::ErrorKind::PermissionDenied => {
             format!("Cannot {what} {name}: the system does not permit it.")
@@ -250,12 +253,13 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
         io::ErrorKind::NotADirectory => {
             format!("Cannot {what} {name}: a part of its path is a file, not a directory.")
         }
-        _ if root::is_link(error) => format!(
+        _ if root::is_link(&error) => format!(
             "Cannot {what} {name}: a part of its path is a symbolic link that was put there since the call was \
              checked, or that leads nowhere. Nothing was read or written."
         ),
         _ => format!("Cannot {what} {name}: {error}."),
-    }
+    };
+    ToolError::caused(text, error)
 }
 
 /// Returns files that the model may have meant by a missing one: those in its directory with a similar name, or else
@@ -375,7 +379,7 @@ pub fn put(
     is_unsaved: bool,
     context: &ToolContext,
     stop: &CancelFlag,
-) -> Result<Option<Saved>, String> {
+) -> Result<Option<Saved>, ToolError> {
     let route = match stop.requested() {
         true => WriteRoute::Disk,
         false => context.unsaved.route(path, text, is_unsaved),
@@ -384,7 +388,9 @@ pub fn put(
         WriteRoute::Buffer => {
             let name = context.workspace.display(path);
             let taken = context.unsaved.put(path, text);
-            return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
+            return taken
+                .map(Some)
+                .map_err(|why| ToolError::caused(format!("Cannot change {name}: {why}."), why));
         }
         WriteRoute::Review => {
             if let Some(saved) = reviewed(path, text, context)? {
@@ -395,13 +401,13 @@ pub fn put(
     }
     replace(path, text.as_bytes(), &context.workspace, stop)
         .map(|()| None)
-        .map_err(|error| trouble("write", path, &context.workspace, &error))
+        .map_err(|error| trouble("write", path, &context.workspace, error))
 }
 
 /// Has the user's editor write a text. Returns the report if the editor wrote the file, exactly or in the form that
 /// it saves; `None` if this process still has to write it. Fails if the file was changed while the editor did not
 /// answer.
-fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Option<Saved>>, String> {
+fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Option<Saved>>, ToolError> {
     let workspace = &context.workspace;
     let found = || metadata(path, workspace).ok().flatten();
     let stamp = || found().map(|file| DiskStamp::of(&file));
@@ -413,10 +419,10 @@ fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Opt
         Ok(Saved::Otherwise) if found().is_some() => Ok(Some(Some(Saved::Otherwise))),
         Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => Ok(None),
         Err(why) => {
-            tracing::debug!(path = %path.display(), why, "the editor did not write an edit");
+            tracing::debug!(path = %path.display(), %why, "the editor did not write an edit");
             match stamp() == before || is_exact() {
                 true => Ok(None),
-                false => Err(trouble("write", path, workspace, &changed_now())),
+                false => Err(trouble("write", path, workspace, changed_now())),
             }
         }
     }
@@ -509,7 +515,7 @@ mod tests {
             ("src/reader.rs", "Did you mean crates/one/src/reader.rs?"),
             ("src/writer.rs", "Use glob_tool to find the right path."),
         ] {
-            let message = trouble("read", &workspace.resolve(path), &workspace, &error());
+            let message = trouble("read", &workspace.resolve(path), &workspace, error()).to_string();
             assert!(message.ends_with(suggested), "{message}");
         }
     }
@@ -597,11 +603,11 @@ mod tests {
         let (there, new) = (workspace.real("d/hosts.yml"), workspace.real("d/new/file"));
         fs::rename(base.join("w/d"), base.join("w/was")).expect("renamed");
         std::os::unix::fs::symlink(base.join("home"), base.join("w/d")).expect("linked");
-        let refused = |result: Result<(), String>| {
+        let refused = |result: Result<(), ToolError>| {
             let why = result.expect_err("it leads elsewhere");
-            assert!(why.contains("a symbolic link that was put there since"), "{why}");
+            assert!(why.to_string().contains("a symbolic link that was put there since"), "{why}");
         };
-        let explain = |error: io::Error| trouble("write", &there, &workspace, &error);
+        let explain = |error: io::Error| trouble("write", &there, &workspace, error);
         refused(open(&there, &workspace).map(drop));
         refused(read_whole(&there, &workspace).map(drop));
         refused(metadata(&there, &workspace).map(drop).map_err(explain));
@@ -609,7 +615,9 @@ mod tests {
         refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map_err(explain));
         refused(remove(&there, &workspace).map_err(explain));
         assert!(
-            !trouble("read", &there, &workspace, &io::ErrorKind::NotFound.into()).contains("Did you mean d/")
+            !trouble("read", &there, &workspace, io::ErrorKind::NotFound.into())
+                .to_string()
+                .contains("Did you mean d/")
         );
         let now = fs::read_dir(base.join("home")).expect("listed").count();
         assert_eq!((now, &*fs::read(base.join("home/hosts.yml")).expect("read")), (1, &b"secret"[..]));
@@ -633,7 +641,7 @@ mod tests {
         fs::create_dir(base.join("w")).expect("made");
         let path = workspace.real("file");
         for error in [
-            open(&path, &workspace).map(drop).expect_err("replaced"),
+            open(&path, &workspace).map(drop).expect_err("replaced").to_string(),
             replace(&path, b"x", &workspace, &CancelFlag::default()).expect_err("replaced").to_string(),
         ] {
             assert!(error.contains("was replaced since the session began"), "{error}");

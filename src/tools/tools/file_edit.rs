@@ -12,8 +12,8 @@ use super::disk::{CancelFlag, CurrentContent};
 use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
-    truncate,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+    read_state, truncate,
 };
 
 /// Maximum size in bytes of a file in which the line of an edit is located before the call runs.
@@ -60,7 +60,7 @@ impl ParsedTool for FileEdit {
         card
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileEditCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileEditCall, ToolError> {
         let call = FileEditCall {
             path: input::named(input, "file_path")?,
             old: input::text(input, "old_text")?,
@@ -68,17 +68,20 @@ impl ParsedTool for FileEdit {
             all: input::flag(input, "replace_all")?,
         };
         if call.old.is_empty() {
-            return Err("`old_text` is empty. Give the text to replace, or use file_write to write a whole \
-                        file."
-                .to_string());
+            return Err(ToolError::new(
+                "`old_text` is empty. Give the text to replace, or use file_write to write a whole \
+                        file.",
+            ));
         }
         if call.old == call.new {
-            return Err("`old_text` and `new_text` are the same; there is nothing to change.".to_string());
+            return Err(ToolError::new(
+                "`old_text` and `new_text` are the same; there is nothing to change.",
+            ));
         }
         Ok(call)
     }
 
-    fn access(&self, call: FileEditCall, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileEditCall, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
@@ -92,7 +95,7 @@ impl ParsedTool for FileEdit {
         })
     }
 
-    fn check(&self, call: FileEditCall, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, call: FileEditCall, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         disk::check(context, move |context| prepare(&call, context).map(drop))
     }
 
@@ -117,7 +120,7 @@ fn first_line(call: &FileEditCall, workspace: &Workspace) -> Option<u32> {
     u32::try_from(before.matches('\n').count() + 1).ok()
 }
 
-fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
@@ -139,7 +142,7 @@ fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<
 
 /// Returns the file's current text and its edited form, if the model knows the file's current state. The
 /// error is a message for the model.
-fn prepare(call: &FileEditCall, context: &ToolContext) -> Result<(CurrentText, EditedText), String> {
+fn prepare(call: &FileEditCall, context: &ToolContext) -> Result<(CurrentText, EditedText), ToolError> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
@@ -159,7 +162,7 @@ struct CurrentText {
     is_unsaved: bool,
 }
 
-fn now(real: &Path, context: &ToolContext) -> Result<CurrentText, String> {
+fn now(real: &Path, context: &ToolContext) -> Result<CurrentText, ToolError> {
     let CurrentContent { bytes, is_unsaved } = disk::current(real, context)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         let name = context.workspace.display(real);
@@ -168,14 +171,19 @@ fn now(real: &Path, context: &ToolContext) -> Result<CurrentText, String> {
     Ok(CurrentText { text, is_unsaved })
 }
 
-fn edited(call: &FileEditCall, real: &Path, text: &str, workspace: &Workspace) -> Result<EditedText, String> {
+fn edited(
+    call: &FileEditCall,
+    real: &Path,
+    text: &str,
+    workspace: &Workspace,
+) -> Result<EditedText, ToolError> {
     let book = Notebook::read(real, text);
     let shown = book.as_ref().map_or(text, Notebook::text);
     let edited = edit(shown, &call.old, &call.new, call.all).and_then(|edited| match book {
         Some(book) => Ok(EditedText { text: book.with(&edited.text)?, ..edited }),
         None => Ok(edited),
     });
-    edited.map_err(|why| format!("{}: {why}", workspace.display(real)))
+    edited.map_err(|why| why.about(&workspace.display(real)))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -186,38 +194,37 @@ struct EditedText {
 }
 
 /// Replaces one or all occurrences of a text. Both texts may use LF in a CRLF file; the replacement then gets CRLF.
-fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, String> {
+fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, ToolError> {
     let (old, new) = match crlf(text, old) {
         Some(old) => (old, with_crlf(new)),
         None => (old.to_string(), new.to_string()),
     };
     if old == new {
-        return Err(
+        return Err(ToolError::new(
             "`old_text` and `new_text` differ in their line ends only, and those of this file stay CRLF. \
-                    Convert it with a command."
-                .to_string(),
-        );
+                    Convert it with a command.",
+        ));
     }
     let lines = places(text, &old);
     match lines.len() {
-        0 => return Err(explain_missing(text, &old)),
+        0 => return Err(explain_missing(text, &old).into()),
         1 => {}
         count if !all => {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "`old_text` is there {count} times, at lines {}. Take more lines around the one that you mean, or \
                  set replace_all to true.",
                 listed(&lines)
-            ));
+            )));
         }
         _ => {}
     }
     // Many occurrences of a short text and a long replacement could exhaust the memory.
     let length = text.len() - lines.len() * old.len() + lines.len().saturating_mul(new.len());
     if length as u64 > disk::FILE_BYTES_MAX {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "The file would grow to {length} bytes, and at most {} can be edited here. Change it with a command.",
             disk::FILE_BYTES_MAX
-        ));
+        )));
     }
     Ok(EditedText { text: text.replace(&old, &new), lines })
 }
@@ -342,7 +349,7 @@ mod tests {
     #[test]
     fn repeated_text_needs_replace_all() {
         let why = edit("x\ny\nx\n", "x", "z", false).unwrap_err();
-        assert!(why.contains("2 times") && why.contains("lines 1, 3"), "{why}");
+        assert!(why.to_string().contains("2 times") && why.to_string().contains("lines 1, 3"), "{why}");
         let edited = edit("x\ny\nx\n", "x", "z", true);
         assert_eq!(edited, Ok(EditedText { text: "z\ny\nz\n".into(), lines: vec![1, 3] }));
     }
@@ -351,7 +358,7 @@ mod tests {
     fn an_edit_that_would_fill_the_memory_is_refused() {
         let text = "x\n".repeat(100_000);
         let why = edit(&text, "x", &"y".repeat(1_000), true).unwrap_err();
-        assert!(why.contains("grow to 100100000 bytes"), "{why}");
+        assert!(why.to_string().contains("grow to 100100000 bytes"), "{why}");
     }
 
     #[test]
@@ -372,7 +379,7 @@ mod tests {
         // Text that begins with a line break doesn't separate the CR from it.
         assert_eq!(edit(text, "\nb", "\nb\n", false).expect("found").text, "a\r\nb\r\n\r\nc\r\n");
         let why = edit(text, "b\r\n", "b\n", false).unwrap_err();
-        assert!(why.contains("stay CRLF"), "{why}");
+        assert!(why.to_string().contains("stay CRLF"), "{why}");
         // A file with mostly LF.
         assert_eq!(edit("a\r\nb\nc\n", "b", "b\n", false).expect("found").text, "a\r\nb\n\nc\n");
     }
@@ -380,25 +387,25 @@ mod tests {
     #[test]
     fn white_space_difference_is_located() {
         let why = edit("fn a() {\n\tb();\n}\n", "fn a() {\n    b();\n}", "", false).unwrap_err();
-        assert!(why.contains("lines 1-3") && why.contains("white space"), "{why}");
+        assert!(why.to_string().contains("lines 1-3") && why.to_string().contains("white space"), "{why}");
     }
 
     #[test]
     fn near_miss_names_the_nearest_line() {
         let why = edit("let total = 1;\nlet count = 2;\n", "let counts = 2;", "", false).unwrap_err();
-        assert!(why.contains("line 2") && why.contains("let count = 2;"), "{why}");
+        assert!(why.to_string().contains("line 2") && why.to_string().contains("let count = 2;"), "{why}");
     }
 
     #[test]
     fn line_numbers_in_the_text_are_recognised() {
         let why = edit("one\n", "     1\tone", "", false).unwrap_err();
-        assert!(why.contains("line numbers"), "{why}");
+        assert!(why.to_string().contains("line numbers"), "{why}");
     }
 
     #[test]
     fn error_says_if_nothing_is_similar() {
         let why = edit("one\n", "something else altogether", "", false).unwrap_err();
-        assert!(why.contains("nothing like"), "{why}");
+        assert!(why.to_string().contains("nothing like"), "{why}");
     }
 
     /// An edit was announced without its line, so an editor that follows the agent opened the top of the file.
@@ -430,8 +437,8 @@ mod tests {
             let input = json!({"file_path": "a", "old_text": old, "new_text": new});
             FileEdit.parse(&input, &workspace).err()
         };
-        assert!(call("", "x").is_some_and(|why| why.contains("file_write")));
-        assert!(call("x", "x").is_some_and(|why| why.contains("the same")));
+        assert!(call("", "x").is_some_and(|why| why.to_string().contains("file_write")));
+        assert!(call("x", "x").is_some_and(|why| why.to_string().contains("the same")));
         assert_eq!(call("x", ""), None);
     }
 }

@@ -12,8 +12,8 @@ use super::disk::CancelFlag;
 use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
-    read_state, truncate,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, attached, buffers,
+    disk, input, read_state, truncate,
 };
 
 /// Default number of lines.
@@ -66,7 +66,7 @@ impl ParsedTool for FileRead {
         card
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileReadCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileReadCall, ToolError> {
         Ok(FileReadCall {
             path: input::named(input, "file_path")?,
             offset: input::whole(input, "offset")?.unwrap_or(1).max(1),
@@ -74,7 +74,7 @@ impl ParsedTool for FileRead {
         })
     }
 
-    fn access(&self, call: FileReadCall, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileReadCall, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Read(vec![workspace.real(&call.path)]))
     }
 
@@ -90,23 +90,23 @@ pub struct FileReadCall {
     limit: u64,
 }
 
-fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let (mut file, metadata) = disk::open(&real, workspace)?;
-    let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
+    let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, error);
     let mut start = Vec::with_capacity(SNIFF_BYTES);
     (&mut file).take(SNIFF_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
     if let Some(kind) = FileType::detect(&start) {
         return attached::read(kind, start, file, &real, context);
     }
     if start.contains(&0) {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "{} is a binary file of {} bytes, not text. Look into it with a command if you must, for example \
              `file` or `xxd`.",
             workspace.display(&real),
             metadata.len()
-        ));
+        )));
     }
     // Read as much as an edit could handle, regardless of the requested part: the recorded state is that of the
     // entire file.
@@ -153,15 +153,15 @@ struct FilePage {
 }
 
 impl FilePage {
-    fn text(self, call: &FileReadCall, name: &str) -> Result<String, String> {
+    fn text(self, call: &FileReadCall, name: &str) -> Result<String, ToolError> {
         if self.total == 0 {
             return Ok(format!("({name} is empty)"));
         }
         if self.shown == 0 {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "{name} has only {} lines; there is none from line {} on.",
                 self.total, call.offset
-            ));
+            )));
         }
         let mut text = self.numbered;
         if self.replaced {

@@ -11,7 +11,8 @@ use super::file_edit::{is_crlf, with_crlf};
 use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
-    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+    read_state,
 };
 
 /// Some programs of Windows write it at the beginning of a text, and need it there.
@@ -39,19 +40,19 @@ impl ParsedTool for FileWrite {
         disk::display("Write", ToolKind::Edit, ("file_path", "a file"), input, workspace)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileWriteCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileWriteCall, ToolError> {
         let call =
             FileWriteCall { path: input::named(input, "file_path")?, text: input::text(input, "text")? };
         if call.text.len() as u64 > disk::FILE_BYTES_MAX {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "`text` has more than {} bytes. Write the file with a command.",
                 disk::FILE_BYTES_MAX
-            ));
+            )));
         }
         Ok(call)
     }
 
-    fn access(&self, call: FileWriteCall, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileWriteCall, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
@@ -64,7 +65,7 @@ impl ParsedTool for FileWrite {
         })
     }
 
-    fn check(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         disk::check(context, move |context| {
             let real = context.permitted(&call.path)?;
             let old = known(&real, context)?;
@@ -82,7 +83,7 @@ pub struct FileWriteCall {
     text: String,
 }
 
-fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
@@ -111,13 +112,14 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
 
 /// The text to write. `file_read` shows the cells of a notebook, and a model writes them in the same form. The line ends
 /// and the byte order mark of the old file are preserved.
-fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String> {
+fn content(real: &Path, old: &OldContent, text: String) -> Result<String, ToolError> {
     let old = match old {
         OldContent::Text { text, .. } => Some(text.as_str()),
         OldContent::Other { .. } if text.contains(char::REPLACEMENT_CHARACTER) => {
-            return Err("`text` has U+FFFD, which file_read shows in the place of bytes that are not UTF-8: they would be \
-                        lost. Change the file with a command instead."
-                .to_owned());
+            return Err(ToolError::new(
+                "`text` has U+FFFD, which file_read shows in the place of bytes that are not UTF-8: they would be \
+                        lost. Change the file with a command instead.",
+            ));
         }
         OldContent::Missing | OldContent::Other { .. } => None,
     };
@@ -133,7 +135,7 @@ fn content(real: &Path, old: &OldContent, text: String) -> Result<String, String
 }
 
 /// Returns the file's content if the model knows its current state, or if there is no file.
-fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
+fn known(real: &Path, context: &ToolContext) -> Result<OldContent, ToolError> {
     let old = old_text(real, context)?;
     let name = context.workspace.display(real);
     let (state, text) = match &old {
@@ -144,7 +146,7 @@ fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
             }
             (read_state::state_of(text.as_bytes()), Some(text.as_str()))
         }
-        OldContent::Other { is_binary: true, .. } => return Err(read_state::binary(&name)),
+        OldContent::Other { is_binary: true, .. } => return Err(read_state::binary(&name).into()),
         OldContent::Other { state, is_binary: false } => (state.clone(), None),
     };
     context.files.check(real, &state, text, &name)?;
@@ -165,11 +167,11 @@ enum OldContent {
     },
 }
 
-fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
+fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, ToolError> {
     let workspace = &context.workspace;
     match disk::metadata(path, workspace) {
         Ok(None) => Ok(OldContent::Missing),
-        Err(error) => Err(disk::trouble("write", path, workspace, &error)),
+        Err(error) => Err(disk::trouble("write", path, workspace, error)),
         Ok(Some(metadata)) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
             Ok(OldContent::Other { state: read_state::state_of_large(&metadata), is_binary: false })
         }

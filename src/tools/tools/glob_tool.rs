@@ -13,7 +13,7 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use super::disk::CancelFlag;
 use super::schema::{self, InputKey};
 use super::walk::{self, Ignored, PathPattern};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 
 /// Maximum number of files listed per call: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;
@@ -59,12 +59,12 @@ impl ParsedTool for GlobTool {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GlobCall, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GlobCall, ToolError> {
         let given = input::named(input, "pattern")?;
         let path = input::optional_named(input, "path")?;
         let all = input::flag(input, "ignore_gitignore")?;
         if Path::new(&given).components().any(|part| part == std::path::Component::ParentDir) {
-            return Err("`pattern` must not hold `..`; give the directory in `path`.".to_string());
+            return Err(ToolError::new("`pattern` must not hold `..`; give the directory in `path`."));
         }
         let (root, pattern) = if Path::new(&given).is_absolute() {
             walk::split_absolute(&given)
@@ -75,7 +75,7 @@ impl ParsedTool for GlobTool {
         Ok(GlobCall { given, pattern, root, ignored })
     }
 
-    fn access(&self, call: GlobCall, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: GlobCall, _: &Workspace) -> Result<Access, ToolError> {
         PathPattern::new(&[&call.pattern])?;
         Ok(Access::Read(vec![super::real_path(&call.root)]))
     }
@@ -94,15 +94,15 @@ pub struct GlobCall {
     ignored: Ignored,
 }
 
-fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let pattern = PathPattern::new(&[&call.pattern])?;
     let root = context.permitted_path(&call.root)?;
     let trouble = |error| match disk::metadata(&root, workspace) {
         Ok(Some(file)) if !file.is_dir() => {
-            format!("{} is a file, not a directory to search.", workspace.display(&call.root))
+            ToolError::new(format!("{} is a file, not a directory to search.", workspace.display(&call.root)))
         }
-        _ => disk::trouble("search", &call.root, workspace, &error),
+        _ => disk::trouble("search", &call.root, workspace, error),
     };
     let secrets = workspace.secrets().below(&root);
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();

@@ -16,7 +16,9 @@ use super::disk::CancelFlag;
 use super::schema::{self, InputKey};
 use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 
 /// Default maximum number of matching lines.
 pub const RESULTS: u64 = 100;
@@ -93,10 +95,12 @@ impl ParsedTool for GrepTool {
         CallDisplay { title, kind, locations }
     }
 
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GrepCall, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GrepCall, ToolError> {
         let pattern = input::text(input, "pattern")?;
         if pattern.is_empty() {
-            return Err("`pattern` is empty. Give the text or regular expression to look for.".to_string());
+            return Err(ToolError::new(
+                "`pattern` is empty. Give the text or regular expression to look for.",
+            ));
         }
         let path = input::optional_named(input, "path")?;
         let results = input::whole(input, "max_results")?.filter(|results| *results > 0);
@@ -111,7 +115,7 @@ impl ParsedTool for GrepTool {
         })
     }
 
-    fn access(&self, call: GrepCall, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: GrepCall, _: &Workspace) -> Result<Access, ToolError> {
         call.matcher()?;
         call.files()?;
         Ok(Access::Read(vec![super::real_path(&call.root)]))
@@ -133,7 +137,7 @@ pub struct GrepCall {
 }
 
 impl GrepCall {
-    fn matcher(&self) -> Result<RegexMatcher, String> {
+    fn matcher(&self) -> Result<RegexMatcher, ToolError> {
         RegexMatcherBuilder::new()
             .case_insensitive(self.ignore_case)
             .fixed_strings(self.fixed)
@@ -148,11 +152,12 @@ impl GrepCall {
                     "Put a backslash before characters that are meant literally ( ( ) [ ] { } . * + ? | ), or \
                      set fixed_strings to true. Look-around and back-references are not supported."
                 };
-                format!("`pattern` is not a regular expression that can be searched for: {error}\n{advice}")
+                let text = format!("`pattern` is not a regular expression that can be searched for: {error}\n{advice}");
+                ToolError::caused(text, error)
             })
     }
 
-    fn files(&self) -> Result<Option<PathPattern>, String> {
+    fn files(&self) -> Result<Option<PathPattern>, ToolError> {
         let Some(include) = &self.include else { return Ok(None) };
         // Models write comma-separated lists; commas have another meaning only within braces.
         let patterns: Vec<&str> = match include.contains('{') {
@@ -163,12 +168,12 @@ impl GrepCall {
     }
 }
 
-fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
+fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, ToolError> {
     let (workspace, hidden) = (&*context.workspace, &*context.hidden);
     let matcher = call.matcher()?;
     let include = call.files()?;
     let root = context.permitted_path(&call.root)?;
-    let trouble = |error: io::Error| disk::trouble("search", &call.root, workspace, &error);
+    let trouble = |error: io::Error| disk::trouble("search", &call.root, workspace, error);
     let metadata = workspace.roots().entry(&root).and_then(|entry| entry.metadata()).map_err(trouble)?;
     let mut searcher = SearcherBuilder::new()
         .line_number(true)
@@ -195,7 +200,7 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
                 return true;
             }
             let name = workspace.display(&call.root.join(relative));
-            let opened = file.open().map_err(|error| disk::trouble("search", path, workspace, &error));
+            let opened = file.open().map_err(|error| disk::trouble("search", path, workspace, error));
             found.search(&mut searcher, &matcher, opened, name, stop);
             found.full.is_none()
         });
@@ -204,8 +209,8 @@ fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<T
         // A file that is named explicitly is searched even if it is ignored or secret.
         let opened = disk::open(&root, workspace).map(|(file, _)| file);
         found.search(&mut searcher, &matcher, opened, workspace.display(&call.root), stop);
-        if let Some(sentence) = found.trouble.as_ref().filter(|_| found.matches == 0) {
-            return Err(sentence.clone());
+        if let Some(error) = found.trouble.as_ref().filter(|_| found.matches == 0) {
+            return Err(error.clone());
         }
     }
     let text = found.text(call, workspace, end.note());
@@ -229,7 +234,7 @@ struct GrepMatches {
     hidden: u64,
     unreadable: u64,
     /// The error for the first unreadable file.
-    trouble: Option<String>,
+    trouble: Option<ToolError>,
 }
 
 impl GrepMatches {
@@ -237,24 +242,24 @@ impl GrepMatches {
         &mut self,
         searcher: &mut Searcher,
         matcher: &RegexMatcher,
-        opened: Result<File, String>,
+        opened: Result<File, ToolError>,
         name: String,
         stop: &CancelFlag,
     ) {
         let file = match opened {
             Ok(file) => disk::Stoppable { file, stop },
-            Err(sentence) => return self.unreadable(sentence),
+            Err(error) => return self.unreadable(error),
         };
         let mut sink = FileSink { found: self, name: name.clone(), headed: false };
         let searched = searcher.search_reader(matcher, file, &mut sink);
         if let Err(error) = searched {
-            self.unreadable(format!("Cannot search {name}: {error}."));
+            self.unreadable(ToolError::caused(format!("Cannot search {name}: {error}."), error));
         }
     }
 
-    fn unreadable(&mut self, sentence: String) {
+    fn unreadable(&mut self, error: ToolError) {
         self.unreadable += 1;
-        self.trouble.get_or_insert(sentence);
+        self.trouble.get_or_insert(error);
     }
 
     fn text(mut self, call: &GrepCall, workspace: &Workspace, walk_note: Option<String>) -> String {

@@ -11,6 +11,7 @@ mod bash_output;
 pub mod buffers;
 pub mod command_line;
 pub mod disk;
+mod error;
 mod file_edit;
 mod file_read;
 mod file_write;
@@ -52,6 +53,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use epitome_platform::{child_output, group, launcher, reaper};
+pub use error::ToolError;
 pub use parsed::ParsedTool;
 pub use running::RunningCommands;
 
@@ -82,7 +84,7 @@ pub trait Tool: Send + Sync {
 
     /// Returns the resources that the call would access, for the permission decision. Rejects invalid input with a
     /// message for the model, so that the user is never asked about a call that cannot run.
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String>;
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, ToolError>;
 
     /// Returns the content that the permission prompt displays below the title, such as the diff of an edit or the
     /// command. Empty for tools whose title is sufficient.
@@ -109,7 +111,7 @@ pub trait Tool: Send + Sync {
 
     /// Checks whether the call can succeed in the current state, so that the user isn't asked about one that can't.
     /// The error is a message for the model. May read the disk, but changes nothing.
-    fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -198,20 +200,22 @@ impl ToolContext {
 
     /// Resolves a path of the call's input: the only source of paths for the functions of `disk`. Fails if the path
     /// leads to another file than when the permission was decided. The error is a message for the model.
-    pub fn permitted(&self, path: &str) -> Result<PathBuf, String> {
+    pub fn permitted(&self, path: &str) -> Result<PathBuf, ToolError> {
         self.permitted_path(&self.workspace.resolve(path))
     }
 
     /// Like `permitted`, for an absolute path.
-    pub fn permitted_path(&self, path: &Path) -> Result<PathBuf, String> {
+    pub fn permitted_path(&self, path: &Path) -> Result<PathBuf, ToolError> {
         let real = real_path(path);
         match self.decided.as_deref() {
-            Some(Access::Read(paths) | Access::Write(paths)) if !paths.contains(&real) => Err(format!(
-                "{} leads to {} now, and led elsewhere when the call was checked: a directory or link on \
+            Some(Access::Read(paths) | Access::Write(paths)) if !paths.contains(&real) => {
+                Err(ToolError::new(format!(
+                    "{} leads to {} now, and led elsewhere when the call was checked: a directory or link on \
                  its path was replaced. Nothing was read or written.",
-                self.workspace.display(path),
-                self.workspace.display(&real)
-            )),
+                    self.workspace.display(path),
+                    self.workspace.display(&real)
+                )))
+            }
             _ => Ok(real),
         }
     }

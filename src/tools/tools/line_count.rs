@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub struct LineCounter;
@@ -20,11 +20,11 @@ impl ParsedTool for LineCounter {
         disk::display("Count lines of", ToolKind::Read, ("file_path", "a file"), input, workspace)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, ToolError> {
         input::named(input, "file_path")
     }
 
-    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Read(vec![workspace.real(&path)]))
     }
 
@@ -33,7 +33,7 @@ impl ParsedTool for LineCounter {
     }
 }
 
-fn count(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
+fn count(path: &str, context: &ToolContext) -> Result<ToolResult, ToolError> {
     let workspace = &context.workspace;
     let bytes = disk::read_whole(&workspace.real(path), workspace)?;
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::memory::{MEMORY_BYTES_MAX, MemoryFiles};
 use epitome_secrets::mask;
@@ -47,22 +47,24 @@ impl ParsedTool for MemoryTool {
         CallDisplay { title, kind: ToolKind::Edit, locations: locations.unwrap_or_default() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<MemoryChange, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<MemoryChange, ToolError> {
         let path = self.parse_about(input)?.to_path_buf();
         let old = input::optional_named(input, "old_text")?;
         let new = input::text(input, "new_text")?;
         if old.is_none() && new.trim().is_empty() {
-            return Err(
-                "`new_text` is empty. Say what to remember, or give `old_text` to forget it.".to_owned()
-            );
+            return Err(ToolError::new(
+                "`new_text` is empty. Say what to remember, or give `old_text` to forget it.",
+            ));
         }
         if mask(&new) != new {
-            return Err("`new_text` contains what looks like a key or a password. Leave it out.".to_owned());
+            return Err(ToolError::new(
+                "`new_text` contains what looks like a key or a password. Leave it out.",
+            ));
         }
         Ok(MemoryChange { path, old, new })
     }
 
-    fn access(&self, change: MemoryChange, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, change: MemoryChange, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Remember(workspace.real(&change.path.to_string_lossy())))
     }
 
@@ -73,14 +75,16 @@ impl ParsedTool for MemoryTool {
         })
     }
 
-    fn check(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         disk::check(context, move |context| change.applied(context).map(drop))
     }
 
     fn run(&self, change: MemoryChange, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, _| {
             let path = change.file(context)?;
-            let failed = |error: std::io::Error| format!("{} can't be written: {error}.", path.display());
+            let failed = |error: std::io::Error| {
+                ToolError::caused(format!("{} can't be written: {error}.", path.display()), error)
+            };
             let _lock = lock_for_change(&path).map_err(failed)?;
             let (before, after) = change.applied(context)?;
             replace_private(&path, after.as_bytes()).map_err(failed)?;
@@ -92,11 +96,11 @@ impl ParsedTool for MemoryTool {
 }
 
 impl MemoryTool {
-    fn parse_about(&self, input: &Value) -> Result<&Path, String> {
+    fn parse_about(&self, input: &Value) -> Result<&Path, ToolError> {
         match input::named(input, "about")?.as_str() {
             "project" => Ok(&self.files.project),
             "user" => Ok(&self.files.user),
-            other => Err(format!("`about` must be \"project\" or \"user\", not {other:?}.")),
+            other => Err(ToolError::new(format!("`about` must be \"project\" or \"user\", not {other:?}."))),
         }
     }
 }
@@ -110,24 +114,26 @@ pub struct MemoryChange {
 
 impl MemoryChange {
     /// The file to change, with links resolved. Fails if it is another one than when the permission was decided.
-    fn file(&self, context: &ToolContext) -> Result<PathBuf, String> {
+    fn file(&self, context: &ToolContext) -> Result<PathBuf, ToolError> {
         let real = context.workspace.real(&self.path.to_string_lossy());
         match context.decided.as_deref() {
-            Some(Access::Remember(decided)) if *decided != real => Err(format!(
+            Some(Access::Remember(decided)) if *decided != real => Err(ToolError::new(format!(
                 "{} leads elsewhere than when the call was checked. Nothing was written.",
                 self.path.display()
-            )),
+            ))),
             _ => Ok(real),
         }
     }
 
     /// The file's text, if it exists, and its text after the change.
-    fn applied(&self, context: &ToolContext) -> Result<(Option<String>, String), String> {
+    fn applied(&self, context: &ToolContext) -> Result<(Option<String>, String), ToolError> {
         let path = self.file(context)?;
         let before = match std::fs::read_to_string(&path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(format!("{} can't be read: {error}.", path.display())),
+            Err(error) => {
+                return Err(ToolError::caused(format!("{} can't be read: {error}.", path.display()), error));
+            }
         };
         let text = before.as_deref().unwrap_or_default();
         let after = match &self.old {
@@ -135,24 +141,24 @@ impl MemoryChange {
             None => format!("{}\n{}", text.trim_end(), self.new.trim()),
             Some(old) => match text.matches(old.as_str()).count() {
                 0 => {
-                    return Err(
-                        "`old_text` is not in this memory. Its text is in your instructions.".to_owned()
-                    );
+                    return Err(ToolError::new(
+                        "`old_text` is not in this memory. Its text is in your instructions.",
+                    ));
                 }
                 1 => text.replacen(old.as_str(), &self.new, 1),
                 many => {
-                    return Err(format!(
+                    return Err(ToolError::new(format!(
                         "`old_text` occurs {many} times. Make it longer, so that it is unique."
-                    ));
+                    )));
                 }
             },
         };
         let after = format!("{}\n", after.trim_end());
         if after.len() > MEMORY_BYTES_MAX && after.len() > text.len() {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "The memory would have {} bytes, more than {MEMORY_BYTES_MAX}. Shorten or forget something first.",
                 after.len()
-            ));
+            )));
         }
         Ok((before, after))
     }
@@ -187,7 +193,7 @@ mod tests {
             Remembering { directory, tool: MemoryTool { files }, workspace }
         }
 
-        fn change(&self, input: Value) -> Result<MemoryChange, String> {
+        fn change(&self, input: Value) -> Result<MemoryChange, ToolError> {
             ParsedTool::parse(&self.tool, &input, &self.workspace)
         }
 
@@ -262,8 +268,8 @@ mod tests {
             (json!({"about": "team", "new_text": "x"}), "not \"team\""),
             (json!({"about": "user", "new_text": format!("token = {key}")}), "looks like a key"),
         ] {
-            let why = test.change(input.clone()).err().unwrap_or_default();
-            assert!(why.contains(part), "{input}: {why}");
+            let why = test.change(input.clone()).err().expect("refused");
+            assert!(why.to_string().contains(part), "{input}: {why}");
         }
         test.run(json!({"about": "user", "new_text": "a a"})).await;
         for (input, part) in [
@@ -277,7 +283,7 @@ mod tests {
             let change = test.change(input.clone()).expect("valid input");
             let context = ToolContext::bare(test.workspace.clone());
             let why = ParsedTool::check(&test.tool, change, context).await.expect_err("it can't succeed");
-            assert!(why.contains(part), "{input}: {why}");
+            assert!(why.to_string().contains(part), "{input}: {why}");
         }
         assert_eq!(std::fs::read_to_string(&test.tool.files.user).expect("a file"), "a a\n");
     }

@@ -8,6 +8,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Value, json};
 
 use super::truncate;
+use crate::ToolError;
 
 const OUTPUT_BYTES_MAX: usize = 2_000;
 
@@ -71,7 +72,7 @@ impl Notebook {
 
     /// The text to write for the complete new text of a file: if that is the text of a notebook's cells, its JSON. Parts
     /// of the old file that the cells don't show are kept. The error is for the model.
-    pub fn written(path: &Path, old: Option<&str>, text: String) -> Result<String, String> {
+    pub fn written(path: &Path, old: Option<&str>, text: String) -> Result<String, ToolError> {
         let is_json = || serde_json::from_str::<Value>(&text).is_ok();
         if path.extension().is_none_or(|extension| extension != "ipynb") || is_json() {
             return Ok(text);
@@ -81,7 +82,7 @@ impl Notebook {
     }
 
     /// Returns the notebook's JSON after an edit of its text. The error is for the model.
-    pub fn with(self, edited: &str) -> Result<String, String> {
+    pub fn with(self, edited: &str) -> Result<String, ToolError> {
         let Notebook { mut whole, indent, ends_with_line, text: _ } = self;
         let has_ids =
             whole["nbformat"] == 4 && whole["nbformat_minor"].as_u64().unwrap_or(0) >= MINOR_WITH_IDS;
@@ -94,9 +95,9 @@ impl Notebook {
                     let is_same =
                         old.get(number.wrapping_sub(1)).and_then(output_of).is_some_and(|own| own == shown);
                     if !is_same {
-                        return Err(format!(
+                        return Err(ToolError::new(format!(
                             "The output of cell {number} can't be edited. An edit of the cell's code clears it."
-                        ));
+                        )));
                     }
                 }
                 Part::Cell { number: Some(number), kind, source } => {
@@ -124,14 +125,15 @@ impl Notebook {
             Some(width) => {
                 let indent = vec![b' '; width];
                 let mut out = Serializer::with_formatter(&mut json, PrettyFormatter::with_indent(&indent));
-                whole.serialize(&mut out).map_err(|error| error.to_string())?;
+                whole.serialize(&mut out).map_err(|error| ToolError::caused(error.to_string(), error))?;
             }
-            None => serde_json::to_writer(&mut json, &whole).map_err(|error| error.to_string())?,
+            None => serde_json::to_writer(&mut json, &whole)
+                .map_err(|error| ToolError::caused(error.to_string(), error))?,
         }
         if ends_with_line {
             json.push(b'\n');
         }
-        String::from_utf8(json).map_err(|error| error.to_string())
+        String::from_utf8(json).map_err(|error| ToolError::caused(error.to_string(), error))
     }
 }
 
@@ -206,7 +208,7 @@ fn changed(mut cell: Value, kind: &str, source: &str) -> Value {
     cell
 }
 
-fn parse(text: &str) -> Result<Vec<Part>, String> {
+fn parse(text: &str) -> Result<Vec<Part>, ToolError> {
     let mut parts = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -226,10 +228,10 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
                 (OUTPUT_END, Part::Output { number, shown: String::new() })
             }
             _ => {
-                return Err(format!(
+                return Err(ToolError::new(format!(
                     "Between cells there is {:?}. A cell is <cell code> or <cell markdown>, its lines, and {CELL_END}.",
                     truncate::line(line, 100)
-                ));
+                )));
             }
         };
         let mut inside = Vec::new();
@@ -237,7 +239,11 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
             match lines.next() {
                 Some(line) if line == end => break,
                 Some(line) => inside.push(line),
-                None => return Err(format!("A cell has no end: {end} is missing after {line:?}.")),
+                None => {
+                    return Err(ToolError::new(format!(
+                        "A cell has no end: {end} is missing after {line:?}."
+                    )));
+                }
             }
         }
         let (Part::Cell { source: text, .. } | Part::Output { shown: text, .. }) = &mut part;
@@ -354,7 +360,7 @@ mod tests {
             ("print(x + 1)\n</cell>", "print(x + 1)", "</cell> is missing"),
         ] {
             let error = book().with(&book().text().replace(from, to)).expect_err(to);
-            assert!(error.contains(why), "{to}: {error}");
+            assert!(error.to_string().contains(why), "{to}: {error}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::task::TaskOrder;
-use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
+use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolError, ToolResult, Workspace};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
 /// A tool with parsed input; implements [`Tool`], whose methods have the same meaning.
@@ -21,9 +21,9 @@ pub trait ParsedTool: Send + Sync {
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay;
 
     /// Parses the input. The error is a message for the model.
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Self::Call, String>;
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Self::Call, ToolError>;
 
-    fn access(&self, _call: Self::Call, _workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, _call: Self::Call, _workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Nothing)
     }
 
@@ -31,7 +31,7 @@ pub trait ParsedTool: Send + Sync {
         Box::pin(ready(Vec::new()))
     }
 
-    fn check(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         Box::pin(ready(Ok(())))
     }
 
@@ -59,7 +59,7 @@ impl<T: ParsedTool> Tool for T {
         ParsedTool::display(self, input, workspace)
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, ToolError> {
         ParsedTool::access(self, self.parse(input, workspace)?, workspace)
     }
 
@@ -70,7 +70,7 @@ impl<T: ParsedTool> Tool for T {
         }
     }
 
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
         match self.parse(input, &context.workspace) {
             Ok(call) => ParsedTool::check(self, call, context),
             Err(why) => Box::pin(ready(Err(why))),

@@ -126,9 +126,18 @@ impl QuestionSender {
     }
 }
 
+/// A field of an answer that does not conform to its form, by its name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    #[error("the field {0:?} has a value of another type than was asked for")]
+    OtherType(String),
+    #[error("the field {0:?} is missing")]
+    Missing(String),
+}
+
 /// Returns the part of an answer that conforms to the form: fields that the schema names, with values of
 /// their types. An error names the first offending field, without its value.
-pub fn fitting(schema: &Value, content: Map<String, Value>) -> Result<Map<String, Value>, String> {
+pub fn fitting(schema: &Value, content: Map<String, Value>) -> Result<Map<String, Value>, AnswerError> {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -137,12 +146,12 @@ pub fn fitting(schema: &Value, content: Map<String, Value>) -> Result<Map<String
         // Fields that weren't asked for are dropped.
         let Some(property) = properties.get(&name) else { continue };
         if !is_of(property, &value) {
-            return Err(format!("the field {name:?} has a value of another type than was asked for"));
+            return Err(AnswerError::OtherType(name));
         }
         fitting.insert(name, value);
     }
     match required.iter().filter_map(Value::as_str).find(|name| !fitting.contains_key(*name)) {
-        Some(missing) => Err(format!("the field {missing:?} is missing")),
+        Some(missing) => Err(AnswerError::Missing(missing.to_owned())),
         None => Ok(fitting),
     }
 }
@@ -202,7 +211,7 @@ mod tests {
             let Value::Object(fields) = content.clone() else { panic!("an object") };
             match (fitting(&schema, fields), expected) {
                 (Ok(fitting), Ok(expected)) => assert_eq!(Value::Object(fitting), expected),
-                (Err(why), Err(field)) => assert!(why.contains(field), "{why}"),
+                (Err(why), Err(field)) => assert!(why.to_string().contains(field), "{why}"),
                 (came, expected) => panic!("{content}: {came:?} and not {expected:?}"),
             }
         }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::{Access, BoxFuture, Workspace, truncate};
+use super::{Access, BoxFuture, ToolError, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
 use epitome_thread::{Change, Content, Entry, RAW_FILES, Thread, ToolDisplay, ToolOutcome};
 
@@ -140,15 +140,23 @@ impl ReadState {
 
     /// Returns an error with instructions if the model doesn't know the file's current state. `content` is
     /// the file's text, if it is text.
-    pub fn check(&self, path: &Path, state: &str, content: Option<&str>, name: &str) -> Result<(), String> {
+    pub fn check(
+        &self,
+        path: &Path,
+        state: &str,
+        content: Option<&str>,
+        name: &str,
+    ) -> Result<(), ToolError> {
         let again =
             format!("Read it with file_read (file_path {name:?}), then base the change on its contents");
         match self.status(path, state) {
             FileStatus::Current => Ok(()),
-            FileStatus::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),
-            FileStatus::Unread => {
-                Err(format!("{name} was not read in this session, so it is not changed. {again}."))
+            FileStatus::Unread if content.is_some_and(|content| content.contains('\0')) => {
+                Err(binary(name).into())
             }
+            FileStatus::Unread => Err(ToolError::new(format!(
+                "{name} was not read in this session, so it is not changed. {again}."
+            ))),
             FileStatus::Changed => {
                 let entry = self.known.lock().files.get(path).and_then(|seen| seen.entry.clone());
                 let before = entry.as_deref().and_then(|entry| before(entry, path));
@@ -158,10 +166,10 @@ impl ReadState {
                 };
                 let changed =
                     changed.map(|lines| format!(" What changed:\n{lines}\n")).unwrap_or(" ".to_owned());
-                Err(format!(
+                Err(ToolError::new(format!(
                     "{name} changed after you read it (by a command, an editor or another program), so it is not \
                      changed now.{changed}{again} now."
-                ))
+                )))
             }
         }
     }
@@ -392,7 +400,8 @@ mod tests {
         assert_eq!(files.status(Path::new("/w/b"), "s1"), FileStatus::Unread);
         let why = files.check(Path::new("/w/b"), "s1", Some(""), "b").expect_err("it was not read");
         assert!(
-            why.contains("not read in this session") && why.contains("file_read (file_path \"b\")"),
+            why.to_string().contains("not read in this session")
+                && why.to_string().contains("file_read (file_path \"b\")"),
             "{why}"
         );
     }
@@ -418,9 +427,15 @@ mod tests {
         let changed =
             |now: &str| files.check(Path::new("/w/a"), "s2", Some(now), "a").expect_err("it changed");
         let why = changed("one\r\ntwo\r\n3\r\nfour\r\nfive\r\n");
-        assert!(why.contains("What changed:\n  two\n- three\n+ 3\nRead it with file_read"), "{why}");
+        assert!(
+            why.to_string().contains("What changed:\n  two\n- three\n+ 3\nRead it with file_read"),
+            "{why}"
+        );
         let why = changed("one\ntwo\nthree\nfour\nFIVE\n");
-        assert!(why.contains("(nothing in the lines that you read; something in others)"), "{why}");
+        assert!(
+            why.to_string().contains("(nothing in the lines that you read; something in others)"),
+            "{why}"
+        );
         let old = ShownContent { text: "old\n".repeat(1_000), is_whole: true };
         let long = what_changed(&old, &"new\n".repeat(1_000));
         let long = long.expect("they are compared");
@@ -437,7 +452,7 @@ mod tests {
         let files = files(vec![read("/w/a", "     1\t1", "s1"), edited]);
         assert_eq!(files.status(Path::new("/w/a"), "s2"), FileStatus::Current);
         let why = files.check(Path::new("/w/a"), "s3", Some("3\n"), "a").expect_err("it changed");
-        assert!(why.contains("- 2\n+ 3"), "{why}");
+        assert!(why.to_string().contains("- 2\n+ 3"), "{why}");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{
+    BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
@@ -60,7 +62,7 @@ impl ParsedTool for RecallTool {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<RecallQuery, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<RecallQuery, ToolError> {
         read(input)
     }
 
@@ -71,15 +73,19 @@ impl ParsedTool for RecallTool {
             let clock = Clock { now, zone: TimeZone::system() };
             let begun = Instant::now();
             let is_over = || stop.requested() || begun.elapsed() > SEARCH_TIME_MAX;
-            context.log.answer(&ask, &clock, &is_over).map(ToolResult::with_file_text)
+            context
+                .log
+                .answer(&ask, &clock, &is_over)
+                .map(ToolResult::with_file_text)
+                .map_err(ToolError::from)
         })
     }
 }
 
-fn read(input: &Value) -> Result<RecallQuery, String> {
+fn read(input: &Value) -> Result<RecallQuery, ToolError> {
     let number = |key| {
         let number = input::whole(input, key)?;
-        Ok::<_, String>(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
+        Ok::<_, ToolError>(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     };
     let ask = RecallQuery {
         range: input::optional_named(input, "entry")?.map(|text| text.parse()).transpose()?,
@@ -94,7 +100,7 @@ fn read(input: &Value) -> Result<RecallQuery, String> {
     };
     let asked = [&ask.text, &ask.regex, &ask.path, &ask.since, &ask.until];
     if ask.range.is_none() && ask.kind.is_none() && asked.iter().all(|asked| asked.is_none()) {
-        return Err("Give `entry`, or `text`, `regex`, `path`, `kind` or a time.".to_string());
+        return Err(ToolError::new("Give `entry`, or `text`, `regex`, `path`, `kind` or a time."));
     }
     Ok(ask)
 }

@@ -103,21 +103,29 @@ pub struct CommandSandbox {
     pub links: Arc<LinkGuard>,
 }
 
+/// Why a program that must be in a sandbox is not started: a part of a sentence about that program.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxGap {
+    #[error("its settings want a sandbox, which this system does not fully have: {0}")]
+    Partial(String),
+    #[error("its settings want a sandbox, which this system does not have")]
+    Missing,
+}
+
 /// The sandbox for a program that is started in a directory and keeps running, such as an MCP server; reads the disk and
-/// blocks. Returns it with additional variables for the environment. It is not started in a sandbox with gaps: the error
-/// completes a sentence.
+/// blocks. Returns it with additional variables for the environment. It is not started in a sandbox with gaps.
 pub fn of_server(
     rules: &SandboxRules,
     workspace: &Workspace,
     directory: PathBuf,
     network: Option<bool>,
-) -> Result<(Confinement, Vec<(OsString, OsString)>), String> {
+) -> Result<(Confinement, Vec<(OsString, OsString)>), SandboxGap> {
     if let Some(gap) = support().gap() {
-        return Err(format!("its settings want a sandbox, which this system does not fully have: {gap}"));
+        return Err(SandboxGap::Partial(gap));
     }
     let rules = SandboxRules { network: network.unwrap_or(rules.network), ..rules.clone() };
     let made = confinement(&rules, workspace, GitChanges::None);
-    let made = made.ok_or("its settings want a sandbox, which this system does not have")?;
+    let made = made.ok_or(SandboxGap::Missing)?;
     let mut confinement = Confinement { start: directory, ..made.confinement };
     let variables = caches::separate(&caches::CACHES_OF_SERVERS, workspace, &mut confinement.places);
     Ok((confinement, variables))

@@ -15,6 +15,7 @@ use super::Workspace;
 use super::disk::CancelFlag;
 use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
+use crate::ToolError;
 use epitome_platform::group::{CommandExit, EndPolicy, KILL_GRACE, RunningCommand};
 use epitome_platform::program::{is_program, shell};
 use epitome_platform::reaper::Reaper;
@@ -81,39 +82,40 @@ pub(super) fn start(
     workspace: &Workspace,
     sandbox: Option<(&SandboxRules, GitChanges)>,
     stop: &CancelFlag,
-) -> Result<StartedShell, String> {
+) -> Result<StartedShell, ToolError> {
     if stop.requested() {
-        return Err("The call was cancelled before its command was started.".to_string());
+        return Err(ToolError::new("The call was cancelled before its command was started."));
     }
     if !workspace.cwd.is_dir() {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "The workspace's directory {} is gone; no command can be run.",
             workspace.cwd.display()
-        ));
+        )));
     }
     if let Some(root) = workspace.roots().iter().find(|root| root.identity().is_some() && !root.is_in_place())
     {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "The directory {} was moved away or replaced since the session was opened, so no command is run. The user \
              can open the session again to work in what is there now.",
             root.path().display()
-        ));
+        )));
     }
     let shell = shell(&workspace.environment);
     let failed = |error: io::Error| {
-        match error.kind() {
-        io::ErrorKind::ArgumentListTooLong => {
-            "The command line is too long for the system. Write a script with file_write and run that."
-                .to_string()
-        }
-        io::ErrorKind::StaleNetworkFileHandle => {
-            "The command was not started: a file or directory that its sandbox protects was replaced at that moment. \
-             Run it again."
-                .to_string()
-        }
-        _ if !is_program(&shell) => format!("The command could not be started: {NO_SHELL}."),
-        _ => format!("The command could not be started: {error}."),
-    }
+        let text = match error.kind() {
+            io::ErrorKind::ArgumentListTooLong => {
+                "The command line is too long for the system. Write a script with file_write and run that."
+                    .to_owned()
+            }
+            io::ErrorKind::StaleNetworkFileHandle => {
+                "The command was not started: a file or directory that its sandbox protects was replaced at that moment. \
+                 Run it again."
+                    .to_owned()
+            }
+            _ if !is_program(&shell) => format!("The command could not be started: {NO_SHELL}."),
+            _ => format!("The command could not be started: {error}."),
+        };
+        ToolError::caused(text, error)
     };
     let (pipe, write) = pipe::from_child().map_err(failed)?;
     let mut command = Command::new(&shell);

@@ -13,7 +13,9 @@ use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
 use super::schema::{self, InputKey};
 use super::task::{self, TaskOrder};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
@@ -40,7 +42,7 @@ pub struct Skill {
 /// The instructions of a skill. Errors are sentences for the model.
 pub trait SkillText: Send + Sync {
     /// The command lines that the text needs with these arguments and may run now. Blocks on disk I/O.
-    fn lines(&self, arguments: &str) -> Result<Vec<String>, String>;
+    fn lines(&self, arguments: &str) -> Result<Vec<String>, ToolError>;
 
     /// Renders the text. Of its commands, only these lines run, in the sandbox of the call.
     fn render(
@@ -48,7 +50,7 @@ pub trait SkillText: Send + Sync {
         context: ToolContext,
         arguments: String,
         lines: Vec<String>,
-    ) -> BoxFuture<Result<String, String>>;
+    ) -> BoxFuture<Result<String, ToolError>>;
 }
 
 impl fmt::Debug for dyn SkillText {
@@ -68,15 +70,15 @@ impl SkillTool {
         SkillTool { skills, list_bytes_max }
     }
 
-    fn find(&self, name: &str) -> Result<&Skill, String> {
+    fn find(&self, name: &str) -> Result<&Skill, ToolError> {
         let wanted = name.trim().trim_start_matches('/');
         self.skills.iter().find(|skill| skill.name == wanted).ok_or_else(|| {
             let names: Vec<&str> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
             let names = truncate::line(&names.join(", "), NAMES_BYTES_MAX);
-            match self.skills.is_empty() {
+            ToolError::new(match self.skills.is_empty() {
                 true => format!("There is no skill {name:?}; there are no skills now."),
                 false => format!("There is no skill {name:?}. The skills are {names}."),
-            }
+            })
         })
     }
 }
@@ -92,7 +94,7 @@ pub struct SkillCall {
 
 impl SkillCall {
     /// The command lines that the call runs now, and its access.
-    fn lines(&self) -> Result<(Vec<String>, Access), String> {
+    fn lines(&self) -> Result<(Vec<String>, Access), ToolError> {
         let lines = self.skill.text.lines(&self.arguments)?;
         let line = lines.join("\n");
         let (changes_git, confined) = (changes_repository(&line), self.outside.is_none());
@@ -149,13 +151,13 @@ impl ParsedTool for SkillTool {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<SkillCall, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<SkillCall, ToolError> {
         let skill = self.find(&input::named(input, "name")?)?.clone();
         let arguments = input::optional_named(input, "arguments")?.unwrap_or_default();
         Ok(SkillCall { skill, arguments, outside: input::outside_sandbox(input)? })
     }
 
-    fn access(&self, call: SkillCall, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: SkillCall, _: &Workspace) -> Result<Access, ToolError> {
         Ok(call.lines()?.1)
     }
 
@@ -231,11 +233,11 @@ mod tests {
     struct WrittenSkill(String, Vec<String>);
 
     impl SkillText for WrittenSkill {
-        fn lines(&self, _: &str) -> Result<Vec<String>, String> {
+        fn lines(&self, _: &str) -> Result<Vec<String>, ToolError> {
             Ok(self.1.clone())
         }
 
-        fn render(&self, _: ToolContext, _: String, _: Vec<String>) -> BoxFuture<Result<String, String>> {
+        fn render(&self, _: ToolContext, _: String, _: Vec<String>) -> BoxFuture<Result<String, ToolError>> {
             Box::pin(ready(Ok(self.0.clone())))
         }
     }
@@ -283,7 +285,7 @@ mod tests {
         let skill = |name| tool.parse(&json!({"name": name}), &workspace);
         assert_eq!(skill("/pdf").map(|call| call.skill.name).as_deref(), Ok("pdf"));
         let why = skill("csv").expect_err("there is none");
-        assert_eq!(why, "There is no skill \"csv\". The skills are pdf, logs.");
+        assert_eq!(why.to_string(), "There is no skill \"csv\". The skills are pdf, logs.");
         let logs = skill("logs").expect("a skill");
         let result = tool.run(logs, ToolContext::bare(workspace.into())).await;
         assert_eq!(result.content, ToolResult::completed("Do logs.").content);

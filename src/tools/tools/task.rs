@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -70,7 +70,7 @@ impl ParsedTool for Task {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, ToolError> {
         read(input)
     }
 
@@ -102,13 +102,13 @@ pub(super) fn start(order: TaskOrder, context: ToolContext) -> BoxFuture<ToolRes
 }
 
 /// Parses the input. The error is a message for the model.
-pub fn read(input: &Value) -> Result<TaskOrder, String> {
+pub fn read(input: &Value) -> Result<TaskOrder, ToolError> {
     let prompt = input::named(input, "prompt")?;
     if prompt.len() > PROMPT_BYTES_MAX {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "`prompt` has {} bytes; at most {PROMPT_BYTES_MAX} are taken. Put the rest into a file and name it.",
             prompt.len()
-        ));
+        )));
     }
     Ok(TaskOrder {
         description: input::named(input, "description")?,
@@ -141,8 +141,13 @@ mod tests {
 
     #[test]
     fn missing_or_oversized_prompt_is_refused() {
-        assert!(read(&json!({"description": "a"})).expect_err("refused").contains("`prompt`"));
+        assert!(read(&json!({"description": "a"})).expect_err("refused").to_string().contains("`prompt`"));
         let long = "x".repeat(PROMPT_BYTES_MAX + 1);
-        assert!(read(&json!({"description": "a", "prompt": long})).expect_err("refused").contains("a file"));
+        assert!(
+            read(&json!({"description": "a", "prompt": long}))
+                .expect_err("refused")
+                .to_string()
+                .contains("a file")
+        );
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::schema::{self, InputKey};
-use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, truncate};
 
 /// Maximum steps of a plan; users wouldn't read longer ones.
 pub const STEPS_MAX: usize = 100;
@@ -47,7 +47,7 @@ impl ParsedTool for TodoWrite {
         CallDisplay { title: "Update the plan".to_string(), kind: ToolKind::Think, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<PlanStep>, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<PlanStep>, ToolError> {
         read(input)
     }
 
@@ -73,10 +73,11 @@ fn summary(steps: &[PlanStep]) -> String {
 }
 
 /// Parses the steps. Models spell statuses in many ways, and some pass the list as a JSON string.
-fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
+fn read(input: &Value) -> Result<Vec<PlanStep>, ToolError> {
     let wrong = || {
-        "`todos` must be a list of objects with `content` and `status` (pending, in_progress or completed)."
-            .to_string()
+        ToolError::new(
+            "`todos` must be a list of objects with `content` and `status` (pending, in_progress or completed).",
+        )
     };
     let parsed;
     let items = match input.get("todos") {
@@ -88,10 +89,10 @@ fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
         _ => return Err(wrong()),
     };
     if items.len() > STEPS_MAX {
-        return Err(format!(
+        return Err(ToolError::new(format!(
             "The plan has {} steps; at most {STEPS_MAX} can be kept. Join some of them.",
             items.len()
-        ));
+        )));
     }
     let mut steps = Vec::with_capacity(items.len());
     for item in items {

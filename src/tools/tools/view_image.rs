@@ -6,7 +6,9 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, attached, disk, input,
+};
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -31,11 +33,11 @@ impl ParsedTool for ViewImage {
         disk::display("View", ToolKind::Read, ("path", "an image"), input, workspace)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, ToolError> {
         input::named(input, "path")
     }
 
-    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, ToolError> {
         Ok(Access::Read(vec![workspace.real(&path)]))
     }
 
@@ -44,19 +46,19 @@ impl ParsedTool for ViewImage {
     }
 }
 
-fn view(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
+fn view(path: &str, context: &ToolContext) -> Result<ToolResult, ToolError> {
     let workspace = &*context.workspace;
     let real = context.permitted(path)?;
     let (mut file, _) = disk::open(&real, workspace)?;
     let mut head = Vec::new();
     let read = (&mut file).take(HEAD_BYTES).read_to_end(&mut head);
-    read.map_err(|error| disk::trouble("read", &real, workspace, &error))?;
+    read.map_err(|error| disk::trouble("read", &real, workspace, error))?;
     match FileType::detect(&head).filter(|kind| attached::is_image(*kind)) {
         Some(kind) => attached::read(kind, head, file, &real, context),
-        None => Err(format!(
+        None => Err(ToolError::new(format!(
             "{} is not an image that a model can see: it is not a png, jpeg, gif or webp file. Read it \
              with file_read, or convert it with a command.",
             workspace.display(&real)
-        )),
+        ))),
     }
 }

@@ -13,6 +13,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::disk::CancelFlag;
+use crate::ToolError;
 use epitome_platform::root::{FileKind, OpenDirectory, Roots};
 
 /// Maximum number of entries that one search visits: stops a search of a home directory, but not of a monorepo.
@@ -287,7 +288,7 @@ pub struct PathPattern(GlobSet);
 
 impl PathPattern {
     /// Compiles the patterns. The error is a message for the model.
-    pub fn new(patterns: &[&str]) -> Result<PathPattern, String> {
+    pub fn new(patterns: &[&str]) -> Result<PathPattern, ToolError> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
             let (pattern, named) = match pattern.strip_prefix("./") {
@@ -298,15 +299,18 @@ impl PathPattern {
             // A pattern for a directory matches its contents.
             let whole = if whole.ends_with('/') { whole + "**" } else { whole };
             let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
-                format!(
+                let text = format!(
                     "`{pattern}` is not a valid glob pattern: {}. Use *, **, ?, [a-z] and {{a,b}}; put a backslash \
                      before a special character that is meant literally.",
                     error.kind()
-                )
+                );
+                ToolError::caused(text, error)
             })?;
             set.add(glob);
         }
-        let set = set.build().map_err(|error| format!("The glob pattern is too complex: {error}."))?;
+        let set = set.build().map_err(|error| {
+            ToolError::caused(format!("The glob pattern is too complex: {error}."), error)
+        })?;
         Ok(PathPattern(set))
     }
 
@@ -441,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_is_explained() {
-        assert!(PathPattern::new(&["src/[a"]).err().is_some_and(|why| why.contains("`src/[a`")));
+        assert!(PathPattern::new(&["src/[a"]).err().is_some_and(|why| why.to_string().contains("`src/[a`")));
     }
 
     #[test]

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::permission::ruled::DeniedHosts;
 use super::schema::{self, InputKey};
 use super::web_fetch::as_external;
-use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
+};
 use epitome_provider::http::page::Address;
 use epitome_provider::search::{SearchQuery, SearchResult, SearchService};
 use epitome_thread::titles::name_in_title;
@@ -63,24 +65,27 @@ impl ParsedTool for WebSearch {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<SearchQuery, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<SearchQuery, ToolError> {
         let words = input::named(input, "query")?.split_whitespace().collect::<Vec<_>>().join(" ");
         if words.chars().count() > QUERY_CHARS_MAX {
-            return Err(format!("The query has more than {QUERY_CHARS_MAX} characters. Use a few words."));
+            return Err(ToolError::new(format!(
+                "The query has more than {QUERY_CHARS_MAX} characters. Use a few words."
+            )));
         }
         Ok(SearchQuery { words, domains: domains(input)? })
     }
 
-    fn access(&self, query: SearchQuery, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, query: SearchQuery, _: &Workspace) -> Result<Access, ToolError> {
         let Some(service) = &self.service else {
-            return Err(
+            return Err(ToolError::new(
                 "No search service is configured, and the provider of this model has no search. Continue \
-                        without, or ask the user for addresses."
-                    .to_owned(),
-            );
+                        without, or ask the user for addresses.",
+            ));
         };
         if let Some(domain) = query.domains.iter().find(|domain| self.denied.has(domain)) {
-            return Err(format!("A rule of the user's forbids pages of {domain}. Leave it out."));
+            return Err(ToolError::new(format!(
+                "A rule of the user's forbids pages of {domain}. Leave it out."
+            )));
         }
         Ok(Access::Fetch { url: service.address(), host: service.host() })
     }
@@ -110,12 +115,14 @@ impl ParsedTool for WebSearch {
 }
 
 /// The domains of a call, as host names in lower case.
-fn domains(input: &Value) -> Result<Vec<String>, String> {
-    let wrong = || "`domains` must be a list of host names, such as [\"docs.rs\"].".to_owned();
+fn domains(input: &Value) -> Result<Vec<String>, ToolError> {
+    let wrong = || ToolError::new("`domains` must be a list of host names, such as [\"docs.rs\"].");
     let list = match input.get("domains") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() <= DOMAINS_MAX => list,
-        Some(Value::Array(_)) => return Err(format!("`domains` may have {DOMAINS_MAX} hosts.")),
+        Some(Value::Array(_)) => {
+            return Err(ToolError::new(format!("`domains` may have {DOMAINS_MAX} hosts.")));
+        }
         Some(_) => return Err(wrong()),
     };
     let host = |domain: &Value| {
@@ -272,7 +279,7 @@ mod tests {
         ] {
             let query = ParsedTool::parse(&tool, &input, &workspace());
             let why = query.and_then(|query| ParsedTool::access(&tool, query, &workspace()));
-            assert!(why.as_ref().is_err_and(|why| why.contains(part)), "{input}: {why:?}");
+            assert!(why.as_ref().is_err_and(|why| why.to_string().contains(part)), "{input}: {why:?}");
         }
         let hosted = WebSearch { service: None, denied: DeniedHosts::default() };
         assert_eq!(ParsedTool::spec(&hosted).schema, Value::Null);

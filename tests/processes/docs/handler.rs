@@ -10,6 +10,7 @@ use note_length::HANDLER;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::event::HookEvent;
+use crate::hooks::handlers::HandlerError;
 use crate::hooks::hook_context::EventData;
 
 fn params(value: Value) -> Map<String, Value> {
@@ -29,7 +30,8 @@ fn the_worked_handler_reports_only_long_replies() {
     let mut hook_context = super::sample::hook_context(HookEvent::TurnEnd);
     let notice = |hook_context: &_, words: u64| {
         let params::HandlerRun::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
-        run(&params(json!({ "words": words })), hook_context).map(|output| output.notice)
+        let output = run(&params(json!({ "words": words })), hook_context).map_err(String::from)?;
+        Ok(output.notice)
     };
     assert_eq!(notice(&hook_context, 3), Ok(None));
     assert_eq!(notice(&hook_context, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));

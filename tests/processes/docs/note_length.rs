@@ -1,5 +1,6 @@
 //! `note_length`: notifies the user of overlong replies. Changes nothing.
 
+use super::HandlerError;
 use super::params::{self, BuiltInHandler, HandlerParams, HandlerRun};
 use crate::event::HookEvent;
 use crate::hook_context::HookContext;
@@ -20,11 +21,11 @@ const WORDS: u64 = 400;
 /// More words than any reply has.
 const WORDS_MAX: u64 = 1_000_000;
 
-fn limit(params: &HandlerParams) -> Result<u64, String> {
+fn limit(params: &HandlerParams) -> Result<u64, HandlerError> {
     Ok(params::integer(params, "words", WORDS_MAX)?.unwrap_or(WORDS))
 }
 
-fn answer(params: &HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+fn answer(params: &HandlerParams, hook_context: &HookContext) -> Result<HookOutput, HandlerError> {
     let limit = limit(params)?;
     let round = hook_context.what.round().ok_or("there is no reply to count")?;
     let words = round.response.split_whitespace().count() as u64;

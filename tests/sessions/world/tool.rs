@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome_thread::{CallDisplay, OutcomeStatus, ToolSpec};
-use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolError, ToolResult, Workspace};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl Tool for Work {
         CallDisplay { title: "Working".into(), ..CallDisplay::default() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, ToolError> {
         match input["asks"] == true {
             true => Ok(Access::Command { line: "work".into(), confined: true, changes_git: false }),
             false => Ok(Access::Nothing),
@@ -71,8 +71,8 @@ impl Tool for Write {
         CallDisplay { title: "Writing".into(), ..CallDisplay::default() }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let path = input["path"].as_str().ok_or("no path")?;
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, ToolError> {
+        let path = input["path"].as_str().ok_or_else(|| ToolError::new("no path"))?;
         Ok(Access::Write(vec![workspace.real(path)]))
     }
 

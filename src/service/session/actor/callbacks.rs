@@ -327,7 +327,7 @@ impl Session {
         let prompt = maker.prompt(context, arguments, move |_| not_run(may_run));
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
-            let order = ChildOrder { prompt: prompt.await?, ..order };
+            let order = ChildOrder { prompt: prompt.await.map_err(|problem| problem.to_string())?, ..order };
             child::run(services, order, news).await
         })
     }

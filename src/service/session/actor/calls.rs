@@ -183,7 +183,7 @@ impl Session {
         if let Ok(access) = &access {
             self.core.report_sandbox_gap(access);
         }
-        let kept = self.core.call_checkpoint(&access);
+        let kept = self.core.call_checkpoint(access.as_ref().ok());
         let sync_first = (!reads).then(|| self.core.log.syncer());
         let agents = tool.agent_order(&call.input).map(|order| self.agents_for(&id, order));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };

@@ -9,6 +9,7 @@ use crate::{SessionError, SessionEvent, Ticket};
 use epitome_mcp::McpEvent;
 use epitome_recipe::command;
 use epitome_thread::{Change, Content, Message, Origin};
+use epitome_tools::ToolError;
 
 impl Session {
     /// Handles an event of a server, and announces changed prompts.
@@ -37,7 +38,7 @@ impl Session {
         let call = match call {
             Some(Ok(call)) => call,
             Some(Err(usage)) => {
-                prompt.responder.answer(Err(SessionError::Invalid(usage)));
+                prompt.responder.answer(Err(SessionError::Invalid(usage.into())));
                 return None;
             }
             None => return Some(prompt),
@@ -71,12 +72,12 @@ impl Session {
     }
 
     /// Begins the turn of a fetched MCP prompt.
-    pub(super) fn mcp_prompt_fetched(&mut self, ticket: Ticket, fetched: Result<Vec<Content>, String>) {
+    pub(super) fn mcp_prompt_fetched(&mut self, ticket: Ticket, fetched: Result<Vec<Content>, ToolError>) {
         let Some(Rendering { prompt, job: _ }) = self.recipes.take_rendered(ticket) else { return };
         let found = self.command_in(&prompt.content).map(|(at, typed)| (at, typed.to_owned()));
         let (mut content, (at, typed)) = match (fetched, found) {
             (Ok(content), Some(found)) => (content, found),
-            (Err(why), _) => return prompt.responder.answer(Err(SessionError::Invalid(why))),
+            (Err(why), _) => return prompt.responder.answer(Err(SessionError::Invalid(why.into()))),
             (Ok(_), None) => {
                 let gone = "the server no longer has this prompt; send it again".to_owned();
                 return prompt.responder.answer(Err(SessionError::Invalid(gone)));

@@ -105,8 +105,8 @@ impl Session {
                 };
                 return self.run_shell_calls(prompt, may_run, calls, outputs);
             }
-            Err(message) => {
-                return prompt.responder.answer(Err(SessionError::Invalid(message)));
+            Err(problem) => {
+                return prompt.responder.answer(Err(SessionError::Invalid(problem.to_string())));
             }
         };
         let handlers = self.hooks.handlers_that_may_run(&mut self.core, &recipe, &arguments.named);

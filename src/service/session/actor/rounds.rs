@@ -192,18 +192,20 @@ impl Session {
                 Some(_) | None => edited.view().revision(),
             };
             let first = MessageId(self.core.fresh_message().0 + 1);
-            let checked = edits::check(&edited, revision, first, &edits).and_then(|edits| {
-                self.core.log.skip_messages(edits.len());
-                let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
-                let change = Change::Edited { by: by.clone(), edits };
-                let mut trial = edited.clone();
-                trial.apply_trial(change.clone());
-                let most = self.core.pin_tokens_max();
-                match pins.then(|| compaction::pins_too_large(&self.core.ruler(), &trial, most)).flatten() {
-                    None => Ok((change, trial)),
-                    Some(why) => Err(why),
-                }
-            });
+            let checked =
+                edits::check(&edited, revision, first, &edits).map_err(String::from).and_then(|edits| {
+                    self.core.log.skip_messages(edits.len());
+                    let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
+                    let change = Change::Edited { by: by.clone(), edits };
+                    let mut trial = edited.clone();
+                    trial.apply_trial(change.clone());
+                    let most = self.core.pin_tokens_max();
+                    match pins.then(|| compaction::pins_too_large(&self.core.ruler(), &trial, most)).flatten()
+                    {
+                        None => Ok((change, trial)),
+                        Some(why) => Err(why),
+                    }
+                });
             match checked {
                 Ok((change, trial)) => {
                     edited = trial;

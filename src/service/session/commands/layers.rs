@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::core::Core;
 use super::{CommandContext, CommandOutcome, why};
 use epitome_thread::text::trigger as trigger_word;
-use epitome_thread::{Change, Entry, Layer, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
+use epitome_thread::{Change, Entry, Layer, LayerRefusal, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
 /// Layers listed, in the text and in JSON; the rest are counted.
 const LAYERS_SHOWN_MAX: usize = 100;
@@ -18,7 +18,7 @@ struct LayerDirection {
     name: &'static str,
     done: &'static str,
     change: fn(Seq) -> Change,
-    can: fn(&Thread, Seq) -> Result<(), String>,
+    can: fn(&Thread, Seq) -> Result<(), LayerRefusal>,
     /// The default layer, if the command names none.
     newest: fn(&Thread) -> Option<Seq>,
     nothing: &'static str,
@@ -114,7 +114,7 @@ fn turn_layer(core: &mut Core, way: &LayerDirection, typed: &str) -> CommandOutc
     let Some(layer) = layer else {
         return CommandOutcome::text(way.nothing).with(way.name, json!({ "status": "nothing_to_do" }));
     };
-    let checked = (way.can)(&core.thread, layer).and_then(|()| sizes(core, way, layer));
+    let checked = (way.can)(&core.thread, layer).map_err(String::from).and_then(|()| sizes(core, way, layer));
     match checked {
         Ok((before, after)) => {
             let kind = core.thread.entries()[layer.0 as usize].change.kind();
@@ -200,7 +200,7 @@ fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
             row["model"] = json!(model);
         }
         if let Some(why) = refused {
-            row["reason"] = json!(why);
+            row["reason"] = json!(why.to_string());
         }
         row
     };

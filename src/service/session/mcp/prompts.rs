@@ -4,6 +4,7 @@ use super::McpHost;
 use crate::CommandInfo;
 use epitome_mcp::{AttachedResources, PromptCall};
 use epitome_thread::Content;
+use epitome_tools::ToolError;
 
 impl McpHost {
     pub fn prompt_commands(&self) -> Vec<CommandInfo> {
@@ -19,7 +20,7 @@ impl McpHost {
     }
 
     /// A call of the server's prompt with this command name, or how it is used; `None` if there is none.
-    pub fn prompt_call(&self, name: &str, rest: &str) -> Option<Result<PromptCall, String>> {
+    pub fn prompt_call(&self, name: &str, rest: &str) -> Option<Result<PromptCall, ToolError>> {
         self.hub.as_ref()?.prompt_call(name, rest)
     }
 

@@ -1,6 +1,7 @@
 //! `compact_context`: a compaction like that of `/compact` which keeps the tail verbatim, and
 //! `builtin:compact-trigger`: the threshold of automatic compaction, checked last at the end of a round.
 
+use super::HandlerError;
 use super::{BuiltInHandler, COMPACT_TRIGGER, HandlerParams, HandlerRun, params};
 use crate::event::HookEvent;
 use crate::hook_context::HookContext;
@@ -44,13 +45,13 @@ fn compact(ratio: f64, threshold: bool) -> HookOutput {
     }
 }
 
-fn check(params: &HandlerParams) -> Result<Option<String>, String> {
+fn check(params: &HandlerParams) -> Result<Option<String>, HandlerError> {
     ratio(params)?;
     let prune = params::truth(params, "prune")?.unwrap_or(false);
     Ok(prune.then(|| "\"prune\" has no effect: a compaction does not shorten tool results first".to_owned()))
 }
 
-fn ratio(params: &HandlerParams) -> Result<f64, String> {
+fn ratio(params: &HandlerParams) -> Result<f64, HandlerError> {
     // At 1, everything would stay and nothing would be gained.
     params::value(params, "preserve_ratio", "a number from 0 to below 1", |value| {
         value.as_f64().filter(|ratio| (0.0..1.0).contains(ratio))

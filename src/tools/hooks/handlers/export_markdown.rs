@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use super::HandlerError;
 use super::{BuiltInHandler, HandlerRun, files, params};
 use crate::event::HookEvent;
 use crate::hook_context::HookContext;
@@ -34,7 +35,7 @@ const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 const TOOL_BYTES_MAX: usize = 4 * 1024;
 
 /// The path, and whether replies are appended.
-fn read(params: &super::HandlerParams) -> Result<(&str, bool), String> {
+fn read(params: &super::HandlerParams) -> Result<(&str, bool), HandlerError> {
     let appends = params::choice(params, "mode", &[("overwrite", false), ("append", true)])?;
     Ok((params::text(params, "path")?.unwrap_or(PATH), appends.unwrap_or(false)))
 }
@@ -43,7 +44,7 @@ fn perform(
     params: &super::HandlerParams,
     hook_context: &HookContext,
     workspace: &Workspace,
-) -> Result<HookOutput, String> {
+) -> Result<HookOutput, HandlerError> {
     let (path, appends) = read(params)?;
     let round = hook_context.what.round().ok_or("there is no reply to export")?;
     let mode = hook_context.base.mode;

@@ -4,6 +4,7 @@
 use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::Value;
 
+use super::HandlerError;
 use super::{HandlerParams, files, params};
 use epitome_thread::visible::shortened;
 use epitome_tools::Workspace;
@@ -30,7 +31,7 @@ pub enum OnFail {
     Notice,
 }
 
-pub fn on_fail(params: &HandlerParams) -> Result<OnFail, String> {
+pub fn on_fail(params: &HandlerParams) -> Result<OnFail, HandlerError> {
     let choices = [("continue", OnFail::Continue), ("notice", OnFail::Notice)];
     Ok(params::choice(params, "on_fail", &choices)?.unwrap_or(OnFail::Continue))
 }
@@ -43,25 +44,27 @@ pub enum Schema {
 }
 
 impl Schema {
-    pub fn read(params: &HandlerParams) -> Result<Schema, String> {
+    pub fn read(params: &HandlerParams) -> Result<Schema, HandlerError> {
         match params::given(params, "schema") {
             Some(schema @ Value::Object(_)) => Ok(Schema::Inline(Box::new(compile(schema)?))),
             Some(Value::String(path)) if !path.trim().is_empty() => Ok(Schema::File(path.clone())),
-            _ => Err("\"schema\" must be a JSON Schema or the path of a file with one".to_owned()),
+            _ => Err(HandlerError::new("\"schema\" must be a JSON Schema or the path of a file with one")),
         }
     }
 
-    pub fn validator(self, workspace: &Workspace) -> Result<Validator, String> {
+    pub fn validator(self, workspace: &Workspace) -> Result<Validator, HandlerError> {
         match self {
             Schema::Inline(validator) => Ok(*validator),
             Schema::File(path) => {
                 let bytes = files::read(&path, workspace)?;
                 if bytes.len() > SCHEMA_BYTES_MAX {
-                    return Err(format!("{path} has more than the {SCHEMA_BYTES_MAX} bytes of a schema"));
+                    return Err(HandlerError::new(format!(
+                        "{path} has more than the {SCHEMA_BYTES_MAX} bytes of a schema"
+                    )));
                 }
                 let schema = serde_json::from_slice(&bytes)
                     .map_err(|error| format!("the schema {path} is not valid JSON: {error}"))?;
-                compile(&schema).map_err(|why| format!("{path}: {why}"))
+                compile(&schema).map_err(|why| HandlerError::new(format!("{path}: {why}")))
             }
         }
     }
@@ -83,12 +86,13 @@ impl UrlLoader for NoOthers {
 }
 
 /// Compiles a schema; the error says why that is not possible.
-pub fn compile(schema: &Value) -> Result<Validator, String> {
+pub fn compile(schema: &Value) -> Result<Validator, HandlerError> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
     let unusable = |error: CompileError| {
-        format!("this is not a usable JSON Schema: {}", shortened(&error.to_string(), FAULT_CHARS_MAX))
+        let why = shortened(&error.to_string(), FAULT_CHARS_MAX);
+        HandlerError::new(format!("this is not a usable JSON Schema: {why}"))
     };
     compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
     let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
@@ -99,7 +103,7 @@ pub fn compile(schema: &Value) -> Result<Validator, String> {
 pub fn faults(text: &str, validator: &Validator) -> Vec<String> {
     match found_in(text) {
         Ok(value) => faults_of(&value, validator),
-        Err(why) => vec![why],
+        Err(why) => vec![why.to_string()],
     }
 }
 
@@ -140,9 +144,9 @@ fn fault(error: &ValidationError) -> String {
 }
 
 /// Parses the text as JSON, or else its first fenced block that is JSON.
-pub fn found_in(text: &str) -> Result<Value, String> {
+pub fn found_in(text: &str) -> Result<Value, HandlerError> {
     if text.len() > JSON_BYTES_MAX {
-        return Err(format!("it has more than {JSON_BYTES_MAX} bytes"));
+        return Err(HandlerError::new(format!("it has more than {JSON_BYTES_MAX} bytes")));
     }
     let whole = match serde_json::from_str(text.trim()) {
         Ok(value) => return Ok(value),
@@ -155,7 +159,7 @@ pub fn found_in(text: &str) -> Result<Value, String> {
             Err(error) => first = first.or(Some(error)),
         }
     }
-    Err(format!("it is not valid JSON: {}", first.unwrap_or(whole)))
+    Err(HandlerError::new(format!("it is not valid JSON: {}", first.unwrap_or(whole))))
 }
 
 /// The fenced code blocks of a Markdown text.

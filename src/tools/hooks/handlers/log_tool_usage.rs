@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::HandlerError;
 use super::{BuiltInHandler, HandlerParams, HandlerRun, files, params};
 use crate::event::HookEvent;
 use crate::hook_context::{EventData, HookContext};
@@ -25,7 +26,7 @@ const PATH: &str = "tool-usage.jsonl";
 /// Maximum bytes of an input in a line; for a longer input only the length is logged.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-fn path(params: &HandlerParams) -> Result<&str, String> {
+fn path(params: &HandlerParams) -> Result<&str, HandlerError> {
     Ok(params::text(params, "path")?.unwrap_or(PATH))
 }
 
@@ -33,18 +34,18 @@ fn perform(
     params: &HandlerParams,
     hook_context: &HookContext,
     workspace: &Workspace,
-) -> Result<HookOutput, String> {
+) -> Result<HookOutput, HandlerError> {
     let mut line = line(hook_context)?.to_string();
     line.push('\n');
     files::append(path(params)?, line.as_bytes(), hook_context.base.mode, workspace)?;
     Ok(HookOutput::default())
 }
 
-fn line(hook_context: &HookContext) -> Result<Value, String> {
+fn line(hook_context: &HookContext) -> Result<Value, HandlerError> {
     let (call, result) = match &hook_context.what {
         EventData::BeforeToolCall(call) => (call, None),
         EventData::AfterToolCall { call, result } => (call, Some(result)),
-        _ => return Err("there is no tool call".to_owned()),
+        _ => return Err(HandlerError::new("there is no tool call")),
     };
     let mut line = json!({
         "timestamp": hook_context.base.at,

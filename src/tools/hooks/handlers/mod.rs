@@ -7,6 +7,7 @@
 mod append_context;
 mod compact_context;
 mod declared;
+mod error;
 mod export_markdown;
 mod files;
 pub mod json;
@@ -29,6 +30,7 @@ pub use declared::{DeclaredHandler, HandlerTable, declared};
 pub use epitome_recipe::handlers::COMPACT_TRIGGER;
 use epitome_thread::problem::nearest;
 use epitome_tools::Workspace;
+pub use error::HandlerError;
 use params::{BuiltInHandler, HandlerParams, HandlerRun};
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
@@ -75,18 +77,24 @@ fn built_in(name: &str) -> Option<&'static BuiltInHandler> {
 /// shows that nothing was done.
 pub async fn perform(handler: &Handler, hook_context: &HookContext, at: &HandlerContext) -> RawOutcome {
     let result = if at.functions.has_handler(&handler.name) {
-        at.functions.handle(handler, hook_context).await.map_err(|error| error.to_string())
+        at.functions.handle(handler, hook_context).await.map_err(HandlerError::from)
     } else {
         match built_in(&handler.name) {
             Some(built_in) if built_in.name == redact::HANDLER.name => {
                 let redacted = built_in.perform(handler, hook_context, at).await;
-                Ok(redacted.unwrap_or_else(|why| redact::withhold(hook_context, &why)))
+                Ok(redacted.unwrap_or_else(|why| redact::withhold(hook_context, &why.to_string())))
             }
             Some(built_in) => built_in.perform(handler, hook_context, at).await,
-            None => Err(format!("no handler or script is called {:?}: nothing was done", handler.name)),
+            None => Err(HandlerError::new(format!(
+                "no handler or script is called {:?}: nothing was done",
+                handler.name
+            ))),
         }
     };
-    result.map_or_else(RawOutcome::Failed, |output| RawOutcome::Answered(Box::new(output)))
+    result.map_or_else(
+        |error| RawOutcome::Failed(error.to_string()),
+        |output| RawOutcome::Answered(Box::new(output)),
+    )
 }
 
 impl Handler {
@@ -123,7 +131,7 @@ fn check(
     handler: &Handler,
     event: HookEvent,
     mut remark: impl FnMut(String, Option<&str>),
-) -> Result<(), String> {
+) -> Result<(), HandlerError> {
     let Some(built_in) = built_in(&handler.name) else { return Ok(()) };
     built_in.works_at(event)?;
     let known = built_in.params;
@@ -137,12 +145,12 @@ fn check(
 }
 
 impl BuiltInHandler {
-    fn works_at(&self, event: HookEvent) -> Result<(), String> {
+    fn works_at(&self, event: HookEvent) -> Result<(), HandlerError> {
         if self.events.contains(&event) {
             return Ok(());
         }
         let events: Vec<&str> = self.events.iter().map(|event| event.name()).collect();
-        Err(format!("it works at {}, not at {event}", events.join(" and ")))
+        Err(HandlerError::new(format!("it works at {}, not at {event}", events.join(" and "))))
     }
 
     async fn perform(
@@ -150,7 +158,7 @@ impl BuiltInHandler {
         handler: &Handler,
         hook_context: &HookContext,
         at: &HandlerContext,
-    ) -> Result<HookOutput, String> {
+    ) -> Result<HookOutput, HandlerError> {
         self.works_at(hook_context.what.event())?;
         match self.run {
             HandlerRun::Pure(run) => run(&handler.params, hook_context),

@@ -3,6 +3,7 @@
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
+use super::HandlerError;
 use super::{BuiltInHandler, HandlerRun, params};
 use crate::event::HookEvent;
 use crate::hook_context::{EventData, HookContext};
@@ -47,13 +48,15 @@ pub struct RedactParams<'a> {
 }
 
 impl RedactParams<'_> {
-    pub fn read(params: &super::HandlerParams) -> Result<RedactParams<'_>, String> {
+    pub fn read(params: &super::HandlerParams) -> Result<RedactParams<'_>, HandlerError> {
         let patterns = params::list(params, "patterns")?.unwrap_or_default();
         if patterns.is_empty() {
-            return Err("\"patterns\" must be a list of regular expressions".to_owned());
+            return Err(HandlerError::new("\"patterns\" must be a list of regular expressions"));
         }
         if patterns.len() > PATTERNS_MAX {
-            return Err(format!("\"patterns\" has more than {PATTERNS_MAX} regular expressions"));
+            return Err(HandlerError::new(format!(
+                "\"patterns\" has more than {PATTERNS_MAX} regular expressions"
+            )));
         }
         let compile = |pattern: &str| {
             RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build().map_err(|error| {
@@ -86,12 +89,15 @@ impl RedactParams<'_> {
     }
 
     /// Redacts the strings inside a value. Returns whether one was changed.
-    fn value(&self, value: &mut Value, depth: usize) -> Result<bool, String> {
+    fn value(&self, value: &mut Value, depth: usize) -> Result<bool, HandlerError> {
         if depth > DEPTH_MAX {
-            return Err(format!("the result's metadata is nested deeper than {DEPTH_MAX} levels"));
+            return Err(HandlerError::new(format!(
+                "the result's metadata is nested deeper than {DEPTH_MAX} levels"
+            )));
         }
-        let within =
-            |changed: bool, inner: &mut Value| Ok::<_, String>(self.value(inner, depth + 1)? || changed);
+        let within = |changed: bool, inner: &mut Value| {
+            Ok::<_, HandlerError>(self.value(inner, depth + 1)? || changed)
+        };
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
             Value::String(text) => {
@@ -106,7 +112,7 @@ impl RedactParams<'_> {
     }
 }
 
-fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, HandlerError> {
     let params = RedactParams::read(params)?;
     match &hook_context.what {
         EventData::UserMessageSend { message, .. } => {
@@ -124,6 +130,6 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
             let output = changed.then(|| ResultChange { error, metadata, ..ResultChange::default() });
             Ok(HookOutput { output, output_text: params.text(&result.text), ..HookOutput::default() })
         }
-        _ => Err("there is neither a prompt nor a tool's result".to_owned()),
+        _ => Err(HandlerError::new("there is neither a prompt nor a tool's result")),
     }
 }

@@ -3,6 +3,7 @@
 //! Removes the tags of `strip_tags` with their content and leaves the rest unchanged: the session extracts
 //! the summary from the reply, in the same way for all summaries.
 
+use super::HandlerError;
 use super::{BuiltInHandler, Handler, HandlerRun, has_final_text, params};
 use crate::event::HookEvent;
 use crate::hook_context::{EventData, HookContext};
@@ -30,21 +31,21 @@ pub fn max_summary_tokens(handler: &Handler) -> u64 {
     given.ok().flatten().filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS)
 }
 
-fn check(params: &super::HandlerParams) -> Result<Option<String>, String> {
+fn check(params: &super::HandlerParams) -> Result<Option<String>, HandlerError> {
     read(params)?;
     let keeps = params::truth(params, "preserve_system_prompt")?.unwrap_or(true);
     Ok((!keeps).then(|| "\"preserve_system_prompt\" is always true: a swap never loses it".to_owned()))
 }
 
-fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, HandlerError> {
     let (strip_tags, preserve_recent) = read(params)?;
     let EventData::TurnEnd(round) = &hook_context.what else {
-        return Err("there is no reply to swap in".to_owned());
+        return Err(HandlerError::new("there is no reply to swap in"));
     };
     let summary = strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
     let summary = summary.trim();
     if summary.is_empty() {
-        return Err("the reply has no text to continue with; the history stays as it is".to_owned());
+        return Err(HandlerError::new("the reply has no text to continue with; the history stays as it is"));
     }
     let keep = match preserve_recent {
         0 => HistoryTail::Nothing,
@@ -55,9 +56,9 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
 }
 
 /// The tags to strip, and the number of the newest messages that stay.
-fn read(params: &super::HandlerParams) -> Result<(Vec<&str>, usize), String> {
+fn read(params: &super::HandlerParams) -> Result<(Vec<&str>, usize), HandlerError> {
     if params::integer(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
-        return Err("\"max_summary_tokens\" must be above 0".to_owned());
+        return Err(HandlerError::new("\"max_summary_tokens\" must be above 0"));
     }
     let strip_tags = params::list(params, "strip_tags")?.unwrap_or_else(|| vec!["analysis"]);
     let recent = params::integer(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);

@@ -1,6 +1,7 @@
 //! `validate_output`: the reply must be JSON that matches a schema; if it does not, either the model gets
 //! the errors and tries again, or the user is notified.
 
+use super::HandlerError;
 use super::json::{self, OnFail, Schema};
 use super::{BuiltInHandler, HandlerRun, final_reply, params};
 use crate::event::HookEvent;
@@ -27,7 +28,7 @@ const RETRIES: u64 = 1;
 /// The beginning of a follow-up, by which earlier ones are recognized.
 const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
 
-fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, u64), String> {
+fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, u64), HandlerError> {
     let retries = params::integer(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
     Ok((Schema::read(params)?, json::on_fail(params)?, retries))
 }
@@ -36,10 +37,10 @@ fn perform(
     params: &super::HandlerParams,
     hook_context: &HookContext,
     workspace: &Workspace,
-) -> Result<HookOutput, String> {
+) -> Result<HookOutput, HandlerError> {
     let (schema, on_fail, retries) = read(params)?;
     let EventData::TurnEnd(round) = &hook_context.what else {
-        return Err("there is no reply to check".to_owned());
+        return Err(HandlerError::new("there is no reply to check"));
     };
     let faults = json::faults(&round.response, &schema.validator(workspace)?);
     if faults.is_empty() {

@@ -6,6 +6,7 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
+use super::HandlerError;
 use super::json::{self, OnFail, Schema};
 use super::{BuiltInHandler, HandlerRun, params};
 use crate::event::HookEvent;
@@ -23,13 +24,15 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
 };
 
 /// The tools are globs; `None` means all.
-fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, Option<GlobSet>), String> {
+fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, Option<GlobSet>), HandlerError> {
     let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
     Ok((Schema::read(params)?, json::on_fail(params)?, tools))
 }
 
-fn tools(globs: &[&str]) -> Result<GlobSet, String> {
-    let wrong = |error: globset::Error| format!("\"tool_name\" has a glob that cannot be read: {error}");
+fn tools(globs: &[&str]) -> Result<GlobSet, HandlerError> {
+    let wrong = |error: globset::Error| {
+        HandlerError::new(format!("\"tool_name\" has a glob that cannot be read: {error}"))
+    };
     let mut set = GlobSetBuilder::new();
     for glob in globs {
         set.add(GlobBuilder::new(glob).build().map_err(wrong)?);
@@ -41,10 +44,10 @@ fn perform(
     params: &super::HandlerParams,
     hook_context: &HookContext,
     workspace: &Workspace,
-) -> Result<HookOutput, String> {
+) -> Result<HookOutput, HandlerError> {
     let (schema, on_fail, tools) = read(params)?;
     let EventData::AfterToolCall { call, result } = &hook_context.what else {
-        return Err("there is no tool's result to check".to_owned());
+        return Err(HandlerError::new("there is no tool's result to check"));
     };
     let wanted = tools.is_none_or(|tools| tools.is_match(&call.tool));
     if !wanted || !result.success || result.blocked {

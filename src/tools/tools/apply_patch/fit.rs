@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::parse::{Hunk, PatchLine};
+use crate::ToolError;
 use crate::file_edit::{is_crlf, listed, nearest};
 use crate::truncate;
 
@@ -116,7 +117,7 @@ impl<'a> TextLines<'a> {
 }
 
 /// Applies hunks in order. The error names the hunk that can't be located, and quotes the nearest lines.
-pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, String> {
+pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, ToolError> {
     let lines = TextLines::split(text);
     let mut fitted = PatchedText::default();
     let mut pieces: Vec<(&str, &str)> = Vec::new();
@@ -162,7 +163,7 @@ struct HunkPosition {
 }
 
 /// Locates a hunk. The error continues a sentence that begins with the hunk's name.
-fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPosition, String> {
+fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPosition, ToolError> {
     let mut from = cursor;
     for header in &hunk.headers {
         from = header_place(lines, header, from)? + 1;
@@ -194,17 +195,17 @@ fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPositi
     {
         return Ok(HunkPosition { at, left_out: 1, note });
     }
-    Err(missing(lines, &wanted, from))
+    Err(missing(lines, &wanted, from).into())
 }
 
-fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, String> {
+fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, ToolError> {
     lines.first_place(&[header], from).ok_or_else(|| {
         let why =
             format!("has the header `@@ {header}`, and there is no such line from line {} on", from + 1);
-        match near(lines, header) {
+        ToolError::new(match near(lines, header) {
             Some(near) => format!("{why}. The nearest is:\n{}", lines.quoted(near)),
             None => format!("{why}, and none like it."),
-        }
+        })
     })
 }
 
@@ -402,7 +403,7 @@ mod tests {
             ("a\n", "-something else altogether", "and none like it"),
         ] {
             let why = fit(text, &hunks(body)).expect_err("it has no place");
-            assert!(why.contains(part), "{why}");
+            assert!(why.to_string().contains(part), "{why}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! Parses a patch: OpenAI's format (`*** Begin Patch`), or a unified diff. Pure. It doesn't access the files, and it
 //! rejects lines that it doesn't understand.
 
+use crate::ToolError;
+
 /// Maximum size of a patch in bytes; several times what a model writes in one reply.
 pub const PATCH_BYTES_MAX: usize = 1024 * 1024;
 
@@ -57,9 +59,9 @@ pub enum PatchLine {
 }
 
 /// Parses a patch. The error is a message for the model that quotes the offending line.
-pub fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
+pub fn parse(text: &str) -> Result<Vec<FilePatch>, ToolError> {
     if text.len() > PATCH_BYTES_MAX {
-        return Err(format!("The patch has more than {PATCH_BYTES_MAX} bytes. Split it."));
+        return Err(ToolError::new(format!("The patch has more than {PATCH_BYTES_MAX} bytes. Split it.")));
     }
     let lines: Vec<&str> = text.lines().collect();
     let begin = lines.iter().position(|line| line.trim() == BEGIN);
@@ -69,32 +71,31 @@ pub fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
             unified(&lines)?
         }
         None => {
-            return Err(format!(
+            return Err(ToolError::new(format!(
                 "The patch begins neither with `{BEGIN}` nor like a unified diff (`--- a/path`). Write it as the \
                  tool's description says."
-            ));
+            )));
         }
     };
     match files.len() {
-        0 => Err(
+        0 => Err(ToolError::new(
             "The patch names no file. After `*** Begin Patch` comes `*** Update File: path`, `*** Add File: \
-                  path` or `*** Delete File: path`."
-                .to_owned(),
-        ),
-        count if count > FILES_MAX => {
-            Err(format!("The patch is of {count} files; at most {FILES_MAX} are taken at once."))
-        }
+                  path` or `*** Delete File: path`.",
+        )),
+        count if count > FILES_MAX => Err(ToolError::new(format!(
+            "The patch is of {count} files; at most {FILES_MAX} are taken at once."
+        ))),
         _ => Ok(files),
     }
 }
 
-fn wrong<T>(at: usize, line: &str, why: &str) -> Result<T, String> {
-    Err(format!("Line {} of the patch is wrong, {line:?}: {why}.", at + 1))
+fn wrong<T>(at: usize, line: &str, why: &str) -> Result<T, ToolError> {
+    Err(ToolError::new(format!("Line {} of the patch is wrong, {line:?}: {why}.", at + 1)))
 }
 
 // ── The format of `*** Begin Patch` ────────────────────────────────────────────────────────────────
 
-fn envelope(lines: &[&str], begin: usize) -> Result<Vec<FilePatch>, String> {
+fn envelope(lines: &[&str], begin: usize) -> Result<Vec<FilePatch>, ToolError> {
     let mut files: Vec<FilePatch> = Vec::new();
     for (at, line) in lines.iter().enumerate().skip(begin) {
         if line.trim_end() == END {
@@ -139,10 +140,10 @@ fn envelope(lines: &[&str], begin: usize) -> Result<Vec<FilePatch>, String> {
             }
         }
     }
-    Err(format!(
+    Err(ToolError::new(format!(
         "The patch has no `{END}` at its end, so it may be cut off. Nothing was changed; write it again, in \
                  several patches if it is long."
-    ))
+    )))
 }
 
 fn file_of(line: &str) -> Option<FilePatch> {
@@ -156,7 +157,7 @@ fn file_of(line: &str) -> Option<FilePatch> {
     after(UPDATE).map(|path| FilePatch::Update { path, to: None, hunks: Vec::new() })
 }
 
-fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String> {
+fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), ToolError> {
     if let Some(header) = line.strip_prefix("@@") {
         // Consecutive headers narrow down one position.
         if hunks.last().is_none_or(|hunk| !hunk.lines.is_empty()) {
@@ -214,15 +215,17 @@ fn without_gap(file: Option<&mut FilePatch>, before: &[&str]) {
     hunk.lines.truncate(hunk.lines.len().saturating_sub(gap));
 }
 
-fn finished(mut files: Vec<FilePatch>) -> Result<Vec<FilePatch>, String> {
+fn finished(mut files: Vec<FilePatch>) -> Result<Vec<FilePatch>, ToolError> {
     for file in &mut files {
         let FilePatch::Update { path, to, hunks } = file else { continue };
         hunks.retain(|hunk| !(hunk.lines.is_empty() && hunk.headers.is_empty()));
         if hunks.iter().any(|hunk| hunk.lines.is_empty()) {
-            return Err(format!("A hunk of {path} has an `@@` line and nothing below it."));
+            return Err(ToolError::new(format!("A hunk of {path} has an `@@` line and nothing below it.")));
         }
         if hunks.is_empty() && to.is_none() {
-            return Err(format!("The patch changes nothing in {path}: there is no hunk below it."));
+            return Err(ToolError::new(format!(
+                "The patch changes nothing in {path}: there is no hunk below it."
+            )));
         }
     }
     Ok(files)
@@ -230,7 +233,7 @@ fn finished(mut files: Vec<FilePatch>) -> Result<Vec<FilePatch>, String> {
 
 // ── Unified diffs ──────────────────────────────────────────────────────────────────────────────────
 
-fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
+fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, ToolError> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut renamed: Option<&str> = None;
     // Remaining lines of the old and new file, according to the hunk header.
@@ -320,7 +323,7 @@ fn merged(files: Vec<FilePatch>) -> Vec<FilePatch> {
 }
 
 /// The file named by the `---` and `+++` lines.
-fn between(at: usize, old: &str, new: &str) -> Result<FilePatch, String> {
+fn between(at: usize, old: &str, new: &str) -> Result<FilePatch, ToolError> {
     // Some tools append a timestamp after a tab.
     let name = |text: &str| text.split('\t').next().unwrap_or(text).trim().trim_matches('"').to_owned();
     let (old, new) = (name(old), name(new));
@@ -459,7 +462,7 @@ mod tests {
             ("diff --git a/x b/x\nBinary files a/x and b/x differ\n", "binary"),
         ] {
             let why = parse(patch).expect_err("it is wrong");
-            assert!(why.contains(part), "{patch:?}: {why}");
+            assert!(why.to_string().contains(part), "{patch:?}: {why}");
         }
     }
 }
