@@ -73,11 +73,11 @@ impl Endpoint {
             Credential::Stored(source) => source.headers(self, http, rejected).await?,
             Credential::Google(source) => {
                 let found = source.headers(&http.within(self.network.clone()), rejected).await;
-                found.map_err(|why| self.without_credential(&why))?
+                found.map_err(|why| self.without_credential(&*why))?
             }
             Credential::Entra(source) => {
                 let found = source.header(&http.within(self.network.clone()), rejected).await;
-                vec![found.map_err(|why| self.without_credential(&why))?]
+                vec![found.map_err(|why| self.without_credential(&*why))?]
             }
             Credential::Aws(aws) => {
                 let (mut aws, source) = (aws.clone(), aws.source.clone());

@@ -1,11 +1,12 @@
 //! Model providers: requests, streamed replies and errors.
 //!
-//! `wire` contains the pure encoders and decoders, one file per wire format. Only `http` sends requests, for model
-//! calls and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential` provides the
-//! headers that authenticate a request, from API keys, stored logins or the cloud accounts in `cloud`. A `budget`
-//! limits the cost of calls. This crate contains no agent loop.
+//! `resolve` finds a model's `Endpoint` in settings and an environment. `wire` contains the pure encoders and decoders,
+//! one file per wire format. `calls` sends requests to endpoints, with the clients of `http`, which knows no endpoints
+//! and also serves `local`, `sign_in` and `chatgpt`. `authentication` adds the headers of an endpoint's
+//! `credential`: API keys, stored logins or the cloud accounts in `cloud`. A `budget` limits the cost of calls. This
+//! crate contains no agent loop.
 //!
-//! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
+//! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `calls` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
 
 pub mod abilities;

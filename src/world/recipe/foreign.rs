@@ -37,9 +37,10 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
     recipe.description = first_line(&recipe.body).unwrap_or_else(|| format!("Use the {folder} skill"));
     let mut remarks = set_all(&mut recipe, &fields);
     if let Some(name) = find(&fields, "name") {
-        match skill_name(&name.text()) {
-            Ok(id) => recipe.id = id,
-            Err(why) => remarks.push((name.place, why.to_string())),
+        let id = name.text();
+        match skill_name_fault(&id) {
+            None => recipe.id = id,
+            Some(fault) => remarks.push((name.place, fault)),
         }
     }
     recipe.name = recipe.id.clone();
@@ -181,27 +182,19 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Why a skill has the name of its folder.
-#[derive(Debug, thiserror::Error)]
-enum SkillNameError {
-    #[error("the skill's name is empty, so that of its folder is used")]
-    Empty,
-    #[error(
-        "{name:?} can't be a skill's name (letters, digits and -, at most {SKILL_NAME_CHARS_MAX}), so that of its \
-         folder is used"
-    )]
-    Invalid { name: String },
-}
-
-fn skill_name(name: &str) -> Result<String, SkillNameError> {
+/// The error in a skill's name, if any.
+fn skill_name_fault(name: &str) -> Option<String> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
-    match name {
-        "" => Err(SkillNameError::Empty),
-        name if name.chars().count() > SKILL_NAME_CHARS_MAX || !name.chars().all(is_part) => {
-            Err(SkillNameError::Invalid { name: name.to_owned() })
-        }
-        name => Ok(name.to_owned()),
+    if name.is_empty() {
+        return Some("the skill's name is empty, so that of its folder is used".to_owned());
     }
+    let is_name = name.chars().count() <= SKILL_NAME_CHARS_MAX && name.chars().all(is_part);
+    (!is_name).then(|| {
+        format!(
+            "{name:?} can't be a skill's name (letters, digits and -, at most {SKILL_NAME_CHARS_MAX}), so that of its \
+             folder is used"
+        )
+    })
 }
 
 /// The error in a skill's front matter, if any.

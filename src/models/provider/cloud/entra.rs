@@ -19,15 +19,6 @@ pub struct EntraSource {
     secret: Secret,
 }
 
-/// Why there is no token of an application. Its text is a clause without secrets.
-#[derive(Debug, thiserror::Error)]
-pub enum EntraError {
-    #[error("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}")]
-    Insecure { authority: String },
-    #[error(transparent)]
-    Token(#[from] TokenError),
-}
-
 impl EntraSource {
     /// `None` if the environment doesn't name an application with a secret.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Option<EntraSource> {
@@ -41,10 +32,10 @@ impl EntraSource {
     }
 
     /// Returns the header that authenticates a request. `rejected` is a token that the service does not accept.
-    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), EntraError> {
+    pub async fn header(&self, http: &Http, rejected: Option<&str>) -> Result<(String, Secret), TokenError> {
         let EntraSource { authority, tenant, client, secret } = self;
         if !authority.starts_with("https://") && !is_loopback(host_of(authority)) {
-            return Err(EntraError::Insecure { authority: authority.clone() });
+            return Err(format!("AZURE_AUTHORITY_HOST must begin with https://, and is {authority}").into());
         }
         let url = format!("{authority}/{tenant}/oauth2/v2.0/token");
         let fields = [

@@ -3,21 +3,17 @@
 //!
 //! Tested with a scripted token server, but not with a live service.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use ring::error::{KeyRejected, Unspecified};
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tokens::{
-    self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, TokenError, TokenRefusal, token_in,
-};
-use crate::http::{Http, HttpError};
+use super::tokens::{self, AccessToken, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX, TokenError, token_in};
+use crate::http::Http;
 use crate::secret::{Secret, bearer};
 use epitome_config::logins::now;
 use epitome_platform::blocking;
@@ -62,41 +58,6 @@ enum CredentialFile {
     Other,
 }
 
-/// Why there is no token of Google's. Its text is a clause without secrets.
-#[derive(Debug, thiserror::Error)]
-pub enum GoogleError {
-    #[error("{} can't be read: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("{} has not the fields of Google's credentials", path.display())]
-    OtherFields { path: PathBuf },
-    #[error(
-        "{} can't be used: it is neither of a service account nor of `gcloud auth application-default login`",
-        path.display()
-    )]
-    OtherKind { path: PathBuf },
-    #[error("{} can't be used: {source}", path.display())]
-    Unsigned { path: PathBuf, source: SigningError },
-    #[error(transparent)]
-    MetadataHost(#[from] hyper::http::Error),
-    #[error("there is no {files}, and no metadata server answers ({source})")]
-    NoMetadata { files: String, source: HttpError },
-    #[error("the metadata server gave no token: {0}")]
-    MetadataRefused(#[source] TokenRefusal),
-    #[error(transparent)]
-    Token(#[from] TokenError),
-}
-
-/// Why the key of a service account can't sign.
-#[derive(Debug, thiserror::Error)]
-pub enum SigningError {
-    #[error("its private key is not PEM")]
-    Encoding(#[from] base64::DecodeError),
-    #[error("its private key is not RSA in PKCS #8 ({0})")]
-    Rejected(KeyRejected),
-    #[error("its private key can't sign")]
-    Unsigned,
-}
-
 impl GoogleSource {
     pub fn read(get: impl Fn(&str) -> Option<String>) -> GoogleSource {
         let gcloud = get("CLOUDSDK_CONFIG").map(PathBuf::from);
@@ -113,7 +74,7 @@ impl GoogleSource {
         &self,
         http: &Http,
         rejected: Option<&str>,
-    ) -> Result<Vec<(String, Secret)>, GoogleError> {
+    ) -> Result<Vec<(String, Secret)>, TokenError> {
         let key = format!("{:?}", (&self.named, &self.usual, &self.metadata_host));
         let exchange = self.exchange(http);
         let AccessToken { token, quota_project, .. } = tokens::cached(key, rejected, exchange).await?;
@@ -122,7 +83,7 @@ impl GoogleSource {
         Ok(headers)
     }
 
-    async fn exchange(&self, http: &Http) -> Result<AccessToken, GoogleError> {
+    async fn exchange(&self, http: &Http) -> Result<AccessToken, TokenError> {
         let source = self.clone();
         let file = blocking::run(move || source.file()).await?;
         let Some((path, file)) = file else { return self.of_metadata_server(http).await };
@@ -131,8 +92,8 @@ impl GoogleSource {
                 let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
                 let id = private_key_id.as_deref();
                 let assertion = assertion(&client_email, &private_key, id, url)
-                    .map_err(|source| GoogleError::Unsigned { path, source })?;
-                Ok(tokens::exchange(http, url, &[("grant_type", GRANT), ("assertion", &assertion)]).await?)
+                    .map_err(|why| format!("{} can't be used: {why}", path.display()))?;
+                tokens::exchange(http, url, &[("grant_type", GRANT), ("assertion", &assertion)]).await
             }
             CredentialFile::AuthorizedUser {
                 client_id,
@@ -150,25 +111,29 @@ impl GoogleSource {
                 let url = token_uri.as_deref().unwrap_or(TOKEN_URL);
                 Ok(AccessToken { quota_project, ..tokens::exchange(http, url, &fields).await? })
             }
-            CredentialFile::Other => Err(GoogleError::OtherKind { path }),
+            CredentialFile::Other => {
+                let wanted = "neither of a service account nor of `gcloud auth application-default login`";
+                Err(format!("{} can't be used: it is {wanted}", path.display()).into())
+            }
         }
     }
 
-    async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, GoogleError> {
+    async fn of_metadata_server(&self, http: &Http) -> Result<AccessToken, TokenError> {
         let url = format!("http://{}{METADATA_PATH}", self.metadata_host);
         let request = hyper::Request::get(&url).header("metadata-flavor", "Google").body(Vec::new());
         let request = request?;
         let answered = http.exchange(request, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
-        let answer = answered.map_err(|source| {
+        let answer = answered.map_err(|why| {
             let files: Vec<String> =
                 self.named.iter().chain(&self.usual).map(|file| file.display().to_string()).collect();
-            GoogleError::NoMetadata { files: files.join(" or "), source }
+            format!("there is no {}, and no metadata server answers ({why})", files.join(" or "))
         })?;
-        token_in(answer.status().as_u16(), answer.body()).map_err(GoogleError::MetadataRefused)
+        token_in(answer.status().as_u16(), answer.body())
+            .map_err(|why| format!("the metadata server gave no token: {why}").into())
     }
 
     /// Reads the credentials file; `None` if there is none. A file named by the environment must exist. Blocks.
-    fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, GoogleError> {
+    fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, TokenError> {
         let Some(path) = self.named.clone().or_else(|| self.usual.clone().filter(|path| path.exists()))
         else {
             return Ok(None);
@@ -178,16 +143,18 @@ impl GoogleSource {
         let opened = std::fs::File::open(&path);
         let read = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
         match (read, serde_json::from_str(&text)) {
-            (Err(source), _) => Err(GoogleError::Unreadable { path, source }),
+            (Err(why), _) => Err(format!("{} can't be read: {why}", path.display()).into()),
             // The parser's error is left out, as it may quote a secret.
-            (Ok(_), Err(_)) => Err(GoogleError::OtherFields { path }),
+            (Ok(_), Err(_)) => {
+                Err(format!("{} has not the fields of Google's credentials", path.display()).into())
+            }
             (Ok(_), Ok(file)) => Ok(Some((path, file))),
         }
     }
 }
 
 /// A signed statement (RS256) that is exchanged for a token.
-fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, SigningError> {
+fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, TokenError> {
     let issued = now() / 1000;
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": key_id });
     let claims = json!({
@@ -196,10 +163,11 @@ fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Re
     let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let text = format!("{}.{}", part(&header), part(&claims));
     let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-    let der = BASE64_STANDARD.decode(inside.trim())?;
-    let key = RsaKeyPair::from_pkcs8(&der).map_err(SigningError::Rejected)?;
+    let der = BASE64_STANDARD.decode(inside.trim()).map_err(|_| "its private key is not PEM")?;
+    let key = RsaKeyPair::from_pkcs8(&der)
+        .map_err(|why| format!("its private key is not RSA in PKCS #8 ({why})"))?;
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
-        .map_err(|Unspecified| SigningError::Unsigned)?;
+        .map_err(|_| "its private key can't sign")?;
     Ok(format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }

@@ -1,13 +1,14 @@
 //! Access tokens of clouds: requested with OAuth, and kept in memory until shortly before they expire.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::http::{Http, HttpError};
+use crate::http::Http;
 use crate::secret::Secret;
 use epitome_config::logins::now;
 
@@ -35,29 +36,15 @@ static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new()
 /// wait for it.
 static EXCHANGING: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> = Mutex::new(BTreeMap::new());
 
-/// Why a token server gave no token. Its text is a clause without secrets.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    #[error("{server} could not be asked for a token: {source}")]
-    Unreachable { server: String, source: HttpError },
-    #[error("{server} gave no token: {source}")]
-    Refused { server: String, source: TokenRefusal },
-}
-
-/// An answer without a token.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason} (HTTP {status})")]
-pub struct TokenRefusal {
-    reason: String,
-    status: u16,
-}
+/// Why there is no token, in a clause without secrets. Its only reader is the user.
+pub type TokenError = Box<dyn Error + Send + Sync>;
 
 /// Returns the token of this source; `request` is only awaited if there is none but the one that the service `rejected`.
-pub(super) async fn cached<E>(
+pub(super) async fn cached(
     source: String,
     rejected: Option<&str>,
-    request: impl Future<Output = Result<AccessToken, E>>,
-) -> Result<AccessToken, E> {
+    request: impl Future<Output = Result<AccessToken, TokenError>>,
+) -> Result<AccessToken, TokenError> {
     if let Some(token) = find(&source, rejected) {
         return Ok(token);
     }
@@ -90,14 +77,13 @@ pub(super) async fn exchange(
     url: &str,
     fields: &[(&str, &str)],
 ) -> Result<AccessToken, TokenError> {
-    let server = || url.to_owned();
     let answered = http.post_form(url, fields, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
-    let (status, answer) = answered.map_err(|source| TokenError::Unreachable { server: server(), source })?;
-    token_in(status, &answer).map_err(|source| TokenError::Refused { server: server(), source })
+    let (status, answer) = answered.map_err(|why| format!("{url} could not be asked for a token: {why}"))?;
+    token_in(status, &answer).map_err(|why| format!("{url} gave no token: {why}").into())
 }
 
 /// Parses the response of a token server.
-pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, TokenRefusal> {
+pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, TokenError> {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
     match (status, text("access_token")) {
@@ -108,7 +94,7 @@ pub(super) fn token_in(status: u16, body: &[u8]) -> Result<AccessToken, TokenRef
         }
         _ => {
             let reason = text("error_description").or(text("error")).unwrap_or("the answer has no token");
-            Err(TokenRefusal { reason: reason.to_owned(), status })
+            Err(format!("{reason} (HTTP {status})").into())
         }
     }
 }
@@ -125,8 +111,8 @@ mod tests {
         let token = AccessToken { token: Secret::new("t"), quota_project: None, expires: u64::MAX };
         tokio::select! {
             biased;
-            _ = cached::<TokenError>("silent".to_owned(), None, pending()) => panic!("it does not answer"),
-            found = cached::<TokenError>("another".to_owned(), None, ready(Ok(token))) => {
+            _ = cached("silent".to_owned(), None, pending()) => panic!("it does not answer"),
+            found = cached("another".to_owned(), None, ready(Ok(token))) => {
                 assert_eq!(found.expect("it is ready").token.expose(), "t");
             }
         }

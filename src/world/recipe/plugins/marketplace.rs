@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::FILE_BYTES_MAX;
 use super::manifest::below;
-use crate::text_file::{TextFileError, read_text};
+use crate::text_file::read_text;
 use epitome_thread::problem::Problem;
 
 /// Paths of the list below a marketplace's folder.
@@ -52,8 +52,10 @@ impl Marketplace {
     /// The list of a folder; `None` if it has none. Blocks on disk I/O.
     pub fn read(root: &Path) -> Option<Result<Marketplace, Problem>> {
         let path = FILES.map(|file| root.join(file)).into_iter().find(|path| path.is_file())?;
-        let read = read_text(&path, "a list of plugins", LIST_BYTES_MAX).map_err(MarketplaceError::from);
-        Some(read.and_then(|text| parse(&text)).map_err(|why| Problem::new(path, why.to_string())))
+        let text = read_text(&path, "a list of plugins", LIST_BYTES_MAX).map_err(|why| why.to_string());
+        let list = text
+            .and_then(|text| parse(&text).map_err(|why| format!("the list of plugins can't be read: {why}")));
+        Some(list.map_err(|why| Problem::new(path, why)))
     }
 
     pub fn find(&self, name: &str) -> Option<&MarketplaceEntry> {
@@ -77,16 +79,7 @@ pub fn known(claude: &Path) -> BTreeMap<String, PathBuf> {
     all.into_iter().filter_map(location).collect()
 }
 
-/// Why a list can't be used.
-#[derive(Debug, thiserror::Error)]
-enum MarketplaceError {
-    #[error(transparent)]
-    File(#[from] TextFileError),
-    #[error("the list of plugins can't be read: {0}")]
-    Json(#[from] serde_json::Error),
-}
-
-fn parse(text: &str) -> Result<Marketplace, MarketplaceError> {
+fn parse(text: &str) -> serde_json::Result<Marketplace> {
     #[derive(Deserialize)]
     struct ListFile {
         #[serde(default)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Plugin;
-use crate::text_file::{TextFileError, read_text};
+use crate::text_file::read_text;
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_thread::problem::Problem;
 
@@ -47,15 +47,6 @@ pub struct InstalledRecords {
     pub plugins: BTreeMap<String, InstalledRecord>,
 }
 
-/// Why the records can't be used.
-#[derive(Debug, thiserror::Error)]
-enum RecordsError {
-    #[error(transparent)]
-    File(#[from] TextFileError),
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-}
-
 impl InstalledRecords {
     /// Loads the records in a folder of plugins; empty if there is no file. After an error, any plugin there may be an
     /// installed one. Blocks on disk I/O.
@@ -65,8 +56,8 @@ impl InstalledRecords {
             return Ok(InstalledRecords::default());
         }
         let read = read_text(&path, "the list of installed plugins", RECORDS_BYTES_MAX)
-            .map_err(RecordsError::from)
-            .and_then(|text| Ok(serde_json::from_str(&text)?));
+            .map_err(|why| why.to_string())
+            .and_then(|text| serde_json::from_str(&text).map_err(|why| why.to_string()));
         read.map_err(|why| {
             let message =
                 format!("what was installed is not known, so no plugin of this folder is used: {why}");
