@@ -59,7 +59,7 @@ pub fn to_file(paths: &Paths) {
         );
     }
     if let Some(error) = fault {
-        // Who sets it looks for more in the log, so the log is not where they would find this first.
+        // Somebody who sets it wants more in the log, and would not look there for the reason why there is none.
         let message = format!("EPITOME_LOG can't be parsed: {error}; {FILTER} is used");
         note!("epitome: {message}");
         tracing::warn!("{message}");

@@ -52,7 +52,7 @@ impl Thinking {
         match (self, self.effort(level)) {
             (Thinking::None, _) => "No effect: this model has no thinking that can be set".to_owned(),
             (Thinking::Budget { optional: false }, _) if level == ThoughtLevel::Off => {
-                "This model always thinks, then as little as it can".to_owned()
+                "This model always thinks; with this level, as little as it can".to_owned()
             }
             (_, Some(effort)) if effort == wanted(level) => String::new(),
             (_, Some(effort)) if level == ThoughtLevel::Off => {
@@ -294,7 +294,11 @@ mod tests {
             (Thinking::Efforts(&[Effort::None, Effort::High]), Off, ""),
             (Thinking::Efforts(&[Effort::None, Effort::High]), Low, "The nearest that this model has: none"),
             (Thinking::Budget { optional: true }, Off, ""),
-            (Thinking::Budget { optional: false }, Off, "This model always thinks, then as little as it can"),
+            (
+                Thinking::Budget { optional: false },
+                Off,
+                "This model always thinks; with this level, as little as it can",
+            ),
             (Thinking::Budget { optional: false }, High, ""),
             (Thinking::None, High, "No effect: this model has no thinking that can be set"),
         ] {

@@ -47,7 +47,7 @@ pub fn invalid(why: String) -> RequestFailure {
     RequestFailure::new(json_rpc_error_codes::INVALID_PARAMS, why)
 }
 
-/// A request that is none, or comes at the wrong time.
+/// The message is not a valid request, or it comes at the wrong time.
 pub fn misplaced(why: &str) -> RequestFailure {
     RequestFailure::new(json_rpc_error_codes::INVALID_REQUEST, why)
 }

@@ -39,6 +39,6 @@ pub struct SessionServices {
     pub suspend_after: Duration,
     /// Whether this process ends with its sessions; a daemon does not.
     pub ends_with_sessions: bool,
-    /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
+    /// The directory of the earlier contents of files, for a session and its children; `None` until a session has some.
     pub checkpoints: Option<Checkpoints>,
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use epitome_thread::ToolSpec;
 
-/// What a key for the path of a file is about.
+/// The description of a parameter that is the path of a file.
 pub const FILE: &str = "The file: absolute, or relative to the workspace's directory.";
 
 /// A key of a tool's input.

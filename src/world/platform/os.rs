@@ -1,4 +1,4 @@
-//! What the standard library has on Unix only, by names that exist on each system.
+//! Items that the standard library has on Unix only, under names that exist on every system.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
-//! The sessions in the order of listings. Where the system reports what changes in the directory of the journals, they
-//! are kept, and the next listing looks only at what has changed. Otherwise each listing looks at every journal.
+//! The sessions in the order of listings. Where the system reports changes in the directory of the journals, the list is
+//! kept, and the next listing reads only the journals that have changed. Otherwise each listing reads every journal.
 //!
-//! What is kept equals what a look at every journal would find, also after changes by others. The first listing of a process
-//! uses what an earlier process has saved (`saved_listing`), if there is that.
+//! The kept list always equals one made from every journal, also after changes by other processes. The first listing of a
+//! process uses the list that an earlier process has saved (`saved_listing`), if there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;

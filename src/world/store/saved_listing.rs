@@ -1,9 +1,8 @@
 //! `listing`: the newest sessions, saved by a process at rest or at its end, for the first listing of the next one.
 //!
-//! It is used only if no name in the directory is new, renamed or gone since, and nothing was appended to a session, which
-//! removes this file. Of its journals, those that were written nevertheless are read again. So only an older session can be
-//! missing in it, one that something else than Epitome has written. A process that goes on after a listing looks at all
-//! journals as soon as it has responded.
+//! It is used only if no name in the directory is new, renamed or gone since then; appending to a session removes this file.
+//! Journals that were written nevertheless are read again. So the only session that it can lack is an older one that another
+//! program than Epitome has written. A process that continues after a listing reads all journals once it has responded.
 
 use std::collections::BTreeSet;
 

@@ -52,7 +52,7 @@ pub fn call_name(name: &str) -> Cow<'_, str> {
 const NOTHING_SAID: &str = "(empty message)";
 
 /// Returns the turns of a view, at least one, starting with the user's, and for each the index of the item that begins it.
-/// What precedes an agent's turn does not affect it and those behind it.
+/// Turns that precede an agent's turn affect neither it nor those after it.
 pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
     let mut turns: Vec<WireTurn<'a>> = Vec::with_capacity(items.len() + 1);
     let mut begin: Vec<usize> = Vec::with_capacity(items.len() + 1);

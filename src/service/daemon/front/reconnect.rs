@@ -258,7 +258,7 @@ impl ReconnectState {
         }
     }
 
-    /// Records what a notification cancels. What no daemon has is owed its answer from then on.
+    /// Records what a notification cancels. From then on, a prompt that no daemon has is owed its answer.
     fn keep_cancelled(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(params) = params.map(RawValue::get) else { return };
         let (mut session, mut request) = (None, None);
@@ -583,8 +583,8 @@ impl ReconnectState {
         updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
     }
 
-    /// Records that a daemon is waited for. Returns what shows it in the sessions whose prompts wait for an answer: if it is
-    /// waited for once more within a short time, not in those that show it.
+    /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer,
+    /// except in those that show it already because of an earlier wait a short time before.
     pub fn wait_begins(&mut self, text: &str, now: Instant) -> Vec<u8> {
         let prompts = self.waiting.iter().filter_map(WaitingRequest::prompt);
         let running: BTreeSet<String> = prompts.map(|prompt| prompt.session.clone()).collect();

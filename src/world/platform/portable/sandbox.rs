@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::sandbox::{Confinement, Support};
 
-/// What there is if there is nothing.
+/// The sandbox of a system that has none.
 pub const NONE: &str = "this build uses no sandbox";
 
 /// The program that starts another one with a profile.

@@ -27,7 +27,7 @@ use super::root::FileKind;
 /// The longest path, in units of UTF-16.
 const PATH_UNITS_MAX: usize = 32_768;
 
-/// What makes Windows take a path as it is. Paths of opened files have it, and those that users name have not.
+/// The prefix with which Windows takes a path literally. Paths of opened files have it; those that users type do not.
 pub(super) const VERBATIM: &str = r"\\?\";
 
 /// Volume and index of a file: they identify the file while it is open.

@@ -15,7 +15,7 @@ pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim}
 pub mod sandbox {
     use crate::sandbox::Support;
 
-    /// What there is if there is nothing.
+    /// The sandbox of a system that has none.
     pub const NONE: &str = "there is none for Windows yet";
 
     pub fn probe() -> Support {

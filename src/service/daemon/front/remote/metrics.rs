@@ -16,7 +16,7 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
             tracing::warn!(why, "the daemon's figures are missing");
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The daemon gives no figures; see the log of the server",
+                "The daemon reports no metrics; the log of the server says why",
             );
         }
     };

@@ -28,7 +28,7 @@ use std::io;
 use crate::sandbox::{Confinement, Namespaces};
 pub use probe::probe;
 
-/// What there is if there is nothing.
+/// The sandbox of a system that has none.
 pub const NONE: &str = "no landlock, no namespaces, no seccomp";
 
 /// Enters the sandbox irrevocably. The process must have only one thread. This may return in another process than
