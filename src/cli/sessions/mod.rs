@@ -29,7 +29,7 @@ use terminal::print_json;
 #[command(
     arg_required_else_help = false,
     arg = super::before_subcommand("cwd").value_parser(clap::value_parser!(PathBuf)),
-    after_help = "Commands that take the ID of a session accept a unique prefix of it, and `latest`: the newest of this directory."
+    after_help = "Commands that take the ID of a session accept a unique prefix of it, and `latest` for the newest of\nthis directory."
 )]
 pub struct SessionsArgs {
     #[command(subcommand)]

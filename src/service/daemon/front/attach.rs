@@ -161,9 +161,10 @@ impl Connector {
 
     /// Attaches to the daemon if one is running.
     pub fn attach_running(&mut self) -> Result<Option<DaemonLink>, String> {
-        match local::connect(&self.runtime_dir.acp_socket()) {
+        // Dropped before the next connection: a daemon may serve one at a time.
+        match local::connect(&self.runtime_dir.acp_socket()).map(drop) {
             // It may be about to end, or to write its token again.
-            Ok(_) => self.attach(0).map(Some),
+            Ok(()) => self.attach(0).map(Some),
             // Reset: the daemon was killed before it accepted the connection.
             Err(error)
                 if matches!(
