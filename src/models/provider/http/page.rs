@@ -97,7 +97,7 @@ pub enum FetchError {
 }
 
 /// The target of a redirect.
-enum Redirect {
+enum RedirectTarget {
     SameHost(Address),
     /// A URL that is not followed.
     Elsewhere(String),
@@ -147,16 +147,16 @@ impl Address {
     }
 
     /// The target of a redirect. An upgrade from http to https stays on the same host.
-    fn redirect(&self, location: &str) -> Redirect {
-        let Ok(to) = self.0.join(location) else { return Redirect::Elsewhere(location.to_owned()) };
+    fn redirect(&self, location: &str) -> RedirectTarget {
+        let Ok(to) = self.0.join(location) else { return RedirectTarget::Elsewhere(location.to_owned()) };
         let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
         let same_scheme = self.0.scheme() == to.scheme();
         let same_port =
             self.0.port() == to.port() || (upgraded && to.port().is_none() && self.0.port().is_none());
         let same = self.0.host_str() == to.host_str() && same_port && (same_scheme || upgraded);
         match Address::parse(to.as_str()) {
-            Ok(next) if same => Redirect::SameHost(next),
-            Ok(_) | Err(_) => Redirect::Elsewhere(to.into()),
+            Ok(next) if same => RedirectTarget::SameHost(next),
+            Ok(_) | Err(_) => RedirectTarget::Elsewhere(to.into()),
         }
     }
 }
@@ -175,8 +175,8 @@ async fn follow(mut address: Address, network: &Network, private: bool) -> Resul
         match location.filter(|_| response.status().is_redirection()) {
             None => return read(address, response).await.map(Fetched::Document),
             Some(location) => match address.redirect(location) {
-                Redirect::SameHost(next) => address = next,
-                Redirect::Elsewhere(to) => return Ok(Fetched::Elsewhere { to }),
+                RedirectTarget::SameHost(next) => address = next,
+                RedirectTarget::Elsewhere(to) => return Ok(Fetched::Elsewhere { to }),
             },
         }
     }
@@ -343,8 +343,8 @@ mod tests {
         ] {
             let target = from(url).redirect(location);
             let target = match &target {
-                Redirect::SameHost(next) => Ok(next.url()),
-                Redirect::Elsewhere(to) => Err(to.as_str()),
+                RedirectTarget::SameHost(next) => Ok(next.url()),
+                RedirectTarget::Elsewhere(to) => Err(to.as_str()),
             };
             assert_eq!(target, expected, "{url} to {location}");
         }

@@ -79,22 +79,11 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Prob
     Ok((manifest, remarks))
 }
 
-/// Why a value of a manifest is not used.
-#[derive(Debug, thiserror::Error)]
-enum ValueError {
-    #[error("it must be a name of letters, digits, - and _")]
-    NotAName,
-    #[error("it must be a path or a list of paths")]
-    NotPaths,
-    #[error("{path:?} is not a path below the plugin's folder")]
-    Outside { path: String },
-}
-
-fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), ValueError> {
+fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), String> {
     match name {
         "name" => {
             let name = fields::text(value).ok().filter(|name| is_name(name));
-            manifest.name = Some(name.ok_or(ValueError::NotAName)?);
+            manifest.name = Some(name.ok_or("it must be a name of letters, digits, - and _")?);
         }
         "version" => manifest.version = fields::text(value).ok(),
         "description" => manifest.description = fields::text(value).unwrap_or_default(),
@@ -122,20 +111,20 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// A path, a list of paths, or a map from names to `{"source": path}`.
-fn paths(value: &Value) -> Result<Vec<PathBuf>, ValueError> {
+fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
     let items: Vec<&Value> = match value {
         Value::String(_) => vec![value],
         Value::Array(items) => items.iter().collect(),
         Value::Object(named) => named.values().filter_map(|entry| entry.get("source")).collect(),
-        _ => return Err(ValueError::NotPaths),
+        _ => return Err("it must be a path or a list of paths".to_owned()),
     };
-    items.into_iter().map(|item| path(item.as_str().ok_or(ValueError::NotPaths)?)).collect()
+    items.into_iter().map(|item| path(item.as_str().ok_or("it must be a path or a list of paths")?)).collect()
 }
 
-fn path(text: &str) -> Result<PathBuf, ValueError> {
+fn path(text: &str) -> Result<PathBuf, String> {
     // Gemini's variable for the path separator.
     let text = &text.replace("${/}", "/");
-    below(text).ok_or_else(|| ValueError::Outside { path: text.clone() })
+    below(text).ok_or_else(|| format!("{text:?} is not a path below the plugin's folder"))
 }
 
 /// A path below a folder, without a leading dot; `None` if it leads out of the folder.
