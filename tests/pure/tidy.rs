@@ -36,9 +36,11 @@ const CORE_METHODS_MAX: usize = 77;
 
 /// Limits on imports: for each crate below `src`, the files of its largest circle and the arrows in all its circles. A
 /// crate that is not listed has circles of at most three files. Never raise them.
-const CIRCLES_MAX: [(&str, usize, usize); 5] =
-    [("acp", 17, 57), ("cli", 14, 60), ("daemon", 12, 39), ("session", 3, 5), ("tools", 4, 11)];
+const CIRCLES_MAX: [(&str, usize, usize); 3] = [("cli", 4, 10), ("session", 3, 5), ("tools", 4, 11)];
 const SMALL_CIRCLE: usize = 3;
+
+/// Lines of code below `src`, without tests, comments and blank lines. Never raise it.
+const CODE_LINES_MAX: usize = 128_700;
 
 #[test]
 fn the_drawing_shows_every_crate_in_its_room_above_its_dependencies() {
@@ -169,6 +171,22 @@ fn only_the_actor_changes_a_session() {
         };
         assert!(!heads.any(takes), "a function in {} takes a session", path.display());
     }
+}
+
+/// Each line is read and kept up by somebody. What is added is paid for by deletions.
+#[test]
+fn the_code_only_shrinks() {
+    let is_test =
+        |path: &Path| path.iter().any(|part| part == "tests") || path.to_string_lossy().ends_with("tests.rs");
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let texts = sources().into_iter().filter(|(path, _)| !is_test(path)).map(|(_, text)| text);
+    let code: usize = texts
+        .map(|text| {
+            text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("").lines().filter(is_code).count()
+        })
+        .sum();
+    println!("{code} lines of code");
+    assert!(code <= CODE_LINES_MAX, "{code} lines of code below src");
 }
 
 /// Files that import each other in a circle can only be understood together.
