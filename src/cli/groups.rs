@@ -84,7 +84,7 @@ pub fn usage_text(error: &clap::Error, arguments: &[OsString]) -> String {
     error.render().to_string().replace("For more information, try '--help'.", &hint)
 }
 
-/// What replaces a word of an earlier version.
+/// The present form of a command or value of an earlier version.
 fn removed(error: &clap::Error) -> Option<&'static str> {
     let kind = match error.kind() {
         ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,

@@ -1,4 +1,4 @@
-//! What a run reacts to, in order: lines of the agent, and input of the user.
+//! The queue of inputs that a run reacts to, in order: lines of the agent, and input of the user.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};

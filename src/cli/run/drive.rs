@@ -31,7 +31,7 @@ use epitome_client::{ClientEvent, OpenedSession, PromptEnd, SessionChoices, Sess
 /// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the answer to a request is for.
+/// The purpose of a request, by which its answer is handled.
 #[derive(Debug)]
 pub enum RunRequest {
     Initialize,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use epitome_session::{AskId, CommandInfo, NoticeSeverity, PermissionRequest, SessionError, TextKind};
 use epitome_thread::{CallId, Entry, MessageId, Mode, StopReason, ThoughtLevel, ToolOutcome, Usage};
 
-/// What happens in a session, as front ends show it.
+/// An event of a session, as front ends show it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum ClientEvent {

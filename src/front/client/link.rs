@@ -88,7 +88,7 @@ impl<K> AcpLink<K> {
         std::mem::take(&mut self.lines)
     }
 
-    /// What the unanswered requests are for, none of which will be answered any more.
+    /// Takes the purposes of the unanswered requests, none of which will be answered any more.
     pub fn give_up(&mut self) -> Vec<K> {
         self.pending.drain().map(|(_, pending)| pending).collect()
     }

@@ -158,7 +158,7 @@ impl Http {
     }
 }
 
-/// What the budget has to know of a call with a request of this size.
+/// Describes a call with a request of this size to the budget.
 pub(super) fn planned(endpoint: &Endpoint, bytes: usize) -> PlannedCall<'_> {
     PlannedCall {
         model: &endpoint.name,
