@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use epitome::session::{Replay, SessionCommand, SessionError, SessionEvent};
+use epitome::session::{Opening, Replay, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Content, Mode, StopReason, Thread};
 use epitome_simulated_disk::{FileCall, SimDisk};
 use epitome_test_harness::client::TestClient;
@@ -115,4 +115,30 @@ fn a_prompt_that_the_log_does_not_take_is_not_reported_as_a_message() {
     let taken = send("Is there room?");
     editor
         .until(|out| matches!(out, SessionEvent::Inserted { ticket, .. } if *ticket == taken).then_some(()));
+}
+
+/// Regression: a window was attached beside another one, and the log did not take the mode that it came with. It was told so,
+/// but the prompt that it had sent meanwhile was never answered.
+#[test]
+fn a_client_whose_attachment_the_log_does_not_take_gets_an_answer_to_its_prompt() {
+    for is_alone in [false, true] {
+        let disk = SimDisk::new(1, Path::new("/home/data"));
+        let mut test = Setup::new().disk(Arc::new(disk.clone())).start(|_| vec![text("fine")]);
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        if is_alone {
+            let ticket = test.ticket();
+            test.send(SessionCommand::Close { ticket, client: test.client.id });
+            test.client.answer(ticket).expect("it closes");
+        }
+        let mut window = TestClient::new(2);
+        let choices = vec![("mode".to_owned(), "read_only".to_owned())];
+        let opening = Opening { choices, ..test.opening(&window, test.environment()) };
+        let (attached, prompted) = (test.ticket(), test.ticket());
+        disk.fail_next(FileCall::Write);
+        test.sessions.attach(attached, test.session.clone(), opening, Replay::Nothing);
+        let content = vec![Content::Text { text: "Is there room?".into() }];
+        test.send(SessionCommand::Prompt { ticket: prompted, client: window.id, content, key: None });
+        assert!(matches!(window.answer(attached), Err(SessionError::Store(_))), "alone: {is_alone}");
+        assert!(window.answer(prompted).is_err(), "alone: {is_alone}");
+    }
 }

@@ -757,10 +757,9 @@ fn a_session_that_could_not_be_created_answers_those_who_have_found_it() {
     play_again(3_235);
 }
 
-/// A prompt is sent while a window resumes its session at a daemon whose database can't be reached, and the resume is
-/// refused. The prompt gets no answer. It is not known yet where it is lost; `docs/builders/reliability.md` has what is.
+/// Regression: a prompt was sent while a window resumed its session at a daemon whose database could not be reached. The
+/// resume was refused, and the prompt got no answer.
 #[test]
-#[ignore = "fails: the prompt has no answer"]
 fn a_prompt_that_is_sent_while_a_resume_is_refused_has_one_answer() {
     play_again(41_161);
 }

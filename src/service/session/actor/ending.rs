@@ -9,7 +9,7 @@ use crate::core::{Core, Unwritten};
 use crate::responder::{Attaching, Responder, cancelled};
 use crate::resumed::KEPT;
 use crate::work::{JobResult, RunningTurn, TurnFault};
-use crate::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
+use crate::{ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted, withdrawn};
@@ -273,9 +273,24 @@ impl Session {
         self.core.announce(&SessionEvent::Options(self.core.options()));
         self.abandon(&error);
         for client in refused {
-            self.command(SessionCommand::Detach { client });
+            self.turn_away(client);
         }
         Err(error)
+    }
+
+    /// Removes a client that was attached before the log refused what its attachment depends on. It has been told that, but
+    /// what it has sent meanwhile needs an answer too.
+    fn turn_away(&mut self, client: ClientId) {
+        let others_stay = self.core.clients.others_stay(client);
+        self.core.clients.unwatch(client);
+        self.core.clients.dismiss(client);
+        match others_stay {
+            true => self.leave_to_others(client),
+            false => {
+                self.cancel();
+                self.core.clients.close();
+            }
+        }
     }
 }
 
