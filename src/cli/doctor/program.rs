@@ -171,7 +171,7 @@ pub(super) fn files(
     let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
     lines.extend(unread.map(|message| {
-        let problem = Problem { path: paths.config_file(), place: None, message, hint: None };
+        let problem = Problem::new(paths.config_file(), message);
         DoctorLine::problem("policy", &problem)
     }));
     let unusable = settings.policy.refuses_model(None);

@@ -42,11 +42,11 @@ impl BroughtItems {
         let agents = AgentCatalog::of_plugin(plugin);
         let mut problems = plugin.problems.clone();
         problems.extend(recipes.problems.iter().chain(&agents.problems).chain(&agents.remarks).cloned());
-        let shadowed = recipes.shadowed.iter().map(|recipe| Problem {
-            path: recipe.source.path().to_path_buf(),
-            place: None,
-            message: format!("it is not used: {} has the same name", recipe.by.path().display()),
-            hint: None,
+        let shadowed = recipes.shadowed.iter().map(|recipe| {
+            Problem::new(
+                recipe.source.path(),
+                format!("it is not used: {} has the same name", recipe.by.path().display()),
+            )
         });
         problems.extend(shadowed);
         let names = |of_skills: bool| {

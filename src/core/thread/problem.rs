@@ -12,12 +12,14 @@ pub struct Problem {
     pub place: Option<(u64, u64)>,
     pub message: String,
     pub hint: Option<String>,
+    /// Whether it does not matter, also in a file in which nothing may be wrong.
+    pub is_notice: bool,
 }
 
 impl Problem {
     /// A problem without position and hint; see [`at`](Problem::at) and [`with_hint`](Problem::with_hint).
     pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Problem {
-        Problem { path: path.into(), place: None, message: message.into(), hint: None }
+        Problem { path: path.into(), place: None, message: message.into(), hint: None, is_notice: false }
     }
 
     /// Adds line and column.
@@ -31,7 +33,7 @@ impl Problem {
 
     /// The JSON form, for machine-readable output.
     pub fn to_json(&self) -> serde_json::Value {
-        let Problem { path, place, message, hint } = self;
+        let Problem { path, place, message, hint, is_notice: _ } = self;
         let (line, column) = (place.map(|place| place.0), place.map(|place| place.1));
         serde_json::json!({
             "path": path.display().to_string(), "line": line, "column": column, "message": message, "hint": hint,

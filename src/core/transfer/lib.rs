@@ -150,12 +150,7 @@ pub struct ImportFile<'a> {
 
 impl ImportFile<'_> {
     pub fn problem(self, line: usize, message: impl Into<String>) -> Problem {
-        Problem {
-            path: PathBuf::from(self.path),
-            place: Some((line as u64, 1)),
-            message: message.into(),
-            hint: None,
-        }
+        Problem::new(self.path, message).at((line as u64, 1))
     }
 
     /// Describes a line that is not valid JSON, or not of the expected form. The column comes from serde.

@@ -75,15 +75,13 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Aider) => aider::read(file, text, context),
         None => {
             return Err(Problem {
-                path: path.to_path_buf(),
-                place: None,
-                message: "this is not a conversation in a known format".to_owned(),
                 hint: Some(
                     "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
                      --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
                      CLI, Cline, Copilot CLI, aider and pi"
                         .to_owned(),
                 ),
+                ..Problem::new(path, "this is not a conversation in a known format")
             });
         }
     };

@@ -18,7 +18,7 @@ pub(super) fn offer(core: &mut Core) {
     let service = SearchService::find(choice, &core.workspace.environment).unwrap_or_else(|why| {
         let message = format!("web_search = {:?} has no effect: {why}", choice.id());
         let path = core.services.paths.config_file();
-        core.clients.notify_problems(&[Problem { path, place: None, message, hint: None }]);
+        core.clients.notify_problems(&[Problem::new(path, message)]);
         None
     });
     if service.is_some() || choice.uses_provider() {

@@ -152,7 +152,7 @@ impl Permissions {
         self.saved.read(paths, cwd).map_err(|message| {
             let path = saved_permissions::file(paths);
             let hint = "no saved permission applies until then; move the file away to start over".to_owned();
-            Problem { path, place: None, message, hint: Some(hint) }
+            Problem::new(path, message).with_hint(hint)
         })
     }
 

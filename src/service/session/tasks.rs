@@ -79,11 +79,12 @@ impl Subagents {
             agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
                 && !names.iter().any(|name| name != recall::NAME && has(agent, name))
         });
-        let without_any = without_any.map(|agent| Problem {
-            path: agent.source.path().to_path_buf(),
-            place: None,
-            message: format!("the agent {} has none of its tools here, and works without", agent.name),
-            hint: Some(format!("there are {}", names.join(", "))),
+        let without_any = without_any.map(|agent| {
+            Problem::new(
+                agent.source.path(),
+                format!("the agent {} has none of its tools here, and works without", agent.name),
+            )
+            .with_hint(format!("there are {}", names.join(", ")))
         });
         let reported = found.problems.iter().chain(&found.remarks).cloned();
         let problems: Vec<Problem> = reported.chain(without_any).collect();

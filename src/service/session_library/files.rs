@@ -290,7 +290,7 @@ pub fn read_by_helper(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<Imp
     match serde_json::from_slice(&ended.stdout) {
         Ok(ReadAnswer::Drafts(drafts)) => Ok(drafts),
         Ok(ReadAnswer::Refused { place, message, hint }) => {
-            Err(LibraryError::File(Problem { path: path.to_path_buf(), place, message, hint }))
+            Err(LibraryError::File(Problem { place, hint, ..Problem::new(path, message) }))
         }
         Err(_) => Err(failed(&format!("{READER} ended without an answer ({})", ended.status))),
     }
@@ -342,7 +342,7 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, LibraryError> {
 }
 
 fn file_problem(path: &Path, message: String) -> LibraryError {
-    LibraryError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
+    LibraryError::File(Problem::new(path, message))
 }
 
 #[cfg(test)]

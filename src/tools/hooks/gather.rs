@@ -127,7 +127,7 @@ impl HookFinder<'_> {
                     let message = format!("the hook {} is not run: {reason}", hook.name);
                     let hint = Some("put the line into a script, and name that".to_owned());
                     let place = options.written_at;
-                    self.problem(Problem { path: path.to_path_buf(), place, message, hint });
+                    self.problem(Problem { place, hint, ..Problem::new(path, message) });
                     continue;
                 }
             }

@@ -214,7 +214,7 @@ impl<'a> ConfigReader<'a> {
         let is_made_up = span == (0..0) && !self.unreadable.is_empty();
         if !is_made_up && !self.unreadable.contains(&place.0) {
             let (path, place) = (self.path.to_path_buf(), Some(place));
-            self.problems.push(Problem { path, place, message, hint });
+            self.problems.push(Problem { path, place, message, hint, is_notice: false });
         }
     }
 
@@ -296,11 +296,10 @@ impl<'a> ConfigReader<'a> {
     pub(super) fn unknown(&mut self, key: &TomlKey<'_>, value: &TomlValue<'_>, known: &[&'static str]) {
         let path = self.within.join(".");
         if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == path) {
+            let before = self.problem_count();
+            self.problem(key.span(), format!("{path:?} has no effect any more"), Some((*instead).to_owned()));
             // A policy with a problem stops everything, which an old key must not do.
-            if !matches!(self.owner, FileOwner::Policy { .. }) {
-                let message = format!("{path:?} has no effect any more");
-                self.problem(key.span(), message, Some((*instead).to_owned()));
-            }
+            self.problems[before..].iter_mut().for_each(|problem| problem.is_notice = true);
             return;
         }
         let (name, before) = (key.get_ref(), self.problem_count());

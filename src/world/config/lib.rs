@@ -329,7 +329,7 @@ impl LoadedSettings {
     }
 
     fn problem(&mut self, path: &Path, message: String, hint: Option<String>) {
-        self.problems.push(Problem { path: path.to_path_buf(), place: None, message, hint });
+        self.problems.push(Problem { hint, ..Problem::new(path, message) });
     }
 
     /// Records a value from the environment.

@@ -18,14 +18,14 @@ pub const MCP_JSON: &str = ".mcp.json";
 pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut problem = |message: String, hint: Option<String>| {
-        problems.push(Problem { path: path.to_path_buf(), place: None, message, hint });
+        problems.push(Problem { hint, ..Problem::new(path, message) });
     };
     let whole: Value = match serde_json::from_str(text) {
         Ok(whole) => whole,
         Err(error) => {
             let place = Some((error.line() as u64, error.column() as u64));
             let message = "not valid JSON".to_owned();
-            return vec![Problem { path: path.to_path_buf(), place, message, hint: None }];
+            return vec![Problem { place, ..Problem::new(path, message) }];
         }
     };
     let Some(named_servers) = whole.get("mcpServers").and_then(Value::as_object) else {

@@ -117,7 +117,7 @@ impl Policy {
                 (Policy { files, ..Policy::default() }, None)
             }
             Err(message) => {
-                let problem = Problem { path: file, place: None, message, hint: None };
+                let problem = Problem::new(file, message);
                 (Policy { files, fault: Some(problem.to_string()), ..Policy::default() }, Some(problem))
             }
         }
@@ -205,14 +205,14 @@ impl Settings {
             let owner = FileOwner::Policy { home: home.as_deref(), is_of_store };
             let before = is_of_store.then(|| self.clone());
             let (set, found) = file::apply(self, &path, &text, owner);
-            match before.filter(|_| !found.is_empty()) {
+            match before.filter(|_| found.iter().any(|problem| !problem.is_notice)) {
                 // A person who can write to the database must not get anything sent by what is refused.
                 Some(before) => *self = Settings { policy: std::mem::take(&mut self.policy), ..before },
                 None => values.extend(set),
             }
             problems.extend(found);
         }
-        if let Some(problem) = problems.first() {
+        if let Some(problem) = problems.iter().find(|problem| !problem.is_notice) {
             self.policy.fault.get_or_insert_with(|| problem.to_string());
         }
         if self.policy.refuses_mode(self.mode).is_some() {

@@ -62,7 +62,7 @@ fn summarized(kind: &str, problems: &[Problem]) -> Vec<Problem> {
     let files: BTreeSet<&Path> = problems.iter().map(|problem| problem.path.as_path()).collect();
     let path = first.path.parent().unwrap_or(&first.path).to_path_buf();
     let message = format!("{} {kind} here and elsewhere have remarks or are not used", files.len());
-    vec![Problem { path, place: None, message, hint: Some(format!("`epitome {kind} check` shows all")) }]
+    vec![Problem::new(path, message).with_hint(format!("`epitome {kind} check` shows all"))]
 }
 
 #[cfg(test)]
@@ -72,11 +72,8 @@ mod tests {
     /// Regression: with 158 published agents, the first prompt began with fifty notices.
     #[test]
     fn many_problems_of_one_kind_are_one_line() {
-        let problem = |number: usize| Problem {
-            path: format!("/home/ann/.claude/agents/{number}.md").into(),
-            place: None,
-            message: "\"hooks\" has no effect here".to_owned(),
-            hint: None,
+        let problem = |number: usize| {
+            Problem::new(format!("/home/ann/.claude/agents/{number}.md"), "\"hooks\" has no effect here")
         };
         let problems: Vec<Problem> = (0..52).map(problem).collect();
         assert_eq!(summarized("agents", &problems[..2]), problems[..2]);

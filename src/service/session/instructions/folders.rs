@@ -109,12 +109,9 @@ impl InstructionFolder {
                     }
                 }
                 Ok(_) => {}
-                Err(why) => problems.push(Problem {
-                    path,
-                    place: None,
-                    message: format!("these instructions are not read: {why}"),
-                    hint: None,
-                }),
+                Err(why) => {
+                    problems.push(Problem::new(path, format!("these instructions are not read: {why}")))
+                }
             }
         }
         (without_repetitions(files), problems)
@@ -224,12 +221,8 @@ fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
         return (text.into_owned(), None);
     }
     let cut = text.floor_char_boundary(INSTRUCTION_BYTES_MAX);
-    let problem = Problem {
-        path: path.to_path_buf(),
-        place: None,
-        message: format!("only the first {cut} bytes of these instructions are used"),
-        hint: Some("move what is rarely needed into files that the instructions name".to_owned()),
-    };
+    let problem = Problem::new(path, format!("only the first {cut} bytes of these instructions are used"))
+        .with_hint("move what is rarely needed into files that the instructions name");
     (format!("{}\n[cut here]", &text[..cut]), Some(problem))
 }
 

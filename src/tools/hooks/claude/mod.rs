@@ -382,7 +382,7 @@ impl<'a> SettingsReader<'a> {
 
     fn report(&mut self, raw: Raw<'a>, message: String, hint: Option<String>) {
         let place = Some(self.place_of(raw));
-        self.problems.push(Problem { path: self.path.to_path_buf(), place, message, hint });
+        self.problems.push(Problem { place, hint, ..Problem::new(self.path, message) });
     }
 }
 

@@ -90,7 +90,7 @@ struct HandlerReader<'a> {
 impl HandlerReader<'_> {
     fn problem(&mut self, message: String, near: Option<&str>) {
         let hint = near.map(|name| format!("did you mean {name:?}?"));
-        self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
+        self.problems.push(Problem { hint, ..Problem::new(self.path, message) });
     }
 
     /// `name` is the event's name as written in the recipe.
