@@ -34,9 +34,11 @@ fn in_crates(filter: &str) -> String {
     filter.replace("epitome::", "epitome_").replace("epitome_cli", "epitome::cli")
 }
 
-/// Starts logging to the file of the day. `EPITOME_LOG` is a filter with the syntax of `RUST_LOG`.
+/// Starts logging to the file of the day. `EPITOME_LOG` is a filter with the syntax of `RUST_LOG`; without it, the level of
+/// kodelet's variable applies.
 pub fn to_file(paths: &Paths) {
-    let wanted = std::env::var("EPITOME_LOG").ok().filter(|filter| !filter.is_empty());
+    let set = |name| std::env::var(name).ok().filter(|filter| !filter.is_empty());
+    let wanted = set("EPITOME_LOG").or_else(|| old_level(&set("KODELET_LOG_LEVEL")?));
     let parsed = wanted.map(|filter| EnvFilter::try_new(in_crates(&filter)));
     let (filter, fault) = match parsed {
         Some(Ok(filter)) => (filter, None),
@@ -64,6 +66,19 @@ pub fn to_file(paths: &Paths) {
         note!("epitome: {message}");
         tracing::warn!("{message}");
     }
+}
+
+/// The level that kodelet calls by this name.
+fn old_level(name: &str) -> Option<String> {
+    let level = match name.to_ascii_lowercase().as_str() {
+        "panic" | "fatal" | "error" => "error",
+        "warn" | "warning" => "warn",
+        "debug" => "debug",
+        "trace" => "trace",
+        // Also `info`, which is the default.
+        _ => return None,
+    };
+    Some(level.to_owned())
 }
 
 /// Sends the pending spans to the collector before the process ends.

@@ -315,8 +315,10 @@ fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
 /// Names the session on stderr: unless one was named, it is the newest of the directory.
 fn introduce(paths: &Paths, session: &SessionId) {
     let shown = methods::call(paths, "sessions.show", json!({ "session": session })).unwrap_or_default();
-    let name = shown["title"].as_str().unwrap_or(&session.0);
-    note!("Session: {}", visible_line(name));
+    match shown["title"].as_str() {
+        Some(title) => note!("Session: {} ({session})", visible_line(title)),
+        None => note!("Session: {session}"),
+    }
 }
 
 /// The first Ctrl-C cancels the turn, the second ends the process.

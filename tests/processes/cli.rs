@@ -295,7 +295,7 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     let ran = user.run(&["compact"]);
     assert!(ran.out.starts_with("Compacted: ") && ran.code == Some(0), "{ran:?}");
     assert!(ran.out.contains("entry became one message"), "the number of messages: {ran:?}");
-    assert!(ran.err.starts_with("Session: say something long\n"), "the session that was chosen: {ran:?}");
+    assert!(ran.err.starts_with("Session: say something long (s_"), "the session that was chosen: {ran:?}");
     let shown = user.run(&["sessions", "show", &user.session()]).ok();
     assert!(shown.contains("say something long") && shown.contains("[left the view]"), "{shown}");
     assert!(shown.contains("The agent repeated one sentence."), "{shown}");

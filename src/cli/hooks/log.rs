@@ -74,7 +74,8 @@ fn line(entry: &str, event: &str, run: &HookRun) -> String {
     let text =
         format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
     let mut out = format!("{}\n", visible(&text).replace('\n', " "));
-    for remark in &run.remarks {
+    let stderr = (!run.stderr.is_empty()).then(|| format!("stderr: {}", run.stderr));
+    for remark in run.remarks.iter().chain(&stderr) {
         for line in visible(remark).lines() {
             let _ = writeln!(out, "    {line}");
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::host_input::instructions;
 use crate::cli::overrides::OverrideArgs;
 use crate::cli::{CliContext as _, CliError};
+use crate::recipe::catalog::RecipeCatalog;
 use crate::session::registry::Overrides;
 use crate::thread::ClientInstructions;
 
@@ -359,7 +360,11 @@ impl OutputFormat {
 impl RunArgs {
     pub fn request(self) -> Result<PromptRequest, CliError> {
         let recipe = self.recipe.map(|name| name.trim_start_matches('/').to_owned());
+        let needs_history = recipe.as_deref().is_some_and(is_compaction);
         let mut request = self.options.request(recipe, self.prompt)?;
+        if needs_history {
+            request = request.on_newest();
+        }
         request.program = self.program.options(request.output)?;
         request.worktree = self.worktree;
         if request.program.reads_stream {
@@ -371,6 +376,11 @@ impl RunArgs {
         }
         Ok(request)
     }
+}
+
+/// Whether this is the name of a built-in compaction, for which a new session has nothing.
+fn is_compaction(name: &str) -> bool {
+    RecipeCatalog::built_in().find(name).is_some_and(|recipe| recipe.is_compaction())
 }
 
 impl ProgramArgs {
@@ -571,8 +581,8 @@ mod tests {
 
     #[test]
     fn a_recipe_run_sends_what_a_user_would_type() {
-        let by_name = request(&["run", "-r", "compact", "--follow", "keep", "the plan"]);
-        assert_eq!(by_name.session, SessionChoice::Newest);
+        let by_name = request(&["run", "-r", "compact", "keep", "the plan"]);
+        assert_eq!(by_name.session, SessionChoice::Newest, "a new session has nothing to compact");
         assert_eq!(prompt(&by_name), "/compact keep the plan");
         assert_eq!(prompt(&request(&["run", "-r", "/compact"])), "/compact");
     }

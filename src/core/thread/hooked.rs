@@ -157,6 +157,9 @@ pub struct HookRun {
     /// Reasons for a refusal or failure, warnings about its output, and the beginning of that output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+    /// The end of what it wrote to stderr. Older programs skip the field.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
 }
 
 /// The result of a hook's run.

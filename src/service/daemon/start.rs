@@ -35,7 +35,7 @@ const LINE_BYTES_MAX: u64 = 4096;
 const READY: &str = "ready";
 
 /// Environment variables that the daemon itself uses. API keys are excluded: they belong to sessions.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -46,6 +46,7 @@ const NAMES: [&str; 11] = [
     "TZ",
     "EPITOME_HOME",
     "EPITOME_LOG",
+    "KODELET_LOG_LEVEL",
     // A daemon started by a command serves that command and ends with it.
     COMMAND_VARIABLE,
 ];

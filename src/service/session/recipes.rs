@@ -191,6 +191,11 @@ impl SessionRecipes {
         &self.catalog
     }
 
+    /// See [`RecipeCatalog::trust`].
+    pub(super) fn trust(&mut self, is_trusted: impl Fn(&Recipe) -> bool) {
+        Arc::make_mut(&mut self.catalog).trust(is_trusted);
+    }
+
     pub(super) fn are_read(&self) -> bool {
         self.is_read
     }

@@ -79,7 +79,10 @@ impl Aggregate {
             RunStatus::Result if account.asked.is_empty() => HookRunResult::Nothing,
             RunStatus::Result => HookRunResult::Done,
         };
-        if verdict == HookRunResult::Nothing && account.remarks.is_empty() {
+        if !outcome.stderr.is_empty() {
+            tracing::debug!(hook = account.hook, event = run.event_name, stderr = outcome.stderr, "a hook wrote to stderr");
+        }
+        if verdict == HookRunResult::Nothing && account.remarks.is_empty() && outcome.stderr.is_empty() {
             // Users do not expect the compaction trigger in the count.
             if !run.link.is_compact_trigger() {
                 self.resolution.quiet += 1;
@@ -100,6 +103,7 @@ impl Aggregate {
             asked: account.asked.join(", "),
             verdict,
             remarks: account.remarks,
+            stderr: outcome.stderr,
         });
     }
 

@@ -13,6 +13,9 @@ use super::read::{ParsedStdout, read, shown};
 /// The remark on truncated output.
 const CUT: &str = "it printed more than is kept; the rest was not read";
 
+/// Maximum bytes of stderr in the record of a run, from the end.
+const STDERR_SHOWN_MAX: usize = 1024;
+
 /// The interpreted outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOutcome {
@@ -21,6 +24,8 @@ pub struct RunOutcome {
     pub end: String,
     pub status: RunStatus,
     pub remarks: Vec<String>,
+    /// The end of what a process wrote to stderr, if it gave a result: a failure quotes it as its reason.
+    pub stderr: String,
 }
 
 /// Whether a run has a result.
@@ -40,6 +45,10 @@ pub enum RunStatus {
 /// for the event.
 pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran: RawOutcome) -> RunOutcome {
     let event = hook_context.what.event();
+    let stderr = match &ran {
+        RawOutcome::Ended { stderr, .. } => end_of_text(stderr.trim()),
+        _ => String::new(),
+    };
     let is_claude = matches!(hook.kind, HookKind::Claude { .. });
     let claude = |exit: ProcessExit, stdout: &[u8], stderr: &str| {
         claude::output::normalise(registered, hook_context, exit, stdout, stderr)
@@ -65,6 +74,8 @@ pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran:
         _ => None,
     };
     let outcome = outcome.unwrap_or_else(|| interpret_plain(event, ran));
+    let stderr = if outcome.status == RunStatus::Result { stderr } else { String::new() };
+    let outcome = RunOutcome { stderr, ..outcome };
     match (outcome.status, hook.manifest.fail_mode) {
         (RunStatus::Failed, FailMode::Closed) if event.blocks() => closed(hook, outcome),
         _ => outcome,
@@ -107,11 +118,11 @@ fn read_result(event: HookEvent, end: &str, text: &[u8]) -> RunOutcome {
 
 fn result(end: &str, mut output: HookOutput, mut remarks: Vec<String>) -> RunOutcome {
     remarks.append(&mut output.warnings);
-    RunOutcome { output, end: end.to_owned(), status: RunStatus::Result, remarks }
+    RunOutcome { output, end: end.to_owned(), status: RunStatus::Result, remarks, stderr: String::new() }
 }
 
 fn failed(end: &str, remarks: Vec<String>) -> RunOutcome {
-    RunOutcome { output: HookOutput::default(), end: end.to_owned(), status: RunStatus::Failed, remarks }
+    RunOutcome { output: HookOutput::default(), end: end.to_owned(), status: RunStatus::Failed, remarks, stderr: String::new() }
 }
 
 fn cut_remark(is_cut: bool) -> Vec<String> {
@@ -124,6 +135,11 @@ fn closed(hook: &Hook, outcome: RunOutcome) -> RunOutcome {
         format!("The hook {} failed ({}){why}. It is declared to fail closed.", hook.name, outcome.end);
     let output = HookOutput { block: Some(Some(reason)), ..HookOutput::default() };
     RunOutcome { output, ..outcome }
+}
+
+/// The last lines, as far as they fit the record of a run.
+fn end_of_text(text: &str) -> String {
+    text[text.ceil_char_boundary(text.len().saturating_sub(STDERR_SHOWN_MAX))..].to_owned()
 }
 
 fn end_of(exit: ProcessExit) -> String {

@@ -172,7 +172,7 @@ fn common_fields(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
         "invoked_by": base.invoked_by.name(),
         "recipe_name": Some(&base.recipe).filter(|recipe| !recipe.is_empty()),
         "invoked_recipe": base.recipe,
-        "callback_args": (base.callback_depth > 0).then_some(&base.callback_args),
+        "callback_args": (base.callback_depth > 0 || !base.callback_args.is_empty()).then_some(&base.callback_args),
         "callback_depth": base.callback_depth,
         "protocol": PROTOCOL,
         "hook_name": to.name,

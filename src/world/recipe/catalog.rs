@@ -143,6 +143,26 @@ impl RecipeCatalog {
         by_id.or_else(|| self.recipes.iter().find(|recipe| recipe.aliases.iter().any(|alias| alias == name)))
     }
 
+    /// The recipe that a user calls by this name. A compaction of the repository, which is only a text for the model, takes
+    /// the place of the built-in one then; nothing else uses it by that name until it is [trusted](RecipeCatalog::trust).
+    pub fn called(&self, name: &str) -> Option<&Arc<Recipe>> {
+        let of_repository = self.find(&format!("{REPOSITORY_PREFIX}{name}"));
+        of_repository.filter(|recipe| recipe.is_compaction()).or_else(|| self.find(name))
+    }
+
+    /// Lets the repository's compactions that the user trusts replace the built-in ones for all callers.
+    pub fn trust(&mut self, is_trusted: impl Fn(&Recipe) -> bool) {
+        for at in 0..self.recipes.len() {
+            let recipe = &self.recipes[at];
+            let Some(name) = recipe.id.strip_prefix(REPOSITORY_PREFIX).map(str::to_owned) else { continue };
+            let replaced = self.recipes.iter().position(|other| other.id == name);
+            if let Some(replaced) = replaced.filter(|_| recipe.is_compaction() && is_trusted(recipe)) {
+                let named = Recipe { id: name, ..Recipe::clone(recipe) };
+                self.recipes[replaced] = Arc::new(named);
+            }
+        }
+    }
+
     /// The problem of the file that a name without a recipe would be in.
     pub fn fault(&self, name: &str) -> Option<&Problem> {
         let last = name.rsplit([':', '/']).next().unwrap_or(name);
@@ -327,14 +347,32 @@ impl Loader {
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
         let is_of_repository = matches!(recipe.source, RecipeSource::Repository(_));
-        if is_of_repository && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
-            // A familiar command must not get another text because of a checkout.
-            let (id, path) = (recipe.id, recipe.source.path().to_path_buf());
-            recipe.id = format!("{REPOSITORY_PREFIX}{id}");
-            let message =
-                format!("/{id} stays the built-in command; this recipe of the repository is /{}", recipe.id);
-            let hint = format!("to replace /{id}, copy the file to your own recipes");
-            self.problem(Problem::new(path, message).with_hint(hint));
+        if let Some(replaced) = BUILT_IN_READ.iter().find(|built_in| built_in.id == recipe.id) {
+            if replaced.is_compaction() {
+                recipe.replace_history_like(replaced);
+            }
+            if is_of_repository {
+                // A familiar command must not get another text because of a checkout.
+                let (id, path) = (recipe.id, recipe.source.path().to_path_buf());
+                recipe.id = format!("{REPOSITORY_PREFIX}{id}");
+                let (message, hint) = match recipe.is_compaction() {
+                    true => (
+                        format!("/{id} uses this recipe of the repository, and automatic compactions do not"),
+                        format!(
+                            "to use it for them as well, copy the file to your own recipes, or allow /{}",
+                            recipe.id
+                        ),
+                    ),
+                    false => (
+                        format!(
+                            "/{id} stays the built-in command; this recipe of the repository is /{}",
+                            recipe.id
+                        ),
+                        format!("to replace /{id}, copy the file to your own recipes"),
+                    ),
+                };
+                self.problem(Problem::new(path, message).with_hint(hint));
+            }
         }
         if self.counts[usize::from(is_of_repository)] >= RECIPES_MAX {
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");

@@ -153,6 +153,15 @@ impl Recipe {
         declares_swap(&self.hooks)
     }
 
+    /// Makes a recipe that replaces a built-in compaction one itself, unless it declares something else.
+    pub(super) fn replace_history_like(&mut self, compaction: &Recipe) {
+        if self.hooks.is_null() && self.output == OutputMode::Message {
+            self.hooks = compaction.hooks.clone();
+            self.output = compaction.output;
+            self.allowed_tools.get_or_insert_default();
+        }
+    }
+
     /// A recipe with the given body and defaults for all other fields.
     pub fn plain(id: &str, source: RecipeSource, syntax: RecipeSyntax, body: &str, body_line: u64) -> Recipe {
         Recipe {

@@ -140,9 +140,13 @@ fn scope(recipe: &Recipe, arguments: &RecipeArguments, surroundings: &RenderCont
         ("input", &arguments.free),
     ];
     let named = arguments.named.iter().map(|(name, text)| (name.as_str(), text));
-    let variables = built_in
+    // The later ones win: a hook's arguments take no variable's name that the recipe does not give them.
+    let (declared, others): (Vec<_>, Vec<_>) =
+        named.partition(|(name, _)| recipe.arguments.contains_key(*name));
+    let variables = others
         .into_iter()
-        .chain(named)
+        .chain(built_in)
+        .chain(declared)
         .map(|(name, text)| (name.to_owned(), TemplateValue::Text(text.clone())))
         .collect();
     let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();

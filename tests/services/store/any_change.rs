@@ -182,6 +182,7 @@ pub fn one_of_each() -> Vec<Change> {
                 asked: "mutate with 1 message".into(),
                 verdict: HookRunResult::Refused,
                 remarks: vec!["too large".into()],
+                stderr: "turn 1".into(),
             }],
         },
         Change::GoalSet { goal: Some("all tests pass".into()) },

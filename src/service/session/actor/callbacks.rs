@@ -378,10 +378,13 @@ impl Session {
     }
 }
 
-/// Converts a hook's arguments to those of the recipe; `input` is the free text.
+/// Converts a hook's arguments to those of the recipe, which need not declare them; `input` is the free text.
 fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<RecipeArguments, String> {
-    let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
-    let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let free = args.get("input").cloned().unwrap_or_default();
+    let mut named = args.clone();
+    let free = match recipe.arguments.contains_key("input") {
+        true => args.get("input").cloned(),
+        false => named.remove("input"),
+    };
+    let free = free.unwrap_or_default();
     command::complete(recipe, RecipeArguments { named, free }).map_err(|why| why.to_string())
 }

@@ -144,17 +144,24 @@ impl Session {
         let lineage = &self.core.lineage;
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
+        let compaction = match &what {
+            EventData::AgentStop { .. } => self.stop_of_compaction(),
+            _ => None,
+        };
+        let (callback_args, view) = compaction
+            .unwrap_or_else(|| (self.core.lineage.callback_args.clone(), self.core.thread.view().clone()));
+        let lineage = &self.core.lineage;
         let base = PayloadBase {
             session: self.core.id().0.clone(),
             cwd: self.core.thread.cwd().to_path_buf(),
             invoked_by: if lineage.depth == 0 { InvokedBy::Main } else { InvokedBy::Subagent },
             recipe,
-            callback_args: lineage.callback_args.clone(),
+            callback_args,
             callback_depth: lineage.depth,
             model: self.core.model.endpoint().map(|endpoint| endpoint.name.clone()),
             mode: self.core.thread.mode(),
             revision: self.core.thread.view().revision(),
-            view: self.core.thread.view().clone(),
+            view,
             at: now(),
             usage,
             auto_compact: self.core.auto_compact_at(usage.size),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Session;
 use epitome_hooks::event::HookEvent;
@@ -13,7 +13,7 @@ use epitome_hooks::words;
 use epitome_thread::visible::fenced;
 use epitome_thread::{
     CallId, Change, Content, Decider, HookRun, HookRunResult, Message, Origin, OutcomeContent, OutcomeStatus,
-    RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, Withheld,
+    RAW_FILES, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, Withheld,
 };
 use epitome_turn::EffectResult;
 
@@ -241,12 +241,26 @@ fn apply_result(outcome: &mut ToolOutcome, result: HookCallResult) {
     });
     outcome.content.insert(0, OutcomeContent::Text { text: result.text });
     outcome.shown.clear();
+    let files =
+        outcome.raw.as_ref().and_then(|raw| raw.get(RAW_FILES)).filter(|files| are_states(files)).cloned();
     outcome.raw = result.metadata;
+    // Hooks change what is said about files, not which of them the model has read.
+    if let Some(files) = files.filter(|_| outcome.raw.as_ref().is_none_or(Value::is_object)) {
+        outcome.raw.get_or_insert_with(|| json!({}))[RAW_FILES] = files;
+    }
     outcome.status = match (result.success, outcome.status) {
         (true, _) => OutcomeStatus::Completed,
         (false, OutcomeStatus::Completed) => OutcomeStatus::Failed,
         (false, status) => status,
     };
+}
+
+/// Whether these are only the states of files, and not something of a foreign tool that has the same name.
+fn are_states(files: &Value) -> bool {
+    let is_state = |file: &Value| {
+        file.as_object().is_some_and(|file| file.keys().all(|key| matches!(key.as_str(), "path" | "state")))
+    };
+    files.as_array().is_some_and(|files| files.iter().all(is_state))
 }
 
 /// Appends to the text of an outcome, and to what the user sees.

@@ -29,6 +29,7 @@ impl Session {
         let before = self.recipes.command_list();
         self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
         let first = self.recipes.read(catalog, watch);
+        self.trust_recipes();
         let masker = self.tools.masker(&self.core);
         self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let now = self.recipes.command_list();
@@ -38,12 +39,18 @@ impl Session {
         self.core.clients.notify_problems_of("recipes", &problems);
     }
 
+    /// Lets the repository's compactions that the user trusts replace the built-in ones.
+    pub(super) fn trust_recipes(&mut self) {
+        let (hooks, core) = (&self.hooks, &self.core);
+        self.recipes.trust(|recipe| matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes));
+    }
+
     /// Whether a prompt is a compaction without a model, or only a preview of one.
     pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
         let is_dry = || compact::parse(typed.rest).is_ok_and(|asked| asked.dry);
-        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+        self.recipes.catalog().called(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::None || is_dry())
     }
 
@@ -54,7 +61,7 @@ impl Session {
             Some((
                 at,
                 typed.to_owned(),
-                self.recipes.catalog().find(parsed.name)?.clone(),
+                self.recipes.catalog().called(parsed.name)?.clone(),
                 parsed.rest.to_owned(),
             ))
         });

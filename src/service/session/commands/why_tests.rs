@@ -15,6 +15,7 @@ fn run(hook: &str, asked: &str, verdict: HookRunResult, remarks: &[&str]) -> Hoo
         asked: asked.to_owned(),
         verdict,
         remarks: remarks.iter().map(|remark| (*remark).to_owned()).collect(),
+        stderr: String::new(),
     }
 }
 

@@ -109,9 +109,14 @@ impl Aggregate {
     ) {
         let conflict = self.conflict();
         let EventData::AfterToolCall { result, .. } = &mut self.hook_context.what else { return };
+        let gives_metadata = change.as_ref().is_some_and(|change| change.metadata.is_some());
         let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
         if let Some(text) = text {
             changed.text = text;
+        }
+        // The metadata repeats what the text no longer has.
+        if !gives_metadata && !changed.text.starts_with(&result.text) {
+            changed.metadata = None;
         }
         if changed == *result {
             return;

@@ -1,5 +1,7 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
+use std::collections::BTreeMap;
+
 use super::super::Session;
 use crate::compacting::{CompactionDraft, HookInstructions};
 use crate::work::PendingResolution;
@@ -8,7 +10,8 @@ use epitome_hooks::event::HookEvent;
 use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
-use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Trigger, View};
+use epitome_recipe::command::RecipeArguments;
+use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Origin, Trigger, View};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
@@ -120,11 +123,36 @@ impl Session {
     /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
     /// processes the recipe's text looks for it there.
     fn view_with_reply(&mut self, text: &str) -> View {
+        let reply = self.reply(text);
+        let mut callback = self.core.thread.clone();
+        callback.apply_trial(reply);
+        callback.view().clone()
+    }
+
+    fn reply(&mut self, text: &str) -> Change {
         let message = self.core.message(text);
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
-        let mut callback = self.core.thread.clone();
-        callback.apply_trial(Change::Replied { message, model, usage: None, cut: None });
-        callback.view().clone()
+        Change::Replied { message, model, usage: None, cut: None }
+    }
+
+    /// What the stop of a compaction that the user ordered shows to hooks, as if it were a callback: its arguments, and the
+    /// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
+    pub(in crate::actor) fn stop_of_compaction(&mut self) -> Option<(BTreeMap<String, String>, View)> {
+        let recipe = self.work.as_ref()?.run.recipe.clone().filter(|recipe| recipe.is_compaction())?;
+        if !self.is_compacted_since_reply() {
+            return None;
+        }
+        let compacted = self.core.thread.last_compaction()?.clone();
+        let Change::Compacted { summary, .. } = &compacted.change else { return None };
+        let prompt = self.core.render_without_shell(&recipe, &RecipeArguments::default());
+        let message = self.core.message(prompt.unwrap_or_else(|| recipe.body.clone()));
+        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed: String::new() };
+        let reply = self.reply(&summary.text());
+        let mut shown = self.core.thread.clone();
+        shown.apply_trial(Change::Said { message, origin });
+        shown.apply_trial(reply);
+        let target = ("target_conversation_id".to_owned(), self.core.id().0.clone());
+        Some((BTreeMap::from([target]), shown.view().clone()))
     }
 
     /// A script may replace the summary with its own history, if it names this conversation.
