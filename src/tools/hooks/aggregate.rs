@@ -80,7 +80,12 @@ impl Aggregate {
             RunStatus::Result => HookRunResult::Done,
         };
         if !outcome.stderr.is_empty() {
-            tracing::debug!(hook = account.hook, event = run.event_name, stderr = outcome.stderr, "a hook wrote to stderr");
+            tracing::debug!(
+                hook = account.hook,
+                event = run.event_name,
+                stderr = outcome.stderr,
+                "a hook wrote to stderr"
+            );
         }
         if verdict == HookRunResult::Nothing && account.remarks.is_empty() && outcome.stderr.is_empty() {
             // Users do not expect the compaction trigger in the count.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::hook::PayloadMessages;
 use super::output::Utterance;
 use super::words;
-use epitome_thread::{Origin, Role, View, ViewPart};
+use epitome_thread::{Origin, Role, ToolCall, ToolKind, View, ViewPart};
 
 /// Maximum bytes of content in one payload. A shell script should not have to parse 100 MB of JSON.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
@@ -47,7 +47,7 @@ fn all(view: &View) -> Vec<HookMessage> {
                 ViewPart::Summary(_) => (Role::User, "compaction_summary", piece.text(), None),
                 ViewPart::Reply(_) => (Role::Assistant, "text", piece.text(), None),
                 ViewPart::Call(call) => {
-                    let content = format!("Using tool: {} with input: {}", call.name, call.input);
+                    let content = format!("Using tool: {} with input: {}", named(call), call.input);
                     (Role::Assistant, "tool_use", content, Some(&call.id))
                 }
                 // With role `assistant`, as in kodelet: scripts assume that messages with role `user` are written by
@@ -61,6 +61,17 @@ fn all(view: &View) -> Vec<HookMessage> {
             HookMessage { id: at.to_string(), role, content, kind, tool_call_id }
         })
         .collect()
+}
+
+/// The name of a call's tool. Scripts look for kodelet's names in the text, so another tool that edits files has one of them
+/// as well.
+fn named(call: &ToolCall) -> String {
+    match (call.card.kind, call.name.as_str()) {
+        (ToolKind::Edit, name) if !matches!(name, "file_edit" | "file_write") => {
+            format!("{name} (file_edit)")
+        }
+        (_, name) => name.to_owned(),
+    }
 }
 
 /// Keeps as many of the newest contents as fit, then the beginning of one, and only a note for each older one.

@@ -122,7 +122,13 @@ fn result(end: &str, mut output: HookOutput, mut remarks: Vec<String>) -> RunOut
 }
 
 fn failed(end: &str, remarks: Vec<String>) -> RunOutcome {
-    RunOutcome { output: HookOutput::default(), end: end.to_owned(), status: RunStatus::Failed, remarks, stderr: String::new() }
+    RunOutcome {
+        output: HookOutput::default(),
+        end: end.to_owned(),
+        status: RunStatus::Failed,
+        remarks,
+        stderr: String::new(),
+    }
 }
 
 fn cut_remark(is_cut: bool) -> Vec<String> {

@@ -47,6 +47,9 @@ pub fn metadata(metadata: &Value) -> String {
     text.map_or_else(|| metadata.to_string(), str::to_owned)
 }
 
+/// The text of a result that a hook has replaced by one without any.
+pub const REPLACED: &str = "A hook has replaced this result and gave no text for it.";
+
 /// Maximum bytes of the context that the hooks of one event add. It stays in the conversation, and that of a session's
 /// start is part of every request.
 pub const CONTEXT_BYTES_MAX: usize = 64 * 1024;

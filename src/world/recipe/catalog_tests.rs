@@ -99,6 +99,34 @@ fn a_repositorys_recipe_does_not_replace_a_built_in_one() {
     assert!(messages[0].contains("/commit stays the built-in command"), "{messages:?}");
 }
 
+/// Regression: the text of a `compact` recipe without hooks was sent like a prompt, and the history stayed.
+#[test]
+fn a_recipe_that_replaces_a_compaction_is_one() {
+    let text = "---\nname: compact\nallowed_tools: []\n---\nSummarize.";
+    let disk = RecipeDisk::with(&[
+        ("home/.epitome/recipes/compact.md", text),
+        ("home/.epitome/recipes/compact-brief.md", "---\noutput: none\n---\nBriefly."),
+    ]);
+    let catalog = disk.catalog();
+    assert!(catalog.find("compact").expect("it is there").is_compaction());
+    let brief = catalog.find("compact-brief").expect("it is there");
+    assert_eq!(brief.output, parse::OutputMode::None, "it declares something else");
+}
+
+/// A compaction of a checkout is only a text for the model, and a user who calls it wants it. What happens without being
+/// asked for does not change because of a checkout.
+#[test]
+fn a_repositorys_compaction_is_used_when_it_is_called_and_otherwise_once_it_is_trusted() {
+    let disk = RecipeDisk::with(&[("repo/recipes/compact.md", "---\nallowed_tools: []\n---\nTheirs.")]);
+    let mut catalog = disk.catalog();
+    assert_eq!(catalog.called("compact").expect("it is there").body.trim(), "Theirs.");
+    assert_eq!(catalog.find("compact").expect("it ships").source, RecipeSource::BuiltIn);
+    catalog.trust(|_| false);
+    assert_eq!(catalog.find("compact").expect("it ships").source, RecipeSource::BuiltIn);
+    catalog.trust(|_| true);
+    assert_eq!(body(&catalog, "compact").trim(), "Theirs.");
+}
+
 #[test]
 fn a_recipe_cannot_take_the_name_of_a_built_in_command() {
     let disk = RecipeDisk::with(&[

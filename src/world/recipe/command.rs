@@ -9,9 +9,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Argument, Recipe, RecipeSyntax};
+use super::definition::{Argument, Recipe, RecipeSyntax, VARIABLES};
 use super::expand;
+use super::parse;
 use super::shell_quotes::{shell_quoted, word};
+use super::template::Template;
 
 /// Names of built-in commands, sorted. A recipe with such a name can't be typed; hooks and other recipes may
 /// still call it.
@@ -84,6 +86,8 @@ pub struct UsageError {
 /// Parses the text after a recipe's name into arguments.
 pub fn bind(recipe: &Recipe, rest: &str) -> Result<RecipeArguments, UsageError> {
     let wrong = |message: String| UsageError { message, usage: usage(recipe) };
+    let is_template = recipe.syntax == RecipeSyntax::Template && rest.contains('=');
+    let template = is_template.then(|| parse::compiled(recipe).ok()).flatten();
     let mut arguments = RecipeArguments::default();
     let mut at = 0;
     while at < rest.len() {
@@ -94,7 +98,7 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<RecipeArguments, UsageError> 
             at += space;
             continue;
         }
-        match declared_key(recipe, piece) {
+        match key(recipe, template.as_ref(), piece) {
             Some(key) => {
                 let value_at = at + key.len() + 1;
                 let (value, length) = word(&rest[value_at..])
@@ -163,13 +167,15 @@ pub fn typed(recipe: &Recipe, arguments: &RecipeArguments) -> String {
         .collect()
 }
 
-/// The declared key that starts the text and is followed by an equals sign.
-fn declared_key<'a>(recipe: &'a Recipe, text: &str) -> Option<&'a str> {
-    recipe
-        .arguments
-        .keys()
-        .map(String::as_str)
-        .find(|key| !key.is_empty() && text.strip_prefix(key).is_some_and(|behind| behind.starts_with('=')))
+/// The key that starts the text and is followed by an equals sign: a declared one, or a variable of the template that only an
+/// argument can set.
+fn key<'a>(recipe: &'a Recipe, template: Option<&Template>, text: &'a str) -> Option<&'a str> {
+    let is_key = |key: &&str| text.strip_prefix(*key).is_some_and(|behind| behind.starts_with('='));
+    let mut declared = recipe.arguments.keys().map(String::as_str).filter(|key| !key.is_empty());
+    declared.find(is_key).or_else(|| {
+        let (key, _) = text.split_once('=')?;
+        template.is_some_and(|template| template.mentions(key) && !VARIABLES.contains(&key)).then_some(key)
+    })
 }
 
 /// The length of a word of free text; a quoted span is one word, so nothing inside it is an argument.
@@ -319,6 +325,17 @@ mod tests {
         ] {
             assert_eq!(bound(&recipe, text), (Vec::new(), text.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_variable_of_the_text_is_an_argument_without_a_declaration() {
+        let text = "---\ndescription: d\n---\nWork with {{.key}} on {{.date}}.";
+        let recipe =
+            super::super::parse::parse("r", RecipeSource::BuiltIn, text).expect("it is sound").recipe;
+        assert_eq!(
+            bound(&recipe, "key=value date=now"),
+            (vec![("key".to_owned(), "value".to_owned())], "date=now".to_owned())
+        );
     }
 
     #[test]

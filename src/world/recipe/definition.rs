@@ -141,6 +141,9 @@ impl Default for CallableBy {
     }
 }
 
+/// The variables that every template has.
+pub(super) const VARIABLES: [&str; 5] = ["conversation_id", "cwd", "date", "recipe", "input"];
+
 impl Recipe {
     /// Whether the recipe runs as a compaction: its reply, written without tools, replaces the conversation.
     pub fn is_compaction(&self) -> bool {

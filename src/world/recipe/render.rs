@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::command::RecipeArguments;
-use super::definition::{Recipe, RecipeSyntax};
+use super::definition::{Recipe, RecipeSyntax, VARIABLES};
 use super::expand::{self, ExpandWith};
 use super::parse::{compiled, template_problem};
 use super::template::{self, Evaluated, TemplateScope, TemplateValue};
@@ -132,13 +132,8 @@ fn render_template(
 }
 
 fn scope(recipe: &Recipe, arguments: &RecipeArguments, surroundings: &RenderContext) -> TemplateScope {
-    let built_in = [
-        ("conversation_id", &surroundings.conversation_id),
-        ("cwd", &surroundings.cwd),
-        ("date", &surroundings.date),
-        ("recipe", &recipe.id),
-        ("input", &arguments.free),
-    ];
+    let RenderContext { conversation_id, cwd, date, .. } = surroundings;
+    let built_in = VARIABLES.into_iter().zip([conversation_id, cwd, date, &recipe.id, &arguments.free]);
     let named = arguments.named.iter().map(|(name, text)| (name.as_str(), text));
     // The later ones win: a hook's arguments take no variable's name that the recipe does not give them.
     let (declared, others): (Vec<_>, Vec<_>) =

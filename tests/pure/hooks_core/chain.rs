@@ -10,6 +10,7 @@ use epitome::hooks::hook_context::{EventData, HookContext, InvokedBy};
 use epitome::hooks::output::{
     HistoryAction, HistoryTail, HookOutput, PermissionDecision, ProcessExit, RawOutcome, Resolution,
 };
+use epitome::hooks::words::REPLACED;
 use epitome::thread::HookRunResult;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -418,13 +419,31 @@ fn the_output_text_is_derived_from_a_changed_result() {
         // The text of a failure is its error.
         (json!({"success": false, "error": "refused"}), "refused"),
         (json!({"success": false, "error": "refused", "metadata": {"output": "x"}}), "refused"),
+        // Nothing is left of it.
+        (json!({"success": false}), REPLACED),
+        (json!({"toolName": "bash", "success": true, "timestamp": "2024-01-15T10:30:00Z"}), REPLACED),
         // The content is unchanged.
-        (json!({"success": false}), "secret"),
         (json!({"metadataType": "other"}), "secret"),
     ] {
         let answer = json!({"output": output});
         let resolution = resolve(after_call("secret"), vec![(script("a"), printed(answer))]);
         assert_eq!(resolution.result.expect("changed").text, text, "{output}");
+    }
+}
+
+/// Regression: a hook replaced the text of a result, and its metadata, which clients show, repeated the old one.
+#[test]
+fn metadata_do_not_outlive_the_text_that_they_repeat() {
+    for (answer, stays) in [
+        (json!({"output_text": "***"}), false),
+        (json!({"output": {"success": false, "error": "***"}}), false),
+        (json!({"output": {"success": true}}), false),
+        // What is only added to leaves nothing out.
+        (json!({"output_text": "secret, as I know"}), true),
+        (json!({"context": "more"}), true),
+    ] {
+        let resolution = resolve(after_call("secret"), vec![(script("a"), printed(answer.clone()))]);
+        assert_eq!(resolution.result.expect("changed").metadata.is_some(), stays, "{answer}");
     }
 }
 

@@ -84,6 +84,15 @@ fn hooks_in_a_callback_receive_recipe_depth_and_arguments() {
     assert_eq!(test.last_request().last_user_text(), "Write a note about tea.");
 }
 
+/// Regression: arguments that the recipe did not declare were dropped.
+#[test]
+fn a_callbacks_arguments_need_no_declaration() {
+    let mut test = with_note("allowed_tools: []\noutput: none");
+    answers(&test, &json!({"result": "callback", "callback": "note", "callback_args": {"about": "tea"}}));
+    test.ask("Hello");
+    assert_eq!(test.last_request().last_user_text(), "Write a note about tea.");
+}
+
 #[test]
 fn a_recipe_with_tools_asks_the_user_of_its_parent() {
     let note = recipe("output: append");

@@ -68,6 +68,15 @@ fn every_event_is_sent_at_its_time() {
     assert!(post["pre_tokens"].as_u64() > post["post_tokens"].as_u64(), "{post}");
     assert!(post["summary"].as_str().is_some_and(|summary| summary.contains("Words were said.")));
     assert_eq!(payload(&test, "session_start")["source"], "compact");
+
+    // A script that makes a summary of a callback's last reply finds the same here.
+    let stop = payload(&test, "agent_stop");
+    assert_eq!(stop["callback_args"], json!({"target_conversation_id": test.session.0}));
+    let messages = stop["messages"].as_array().expect("the event has messages");
+    let [.., prompt, reply] = &messages[..] else { panic!("the recipe's prompt and its reply: {stop}") };
+    assert_eq!((&prompt["role"], &reply["role"]), (&json!("user"), &json!("assistant")));
+    assert!(prompt["content"].as_str().is_some_and(|text| text.contains("handover")), "{prompt}");
+    assert!(reply["content"].as_str().is_some_and(|text| text.contains("Words were said.")), "{reply}");
 }
 
 #[test]

@@ -137,7 +137,14 @@ impl Aggregate {
 /// changed, the text for the model is derived from them, so that it contains nothing that the hook removed:
 /// for a failure the error; otherwise the metadata's `output` or `text`, or the metadata if it is a string;
 /// otherwise the metadata as JSON. A hook that wants a different text sets `output_text`.
+///
+/// A result with nothing but its success replaces everything, as kodelet's does.
 fn changed(result: &HookCallResult, change: ResultChange) -> HookCallResult {
+    if let ResultChange { success: Some(success), error: None, metadata: None, metadata_type } = change {
+        let metadata_type = metadata_type.or_else(|| result.metadata_type.clone());
+        let (error, metadata, text) = (None, None, words::REPLACED.to_owned());
+        return HookCallResult { success, error, metadata_type, metadata, text, ..result.clone() };
+    }
     let success = change.success.unwrap_or(result.success);
     let error = match change.error {
         Some(error) => Some(error).filter(|error| !error.is_empty()),

@@ -125,10 +125,11 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
                 Some(metadata) => params.value(metadata, 0)?,
                 None => false,
             };
-            let metadata = metadata.filter(|_| in_metadata);
-            let changed = error.is_some() || metadata.is_some();
+            let output_text = params.text(&result.text);
+            let changed = error.is_some() || in_metadata || output_text.is_some();
+            // Also metadata without a secret are given: otherwise they are removed with the text.
             let output = changed.then(|| ResultChange { error, metadata, ..ResultChange::default() });
-            Ok(HookOutput { output, output_text: params.text(&result.text), ..HookOutput::default() })
+            Ok(HookOutput { output, output_text, ..HookOutput::default() })
         }
         _ => Err(HandlerError::new("there is neither a prompt nor a tool's result")),
     }
