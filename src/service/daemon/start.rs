@@ -51,8 +51,8 @@ const NAMES: [&str; 12] = [
     COMMAND_VARIABLE,
 ];
 
-/// Prefixes of further variables that the daemon uses.
-const PREFIXES: [&str; 3] = ["LC_", "XDG_", "SSL_CERT_"];
+/// Prefixes of further variables that the daemon uses. `PG` are those of PostgreSQL's clients, such as `PGPASSWORD`.
+const PREFIXES: [&str; 4] = ["LC_", "XDG_", "SSL_CERT_", "PG"];
 
 fn is_for_daemon(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };

@@ -37,6 +37,7 @@ const KEEPALIVES_IDLE_DEFAULT: Duration = Duration::from_secs(2 * 60 * 60);
 pub struct StoreAddress {
     /// One for each host, in the order of the address.
     hosts: Vec<Config>,
+    password: PasswordSource,
     /// The host of the last connection.
     last: AtomicUsize,
     tls: MakeRustlsConnect,
@@ -60,11 +61,12 @@ impl StoreAddress {
         let (url, choice) = TlsChoice::taken_from(url, &variable);
         let (mode, tls) = choice.connector().map_err(|why| format!("the address of the store: {why}"))?;
         let hosts: Vec<Config> =
-            for_each_host(&url).iter().map(|url| config(url, mode, &variable)).collect::<Result<_, _>>()?;
+            for_each_host(&url).iter().map(|url| config(url, mode)).collect::<Result<_, _>>()?;
         let names: Vec<String> = hosts.iter().flat_map(Config::get_hosts).map(host_name).collect();
         let database = hosts.first().map(database_of).unwrap_or_default();
         let place = format!("the database {database} at {}", names.join(", "));
-        Ok(StoreAddress { hosts, last: AtomicUsize::new(0), tls, place, simulated: None })
+        let password = PasswordSource::from(&variable);
+        Ok(StoreAddress { hosts, password, last: AtomicUsize::new(0), tls, place, simulated: None })
     }
 
     /// Connects to the servers of a simulation instead.
@@ -97,7 +99,7 @@ impl StoreAddress {
             let (client, connection) = self.hosts[host].connect_raw(dial(host).await, NoTls).await?;
             return Ok((client, Box::pin(connection)));
         }
-        let config = &self.hosts[host];
+        let config = self.with_password(host);
         let connected = match config.connect(self.tls.clone()).await {
             // `prefer` does without TLS where the server can't agree on it, or admits only connections without it.
             Err(error) if config.get_ssl_mode() == SslMode::Prefer && is_refused(&error) => {
@@ -107,6 +109,15 @@ impl StoreAddress {
         };
         let (client, connection) = connected?;
         Ok((client, Box::pin(connection)))
+    }
+
+    /// The configuration of a host with the password that applies now.
+    fn with_password(&self, host: usize) -> Config {
+        let mut config = self.hosts[host].clone();
+        if let Some(password) = self.password.now(&config) {
+            config.password(password);
+        }
+        config
     }
 
     /// A statement was not answered in time: the host may be a primary that was replaced and waits for its standby. The next
@@ -147,7 +158,7 @@ fn for_each_host(url: &str) -> Vec<String> {
 }
 
 /// The configuration of one host. The error is a sentence without any part of the address.
-fn config(url: &str, mode: SslMode, variable: &impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+fn config(url: &str, mode: SslMode) -> Result<Config, String> {
     let mut config: Config =
         url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
     if config.get_password().is_some() {
@@ -171,23 +182,33 @@ fn config(url: &str, mode: SslMode, variable: &impl Fn(&str) -> Option<String>) 
         let idle = SILENT_FOR - every * probes;
         config.keepalives_idle(idle).keepalives_interval(every).keepalives_retries(probes);
     }
-    let file = variable("PGPASSFILE").or_else(|| variable("HOME").map(|home| format!("{home}/.pgpass")));
-    let password = variable("PGPASSWORD").or_else(|| {
-        let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
-        let (port, database) = (port.to_string(), database_of(&config));
-        let file = PathBuf::from(file?);
-        if !file.exists() {
-            return None;
+    Ok(config)
+}
+
+/// Where the password is. It is read for each connection, because it may be changed while a daemon runs.
+struct PasswordSource {
+    variable: Option<String>,
+    file: Option<PathBuf>,
+}
+
+impl PasswordSource {
+    fn from(variable: &impl Fn(&str) -> Option<String>) -> PasswordSource {
+        let file = variable("PGPASSFILE").or_else(|| variable("HOME").map(|home| format!("{home}/.pgpass")));
+        PasswordSource { variable: variable("PGPASSWORD"), file: file.map(PathBuf::from) }
+    }
+
+    fn now(&self, config: &Config) -> Option<String> {
+        if self.variable.is_some() {
+            return self.variable.clone();
         }
+        let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
+        let (port, database) = (port.to_string(), database_of(config));
+        let file = self.file.as_ref().filter(|file| file.exists())?;
         let ignored = |why: &String| tracing::warn!(path = %file.display(), why, "the passwords are ignored");
-        let text = read_private(&file).inspect_err(ignored).ok()?;
+        let text = read_private(file).inspect_err(ignored).ok()?;
         let mut hosts = config.get_hosts().iter().map(host_name);
         hosts.find_map(|host| password_in(&text, [&host, &port, &database, user]))
-    });
-    if let Some(password) = password {
-        config.password(password);
     }
-    Ok(config)
 }
 
 fn host_name(host: &Host) -> String {
@@ -245,23 +266,31 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join(".pgpass");
         std::fs::write(&file, "# ours\nother:*:*:*:no\ndb:5432:work:me:a\\:b\n").unwrap();
-        let given = |password: Option<&str>| {
+        let address = |password: Option<&str>| {
             let (password, home) = (password.map(str::to_owned), home.path().display().to_string());
             let variable = move |name: &str| match name {
                 "PGPASSWORD" => password.clone(),
                 "HOME" => Some(home.clone()),
                 _ => None,
             };
-            let address = StoreAddress::parse("postgres://me@db/work", variable).unwrap();
-            assert_eq!(format!("{address:?}"), "the database work at db");
-            address.hosts[0].get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+            StoreAddress::parse("postgres://me@db/work", variable).unwrap()
         };
+        assert_eq!(format!("{:?}", address(None)), "the database work at db");
+        let now = |address: &StoreAddress| {
+            let config = address.with_password(0);
+            config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+        };
+        let given = |password: Option<&str>| now(&address(password));
         let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o644);
         assert_eq!(given(None), None);
         mode(0o600);
         assert_eq!(given(None).as_deref(), Some("a:b"));
         assert_eq!(given(Some("c")).as_deref(), Some("c"));
+        // Regression: a daemon that ran while the password was changed could not connect any more.
+        let running = address(None);
+        std::fs::write(&file, "db:5432:work:me:new\n").unwrap();
+        assert_eq!(now(&running).as_deref(), Some("new"));
         let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
     }

@@ -273,20 +273,29 @@ impl Shared {
     }
 
     /// Opens a session for appending, under this name. Returns the epoch.
+    ///
+    /// A lease that ran out and was watched is taken from the process that was seen to have it. Another one may have taken the
+    /// session meanwhile, and its lease may be about to be renewed.
     async fn take(&self, session: &SessionId, token: &str) -> Result<i64, StoreError> {
         let sql = "update epitome_session s set epoch = epoch + 1, holder = $2, process = $3 \
                    where id = $1 and (holder is null or holder = $2 or not exists (select 1 from epitome_process p \
-                   where p.id = s.process and p.lease_until >= now() - $4::int8 * interval '1 second')) \
+                   where p.id = s.process and p.lease_until >= now() - \
+                   case when s.holder = $5 and p.lease_until::text = $6 then 0 else $4::int8 end * interval '1 second')) \
                    returning epoch";
         let mut seen: Option<(HeldLease, Instant)> = None;
         loop {
-            let over = seen.as_ref().is_some_and(|(_, since)| since.elapsed() >= LOOK_FOR);
-            let over_for = if over { 0 } else { LONG_OVER.as_secs() as i64 };
+            let over = seen.as_ref().filter(|(_, since)| since.elapsed() >= LOOK_FOR).map(|(lease, _)| lease);
+            if over.is_some() {
+                // Who takes it must have a lease that lasts.
+                self.lease_process().await?;
+            }
             let params = vec![
                 param(session.0.clone()),
                 param(token.to_owned()),
                 param(self.process.clone()),
-                param(over_for),
+                param(LONG_OVER.as_secs() as i64),
+                param(over.map(|lease| lease.name.clone())),
+                param(over.and_then(|lease| lease.until.clone())),
             ];
             let rows = self.connections.query("open a session", sql, params).await?;
             if let Some(row) = rows.first() {

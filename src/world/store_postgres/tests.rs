@@ -178,6 +178,27 @@ fn opening_waits_for_the_lease_of_a_process_that_was_killed() {
     assert!(matches!(store.load(&session).map(drop), Err(StoreError::InUse(..))), "this process has it");
 }
 
+/// Regression: a process died just after it had renewed its lease, and two others waited for its session. Their own leases ran
+/// out meanwhile, and the second took the session from the first at once.
+#[test]
+fn one_of_two_that_wait_for_a_session_gets_it() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let stores = [store(&[&server], home.path()), store(&[&server], home.path())];
+    let (session, journal) = create(&stores[0]);
+    drop(journal);
+    stores[0].settle();
+    server.sql(
+        "insert into epitome_process values ('killed', now() + interval '4 seconds'); \
+         update epitome_session set holder = 'killed', process = 'killed'",
+    );
+    let (opened, _) = all(stores.iter().collect(), |store| store.load(&session).map(|(journal, _)| journal));
+    let (mut journals, refused): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
+    assert!(matches!(&refused[..], [Err(StoreError::InUse(..))]), "{}", journals.len());
+    let journal = journals[0].as_mut().unwrap();
+    journal.append(titled("continued")).expect("nobody has taken it");
+}
+
 /// Regression: nothing renewed the lease of a process that was still reading the log that it had opened. If that took longer
 /// than the lease, another one took the session, and the window that had opened it became read-only.
 #[test]
