@@ -344,9 +344,7 @@ pub fn first_start() -> Result<i32, CliError> {
     let (roots, environment) = (project.paths.repository_roots(&project.cwd), project.environment.clone());
     let context = McpContext {
         // The session has asked about it.
-        unchanged: Arc::new(move |server| {
-            servers::unchanged(server, &roots, &environment).map_err(String::from)
-        }),
+        unchanged: Arc::new(move |server| Ok(servers::unchanged(server, &roots, &environment)?)),
         ..project.mcp_context()
     };
     let name = start.server.name.clone();

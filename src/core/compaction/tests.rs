@@ -61,7 +61,7 @@ fn through(thread: &Thread, keep: KeptTail) -> Seq {
     thread.through(plan::start(thread, keep).expect("no share of the window"))
 }
 
-fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
+fn made(thread: &Thread, through: Seq) -> Result<Change, CompactionRefusal> {
     let plan = CompactionPlan {
         trigger: Trigger::Manual,
         focus: None,
@@ -217,13 +217,7 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
     assert_eq!(tokens_before, Ruler::for_model(None).view(thread.view()));
     let refused = mutated(&Ruler::for_model(None), &thread, made, "swap".into(), tokens_after - 1)
         .expect_err("one too many");
-    assert_eq!(
-        refused,
-        format!(
-            "the new history takes about {tokens_after} tokens, and there is room for {}",
-            tokens_after - 1
-        )
-    );
+    assert_eq!(refused, CompactionRefusal::HistoryTooLong { tokens: tokens_after, room: tokens_after - 1 });
 }
 
 #[test]

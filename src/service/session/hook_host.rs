@@ -4,6 +4,7 @@ pub(super) mod calls;
 mod consent;
 mod late;
 
+use super::refusal::ServiceRefusal;
 use std::sync::Arc;
 
 use consent::HookConsent;
@@ -25,10 +26,10 @@ use epitome_recipe::watch::Registration;
 use late::LateHooks;
 
 /// Maximum number of model calls and recipes that resident hooks may start in one turn.
-const PAID_CALLS_MAX: u32 = 8;
+pub(super) const PAID_CALLS_MAX: u32 = 8;
 
 /// Times that hooks may ask a model in one turn whether something is well.
-const JUDGEMENTS_MAX: u32 = 100;
+pub(super) const JUDGEMENTS_MAX: u32 = 100;
 
 /// The hooks of one session.
 #[derive(Default)]
@@ -240,20 +241,20 @@ impl HookHost {
     }
 
     /// Counts a recipe or a model call that a resident hook starts.
-    pub(super) fn count_paid_call(&mut self) -> Result<(), String> {
+    pub(super) fn count_paid_call(&mut self) -> Result<(), ServiceRefusal> {
         self.turn.paid_calls += 1;
         match self.turn.paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
-            _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
+            _ => Err(ServiceRefusal::TooManyPaidCalls),
         }
     }
 
     /// Counts a call of a model that decides for a hook.
-    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
+    pub(super) fn count_judgement(&mut self) -> Result<(), ServiceRefusal> {
         self.turn.judgements += 1;
         match self.turn.judgements {
             ..=JUDGEMENTS_MAX => Ok(()),
-            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+            _ => Err(ServiceRefusal::TooManyJudgements),
         }
     }
 

@@ -52,7 +52,7 @@ pub use logins::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, 
 pub use mcp::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSandbox, McpServer, McpSettings, McpSource, McpTransport, origin,
 };
-pub use mcp_variables::{VariableUse, variable};
+pub use mcp_variables::{VariableError, VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
 use rules::{WrittenRule, covered};
