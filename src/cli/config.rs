@@ -78,10 +78,10 @@ pub fn main(args: ConfigArgs) -> Result<i32, CliError> {
 fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
     let unread = serve::read_policy(paths).err();
     let mut loaded = LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name));
-    loaded.problems.extend(unread.map(|message| Problem {
+    loaded.problems.extend(unread.map(|error| Problem {
         path: paths.config_file(),
         place: None,
-        message,
+        message: error.message,
         hint: Some("the policy in the database is unknown".to_owned()),
     }));
     loaded

@@ -23,7 +23,7 @@ use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers;
 use epitome_mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use epitome_platform::root::read_regular_text;
-use import::ImportedServers;
+use import::{ImportError, ImportedServers};
 
 /// Timeout of a login; the user has ten minutes for it.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(11 * 60);
@@ -302,8 +302,8 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// Parses the servers of a file; the error completes a sentence.
-type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
+/// Parses the servers of a file.
+type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, ImportError> + 'a;
 
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
     match read_regular_text(file, IMPORT_BYTES_MAX) {

@@ -60,6 +60,12 @@ pub use acp::RemoteToken;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
+use crate::daemon::front::access::ListenError;
+use crate::daemon::front::attach::AttachError;
+use crate::daemon::front::remote::ServeError;
+use crate::daemon::front::tls::TlsError;
+use crate::daemon::remote_tokens::TokenError;
+use crate::daemon::serve::ClaimError;
 use crate::hooks::trust::TrustError;
 use crate::mcp::FIRST_START_ARGUMENT;
 use crate::problem::{Problem, nearest};
@@ -225,7 +231,17 @@ macro_rules! without_hint {
     };
 }
 
-without_hint!(Problem, TrustError, WorktreeError);
+without_hint!(
+    Problem,
+    TrustError,
+    WorktreeError,
+    TokenError,
+    ClaimError,
+    AttachError,
+    ListenError,
+    ServeError,
+    TlsError,
+);
 
 impl From<Fault> for CliError {
     fn from(fault: Fault) -> CliError {

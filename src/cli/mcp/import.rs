@@ -68,9 +68,18 @@ impl ImportedServers {
     }
 }
 
+/// Why the servers in a file can't be read. The text completes a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error("it is not valid JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("it is not valid TOML")]
+    Toml(#[from] toml::de::Error),
+}
+
 /// Reads the servers of `~/.claude.json`: the user's global servers, and the user's servers for this project.
-pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String> {
-    let whole: Value = serde_json::from_str(text).map_err(|_| "it is not valid JSON".to_owned())?;
+pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, ImportError> {
+    let whole: Value = serde_json::from_str(text)?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcpServers"));
     let of_project = whole.get("projects").and_then(|projects| projects.get(&*project.to_string_lossy()));
@@ -79,8 +88,8 @@ pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String
 }
 
 /// Reads the servers of Codex's `config.toml`.
-pub fn from_codex(text: &str) -> Result<ImportedServers, String> {
-    let whole: Value = toml::from_str(text).map_err(|_| "it is not valid TOML".to_owned())?;
+pub fn from_codex(text: &str) -> Result<ImportedServers, ImportError> {
+    let whole: Value = toml::from_str(text)?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcp_servers"));
     Ok(imported)

@@ -238,6 +238,7 @@ fn pins_that_prevent_any_gain_are_named() {
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
     let through = through(&thread, KeptTail::Nothing);
     let why = made(&thread, through).expect_err("pins take nearly all");
+    let why = why.to_string();
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
     let too_large = pins_too_large(&Ruler::for_model(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");

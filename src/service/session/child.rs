@@ -23,7 +23,7 @@ use super::effects::half_of;
 pub use super::lineage::Lineage;
 use super::lineage::{HandedHistory, RunningCost};
 use super::overrides::Overrides;
-use super::provider_errors::sentence;
+pub use super::refusal::{ChildError, ChildFailure};
 use super::responder::{QueuedPrompt, Responder};
 use super::services::SessionServices;
 use super::session_permissions::SessionPermissions;
@@ -37,10 +37,9 @@ use epitome_hooks::discover::FoundHooks;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::{Journal, new_id};
-use epitome_thread::problem::Problem;
 use epitome_thread::{
-    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, ReplayError, Seq, SessionId,
-    StopReason, ThoughtLevel, Thread, Usage, View,
+    CallOutput, Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, StopReason,
+    ThoughtLevel, Thread, Usage, View,
 };
 use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
@@ -251,40 +250,6 @@ async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endp
     let workspace = &order.workspace;
     let (settings, _) = order.overrides.load(&services.paths, &workspace.cwd, &workspace.environment);
     find_endpoint(services, named, &settings, &workspace.environment).await
-}
-
-/// Why a child has no result.
-#[derive(Debug, thiserror::Error)]
-pub enum ChildError {
-    /// Its prompt can't be rendered.
-    #[error(transparent)]
-    Prompt(#[from] Problem),
-    #[error("The {kind} {name:?} failed: {cause}")]
-    Failed {
-        /// `agent` or `recipe`
-        kind: &'static str,
-        name: String,
-        #[source]
-        cause: ChildFailure,
-    },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ChildFailure {
-    /// Its first request is too long. `window`: the model's window, if the provider reported it.
-    #[error("{why}")]
-    TooLong { why: String, window: Option<u64> },
-    #[error("it did not end within {} s and was stopped", .0.as_secs_f64())]
-    Late(Duration),
-    /// Its turn has ended without a result, for this reason.
-    #[error("{0}")]
-    Ended(String),
-    #[error("{}", sentence(.0))]
-    Provider(#[from] ProviderError),
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
-    #[error(transparent)]
-    Session(#[from] SessionError),
 }
 
 /// A child that is ready to start.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::effects;
-use super::provider_errors::sentence;
+pub use super::refusal::CompletionError;
 use super::services::SessionServices;
 use super::summary;
 use epitome_config::Settings;
@@ -20,19 +20,6 @@ const COMPLETION_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// The system prompt if the caller provides none.
 const SYSTEM: &str = "You answer one request of a program. Say what it asks for and nothing else.";
-
-/// Why a model has not answered.
-#[derive(Debug, thiserror::Error)]
-pub enum CompletionError {
-    #[error("the last message must be a user's: there is nothing to answer")]
-    NothingToAnswer,
-    #[error("{model} did not answer within {} s", COMPLETION_TIME_MAX.as_secs())]
-    Late { model: ModelName },
-    #[error("{model} declined: {reason}")]
-    Declined { model: ModelName, reason: String },
-    #[error("{}", sentence(.0))]
-    Provider(#[from] ProviderError),
-}
 
 /// Has a model answer these messages. Returns its text and usage. Messages with the role `System` form the system
 /// prompt.
@@ -72,7 +59,7 @@ pub async fn complete(
     let answer = summary::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX, None);
     let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
         .await
-        .map_err(|_| CompletionError::Late { model: endpoint.name.clone() })??;
+        .map_err(|_| CompletionError::Late { model: endpoint.name.clone(), limit: COMPLETION_TIME_MAX })??;
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
         return Err(CompletionError::Declined { model: endpoint.name.clone(), reason: reason.clone() });
     }

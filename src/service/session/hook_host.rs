@@ -26,10 +26,10 @@ use epitome_recipe::watch::Registration;
 use late::LateHooks;
 
 /// Maximum number of model calls and recipes that resident hooks may start in one turn.
-pub(super) const PAID_CALLS_MAX: u32 = 8;
+const PAID_CALLS_MAX: u32 = 8;
 
 /// Times that hooks may ask a model in one turn whether something is well.
-pub(super) const JUDGEMENTS_MAX: u32 = 100;
+const JUDGEMENTS_MAX: u32 = 100;
 
 /// The hooks of one session.
 #[derive(Default)]
@@ -245,7 +245,7 @@ impl HookHost {
         self.turn.paid_calls += 1;
         match self.turn.paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
-            _ => Err(ServiceRefusal::TooManyPaidCalls),
+            _ => Err(ServiceRefusal::TooManyPaidCalls(PAID_CALLS_MAX)),
         }
     }
 
@@ -254,7 +254,7 @@ impl HookHost {
         self.turn.judgements += 1;
         match self.turn.judgements {
             ..=JUDGEMENTS_MAX => Ok(()),
-            _ => Err(ServiceRefusal::TooManyJudgements),
+            _ => Err(ServiceRefusal::TooManyJudgements(JUDGEMENTS_MAX)),
         }
     }
 

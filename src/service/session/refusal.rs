@@ -1,14 +1,13 @@
-//! Why the request of a hook is refused. The trail records the text.
+//! Why the request of a hook is refused, and why a child or a completion that it started has no result. The trail records
+//! the text.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::SessionError;
-use super::child::ChildError;
-use super::complete::CompletionError;
 use super::cpu_worker::WorkerFault;
-use super::hook_host::{JUDGEMENTS_MAX, PAID_CALLS_MAX};
+use super::provider_errors::sentence;
 use epitome_compaction::CompactionRefusal;
 use epitome_hooks::functions::FunctionError;
 use epitome_hooks::guards::HistoryError;
@@ -16,7 +15,8 @@ use epitome_provider::ProviderError;
 use epitome_recipe::command::ArgumentError;
 use epitome_store::StoreError;
 use epitome_thread::edits::EditRefusal;
-use epitome_thread::{ReplayError, SessionId};
+use epitome_thread::problem::Problem;
+use epitome_thread::{ModelName, ReplayError, SessionId};
 
 /// Why the history of a conversation, its own or another one, is not replaced.
 #[derive(Debug, thiserror::Error)]
@@ -115,10 +115,10 @@ pub enum ServiceRefusal {
     InCallback(&'static str),
     #[error("no turn runs{0}")]
     NoTurn(&'static str),
-    #[error("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")]
-    TooManyPaidCalls,
-    #[error("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")]
-    TooManyJudgements,
+    #[error("hooks may start {0} recipes and model calls in one turn")]
+    TooManyPaidCalls(u32),
+    #[error("hooks may ask a model {0} times in one turn")]
+    TooManyJudgements(u32),
     #[error("there is no recipe {0:?}")]
     NoRecipe(String),
     #[error("the recipe {0} does not let hooks call it (callable_by)")]
@@ -135,4 +135,51 @@ pub enum ServiceRefusal {
     Completion(#[from] CompletionError),
     #[error(transparent)]
     Fault(#[from] WorkerFault),
+}
+
+/// Why a child has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// Its prompt can't be rendered.
+    #[error(transparent)]
+    Prompt(#[from] Problem),
+    #[error("The {kind} {name:?} failed: {cause}")]
+    Failed {
+        /// `agent` or `recipe`
+        kind: &'static str,
+        name: String,
+        #[source]
+        cause: ChildFailure,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChildFailure {
+    /// Its first request is too long. `window`: the model's window, if the provider reported it.
+    #[error("{why}")]
+    TooLong { why: String, window: Option<u64> },
+    #[error("it did not end within {} s and was stopped", .0.as_secs_f64())]
+    Late(Duration),
+    /// Its turn has ended without a result, for this reason.
+    #[error("{0}")]
+    Ended(String),
+    #[error("{}", sentence(.0))]
+    Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Why a model has not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum CompletionError {
+    #[error("the last message must be a user's: there is nothing to answer")]
+    NothingToAnswer,
+    #[error("{model} did not answer within {} s", limit.as_secs())]
+    Late { model: ModelName, limit: Duration },
+    #[error("{model} declined: {reason}")]
+    Declined { model: ModelName, reason: String },
+    #[error("{}", sentence(.0))]
+    Provider(#[from] ProviderError),
 }

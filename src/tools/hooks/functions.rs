@@ -195,7 +195,7 @@ mod tests {
         CallbackOutput { text: text.to_owned(), ..CallbackOutput::default() }
     }
 
-    async fn call(functions: &Functions, name: &str) -> Result<CallbackOutput, BoxError> {
+    async fn call(functions: &Functions, name: &str) -> Result<CallbackOutput, String> {
         functions.call(name, CallbackInput::default()).await.map_err(|error| error.to_string())
     }
 

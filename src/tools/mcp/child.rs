@@ -324,7 +324,7 @@ mod tests {
         let way = McpTransport::Http { url, headers: Vec::new(), key_variable: None };
         let mut server = McpServer::new("x".to_owned(), repository, way);
         let refused = context.expanded(&server).expect_err("it is a key");
-        assert_eq!(refused, "it may not have the variable A_PROVIDER");
+        assert_eq!(refused.to_string(), "it may not have the variable A_PROVIDER");
         server.allowed_variables.push("A_PROVIDER".to_owned());
         assert!(context.expanded(&server).is_ok(), "the user's settings permit it");
     }

@@ -269,7 +269,8 @@ impl LoadedSettings {
                 self.problems.extend(problems);
             }
             Ok(None) => {}
-            Err(message) => {
+            Err(error) => {
+                let message = error.to_string();
                 // Its restrictions are unknown.
                 let mut applies = "every call is asked for";
                 if let FileOwner::User { .. } = owner {
@@ -290,7 +291,7 @@ impl LoadedSettings {
                 self.problems.extend(mcp_json::read(path, &text, &mut self.settings.mcp.servers));
             }
             Ok(None) => {}
-            Err(message) => self.problem(path, message, None),
+            Err(error) => self.problem(path, error.to_string(), None),
         }
         for server in self.settings.mcp.servers.iter().skip(known) {
             let key = ["mcp", "servers", &server.name].map(str::to_owned).to_vec();
@@ -347,28 +348,39 @@ fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThresh
     CompactionThreshold::from_ratio(&get(OLD_RATIO)?.into_string().ok()?)
 }
 
+/// Why a file of settings can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsFileError {
+    #[error("the settings are a link to a file that does not exist")]
+    DeadLink,
+    #[error("the settings must be an ordinary file")]
+    NotAFile,
+    #[error("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024)]
+    TooLarge,
+    #[error("cannot read the settings: {0}")]
+    Unreadable(#[from] std::io::Error),
+}
+
 /// Reads a file; `None` if it does not exist.
-fn text_of(path: &Path) -> Result<Option<String>, String> {
+fn text_of(path: &Path) -> Result<Option<String>, SettingsFileError> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         // A link shows that there are settings, for example on a disk that isn't mounted. They may contain rules.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
-            return Err("the settings are a link to a file that does not exist".to_owned());
+            return Err(SettingsFileError::DeadLink);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(format!("cannot read the settings: {error}")),
+        Err(error) => return Err(error.into()),
     };
     // Opening a named pipe would block until a writer appears.
     if !metadata.is_file() {
-        return Err("the settings must be an ordinary file".to_owned());
+        return Err(SettingsFileError::NotAFile);
     }
     let mut text = String::new();
-    let file = std::fs::File::open(path);
-    file.and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| format!("cannot read the settings: {error}"))?;
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
-        return Err(format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024));
+        return Err(SettingsFileError::TooLarge);
     }
     Ok(Some(text))
 }

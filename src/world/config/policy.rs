@@ -5,6 +5,7 @@
 //! they set. The file is applied last, so that nobody changes in the database what the administrator of the machine sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
 //! models that may be chosen. With a mistake in the policy, no model is called.
 
+use super::SettingsFileError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,7 +106,7 @@ impl Policy {
         let trusted =
             [&file, &hooks].into_iter().try_for_each(|path| mistrust(&chain_of(path)?, ADMINISTRATOR));
         let mut files = Vec::from_iter(OF_STORE.read().clone());
-        match trusted.and_then(|()| text_of(&file)) {
+        match trusted.and_then(|()| Ok(text_of(&file)?)) {
             Ok(text) => {
                 let home = paths.user_home.clone();
                 files.extend(text.map(|text| PolicyFile {
@@ -116,8 +117,8 @@ impl Policy {
                 }));
                 (Policy { files, ..Policy::default() }, None)
             }
-            Err(message) => {
-                let problem = Problem { path: file, place: None, message, hint: None };
+            Err(error) => {
+                let problem = Problem::new(file, error.to_string());
                 (Policy { files, fault: Some(problem.to_string()), ..Policy::default() }, Some(problem))
             }
         }
@@ -301,12 +302,25 @@ fn models() -> Kind<Vec<String>> {
     })
 }
 
+/// Why the policy of this machine can't be used.
+#[derive(Debug, thiserror::Error)]
+enum PolicyError {
+    #[error("{} can't be examined: {source}", path.display())]
+    Unexaminable { path: PathBuf, source: std::io::Error },
+    #[error("{} belongs to the user {owner}, and not to root, so it is no policy", path.display())]
+    Owner { path: PathBuf, owner: u32 },
+    #[error("{0} can be changed by others than root; `chmod go-w {0}` prevents that", path.display())]
+    Writable { path: PathBuf },
+    #[error(transparent)]
+    File(#[from] SettingsFileError),
+}
+
 /// A file or directory with its owner and its permissions.
 type Owned = (PathBuf, u32, u32);
 
 /// The file, or the directory, and the directories above it, without links. Empty if it does not exist.
-fn chain_of(path: &Path) -> Result<Vec<Owned>, String> {
-    let failed = |error: std::io::Error| format!("{} can't be examined: {error}", path.display());
+fn chain_of(path: &Path) -> Result<Vec<Owned>, PolicyError> {
+    let failed = |source| PolicyError::Unexaminable { path: path.to_path_buf(), source };
     // Windows has no such owners. There, only administrators can change files in the directory.
     if cfg!(windows) || !path.try_exists().map_err(failed)? {
         return Ok(Vec::new());
@@ -321,16 +335,13 @@ fn chain_of(path: &Path) -> Result<Vec<Owned>, String> {
 }
 
 /// Fails if anybody but the administrator could have written a file, or put another one in its place.
-fn mistrust(chain: &[Owned], administrator: u32) -> Result<(), String> {
+fn mistrust(chain: &[Owned], administrator: u32) -> Result<(), PolicyError> {
     for (path, owner, permissions) in chain {
-        let path = path.display();
         if *owner != administrator {
-            return Err(format!("{path} belongs to the user {owner}, and not to root, so it is no policy"));
+            return Err(PolicyError::Owner { path: path.clone(), owner: *owner });
         }
         if permissions & WRITABLE_BY_OTHERS != 0 {
-            return Err(format!(
-                "{path} can be changed by others than root; `chmod go-w {path}` prevents that"
-            ));
+            return Err(PolicyError::Writable { path: path.clone() });
         }
     }
     Ok(())

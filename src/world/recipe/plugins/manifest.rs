@@ -79,11 +79,22 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Prob
     Ok((manifest, remarks))
 }
 
-fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), String> {
+/// Why a value is not used.
+#[derive(Debug, thiserror::Error)]
+enum ManifestValueError {
+    #[error("it must be a name of letters, digits, - and _")]
+    Name,
+    #[error("it must be a path or a list of paths")]
+    Paths,
+    #[error("{0:?} is not a path below the plugin's folder")]
+    Outside(String),
+}
+
+fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), ManifestValueError> {
     match name {
         "name" => {
             let name = fields::text(value).ok().filter(|name| is_name(name));
-            manifest.name = Some(name.ok_or("it must be a name of letters, digits, - and _")?);
+            manifest.name = Some(name.ok_or(ManifestValueError::Name)?);
         }
         "version" => manifest.version = fields::text(value).ok(),
         "description" => manifest.description = fields::text(value).unwrap_or_default(),
@@ -111,20 +122,20 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// A path, a list of paths, or a map from names to `{"source": path}`.
-fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
+fn paths(value: &Value) -> Result<Vec<PathBuf>, ManifestValueError> {
     let items: Vec<&Value> = match value {
         Value::String(_) => vec![value],
         Value::Array(items) => items.iter().collect(),
         Value::Object(named) => named.values().filter_map(|entry| entry.get("source")).collect(),
-        _ => return Err("it must be a path or a list of paths".to_owned()),
+        _ => return Err(ManifestValueError::Paths),
     };
-    items.into_iter().map(|item| path(item.as_str().ok_or("it must be a path or a list of paths")?)).collect()
+    items.into_iter().map(|item| path(item.as_str().ok_or(ManifestValueError::Paths)?)).collect()
 }
 
-fn path(text: &str) -> Result<PathBuf, String> {
+fn path(text: &str) -> Result<PathBuf, ManifestValueError> {
     // Gemini's variable for the path separator.
     let text = &text.replace("${/}", "/");
-    below(text).ok_or_else(|| format!("{text:?} is not a path below the plugin's folder"))
+    below(text).ok_or_else(|| ManifestValueError::Outside(text.clone()))
 }
 
 /// A path below a folder, without a leading dot; `None` if it leads out of the folder.
