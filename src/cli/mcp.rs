@@ -23,7 +23,7 @@ use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers;
 use epitome_mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
 use epitome_platform::root::read_regular_text;
-use import::{ImportError, ImportedServers};
+use import::ImportedServers;
 
 /// Timeout of a login; the user has ten minutes for it.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(11 * 60);
@@ -264,12 +264,13 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     let (claude, codex) = (home.join(".claude.json"), home.join(".codex/config.toml"));
     let known = serve::settings(paths, None).mcp.servers;
     let mut new: Vec<McpServer> = Vec::new();
-    for (file, read) in [
-        (claude, Box::new(|text: &str| import::from_claude(text, &cwd)) as Box<ReadServers<'_>>),
-        (codex, Box::new(import::from_codex)),
+    for (file, form, read) in [
+        (claude, "JSON", Box::new(|text: &str| import::from_claude(text, &cwd)) as Box<ReadServers<'_>>),
+        (codex, "TOML", Box::new(import::from_codex)),
     ] {
         let Some(text) = text_of(&file)? else { continue };
-        let found = read(&text).context(file.display())?;
+        let found = read(&text)
+            .ok_or_else(|| CliError::failed(format!("{}: it is not valid {form}", file.display())))?;
         for skipped in found.skipped {
             note!("{}: {skipped}", file.display());
         }
@@ -303,7 +304,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
 }
 
 /// Parses the servers of a file.
-type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, ImportError> + 'a;
+type ReadServers<'a> = dyn Fn(&str) -> Option<ImportedServers> + 'a;
 
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
     match read_regular_text(file, IMPORT_BYTES_MAX) {

@@ -289,7 +289,8 @@ fn mcp_servers(options: &[String]) -> Result<Vec<McpServer>, CliError> {
             false => fs::read_to_string(option)
                 .map_err(|error| wrong(format!("{option} can't be read: {error}")))?,
         };
-        let imported = from_claude(&text, Path::new("")).map_err(|why| wrong(format!("{option}: {why}")))?;
+        let imported = from_claude(&text, Path::new(""));
+        let imported = imported.ok_or_else(|| wrong(format!("{option}: it is not valid JSON")))?;
         if !imported.skipped.is_empty() {
             return Err(wrong(imported.skipped.join("; ")));
         }

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::paths::Paths;
 use crate::provider::endpoint::Secret;
-use crate::provider::http::{Http, HttpError};
+use crate::provider::http::Http;
 use crate::provider::network::Network;
 use epitome_config::Settings;
 use std::io;
@@ -274,15 +274,6 @@ struct SpanCollector {
     http: Http,
 }
 
-/// Why a collector has not accepted spans.
-#[derive(Debug, thiserror::Error)]
-enum SendError {
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    #[error("it answers with HTTP {0}")]
-    Status(u16),
-}
-
 impl SpanCollector {
     fn export(&self, queue: &SpanQueue) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -300,15 +291,15 @@ impl SpanCollector {
         }
     }
 
-    async fn send(&self, spans: Vec<Value>) -> Result<(), SendError> {
+    async fn send(&self, spans: Vec<Value>) -> io::Result<()> {
         let scope = json!({ "name": "epitome", "version": env!("CARGO_PKG_VERSION") });
         let scoped = json!([{ "scope": scope, "spans": spans }]);
         let body = json!({ "resourceSpans": [{ "resource": self.resource, "scopeSpans": scoped }] });
         let body = body.to_string().into_bytes();
         let sent = self.http.post(&self.url, &self.headers, body, ANSWER_BYTES_MAX, SEND_TIME_MAX).await;
-        match sent? {
+        match sent.map_err(io::Error::other)? {
             (200..300, _) => Ok(()),
-            (status, _) => Err(SendError::Status(status)),
+            (status, _) => Err(io::Error::other(format!("it answers with HTTP {status}"))),
         }
     }
 }

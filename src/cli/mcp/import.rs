@@ -68,31 +68,23 @@ impl ImportedServers {
     }
 }
 
-/// Why the servers in a file can't be read. The text completes a sentence.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    #[error("it is not valid JSON")]
-    Json(#[from] serde_json::Error),
-    #[error("it is not valid TOML")]
-    Toml(#[from] toml::de::Error),
-}
-
 /// Reads the servers of `~/.claude.json`: the user's global servers, and the user's servers for this project.
-pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, ImportError> {
-    let whole: Value = serde_json::from_str(text)?;
+/// `None` if it is not valid JSON.
+pub fn from_claude(text: &str, project: &Path) -> Option<ImportedServers> {
+    let whole: Value = serde_json::from_str(text).ok()?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcpServers"));
     let of_project = whole.get("projects").and_then(|projects| projects.get(&*project.to_string_lossy()));
     imported.add_all(of_project.and_then(|of_project| of_project.get("mcpServers")));
-    Ok(imported)
+    Some(imported)
 }
 
-/// Reads the servers of Codex's `config.toml`.
-pub fn from_codex(text: &str) -> Result<ImportedServers, ImportError> {
-    let whole: Value = toml::from_str(text)?;
+/// Reads the servers of Codex's `config.toml`; `None` if it is not valid TOML.
+pub fn from_codex(text: &str) -> Option<ImportedServers> {
+    let whole: Value = toml::from_str(text).ok()?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcp_servers"));
-    Ok(imported)
+    Some(imported)
 }
 
 #[cfg(test)]

@@ -85,30 +85,29 @@ pub struct Claim {
 /// Why a daemon can't serve a runtime directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    #[error("the directory for sockets can't be used: {0}")]
-    RuntimeDir(#[source] io::Error),
-    #[error("{} can't be listened on: {source}", path.display())]
-    Listen { path: PathBuf, source: io::Error },
-    #[error("{} can't be written: {source}", path.display())]
-    Token { path: PathBuf, source: io::Error },
-    #[error("{} can't be locked: {source}", path.display())]
-    Lock { path: PathBuf, source: io::Error },
+    #[error("{} can't be {what}: {source}", path.display())]
+    Path { path: PathBuf, what: &'static str, source: io::Error },
     #[error("the daemon (process {process}) neither answers nor exits")]
     Hangs { process: String },
 }
 
+impl ClaimError {
+    fn at(path: PathBuf, what: &'static str) -> impl FnOnce(io::Error) -> ClaimError {
+        move |source| ClaimError::Path { path, what, source }
+    }
+}
+
 /// Claims the runtime directory and listens on its sockets; `None` if another daemon serves it.
 pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, ClaimError> {
-    runtime_dir.prepare().map_err(ClaimError::RuntimeDir)?;
+    runtime_dir.prepare().map_err(ClaimError::at(runtime_dir.directory.clone(), "used"))?;
     let Some(lock) = lock(runtime_dir)? else { return Ok(None) };
     let listen = |path: PathBuf| {
         // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
-        listening.map_err(|source| ClaimError::Listen { path, source })
+        listening.map_err(ClaimError::at(path, "listened on"))
     };
     // Before the sockets: a client that can connect must find the token.
-    let token = Token::create(runtime_dir)
-        .map_err(|source| ClaimError::Token { path: runtime_dir.token(), source })?;
+    let token = Token::create(runtime_dir).map_err(ClaimError::at(runtime_dir.token(), "written"))?;
     Ok(Some(Claim {
         token,
         acp: listen(runtime_dir.acp_socket())?,
@@ -122,7 +121,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, ClaimError> {
 /// connections.
 fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, ClaimError> {
     let path = runtime_dir.daemon_lock();
-    let failed = |source: io::Error| ClaimError::Lock { path: path.clone(), source };
+    let failed = |source: io::Error| ClaimError::at(path.clone(), "locked")(source);
     let file = open_lock(&path).map_err(failed)?;
     let until = Instant::now() + PREDECESSOR_TIME_MAX;
     loop {

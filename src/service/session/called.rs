@@ -3,7 +3,7 @@
 use super::cpu_worker::WorkerFault;
 use super::effects;
 use super::lineage::HandedHistory;
-use super::refusal::ActionRefusal;
+use super::refusal::HookRefusal;
 use epitome_hooks::functions::CallbackOutput;
 use epitome_recipe::parse::OutputMode;
 use epitome_thread::Seq;
@@ -30,7 +30,7 @@ pub(super) struct StartedCallback {
     pub through: Seq,
     pub revision: Seq,
     /// Its result, kept until the next safe point.
-    pub result: Option<Result<Called, ActionRefusal>>,
+    pub result: Option<Result<Called, HookRefusal>>,
 }
 
 /// Runs a callback and turns a panic into an error.

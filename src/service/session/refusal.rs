@@ -71,9 +71,9 @@ impl From<StoreError> for ReplacementRefusal {
     }
 }
 
-/// Why an action that a hook requested at the end of a round is not done.
+/// Why an action that a hook requested at the end of a round is not done, or the call of a resident hook not served.
 #[derive(Debug, thiserror::Error)]
-pub enum ActionRefusal {
+pub enum HookRefusal {
     #[error("a callback works on its own conversation, and {0} is another one")]
     OtherConversation(String),
     #[error("there is no recipe or function called {0:?}; epitome recipes list shows all")]
@@ -86,23 +86,6 @@ pub enum ActionRefusal {
     Stale,
     #[error("it did not end within {} s", .0.as_secs())]
     Late(Duration),
-    #[error(transparent)]
-    NoGain(#[from] CompactionRefusal),
-    #[error(transparent)]
-    Arguments(#[from] ArgumentError),
-    #[error(transparent)]
-    Child(#[from] ChildError),
-    #[error(transparent)]
-    Function(#[from] FunctionError),
-    #[error(transparent)]
-    Replacement(#[from] ReplacementRefusal),
-    #[error(transparent)]
-    Fault(#[from] WorkerFault),
-}
-
-/// Why the call of a resident hook is not served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceRefusal {
     #[error(
         "there is no method {0:?}; there are context.read, compact, recipe.run, model.complete and notice"
     )]
@@ -121,18 +104,22 @@ pub enum ServiceRefusal {
     TooManyJudgements(u32),
     #[error("there is no recipe {0:?}")]
     NoRecipe(String),
-    #[error("the recipe {0} does not let hooks call it (callable_by)")]
-    NotCallable(String),
     #[error("the session is ending")]
     Ending,
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Completion(#[from] CompletionError),
+    #[error(transparent)]
+    NoGain(#[from] CompactionRefusal),
     #[error(transparent)]
     Arguments(#[from] ArgumentError),
     #[error(transparent)]
     Child(#[from] ChildError),
     #[error(transparent)]
-    Provider(#[from] ProviderError),
+    Function(#[from] FunctionError),
     #[error(transparent)]
-    Completion(#[from] CompletionError),
+    Replacement(#[from] ReplacementRefusal),
     #[error(transparent)]
     Fault(#[from] WorkerFault),
 }

@@ -33,14 +33,6 @@ const VERSION: u32 = 1;
 pub enum SavedPermissionsError {
     #[error("your saved permissions can't be read from {}: {source}", file.display())]
     Read { file: PathBuf, source: io::Error },
-    #[error("your saved permissions can't be read from {}: {source}", file.display())]
-    Parse { file: PathBuf, source: serde_json::Error },
-    #[error("your saved permissions can't be read from {}: it is too large", .0.display())]
-    TooLarge(PathBuf),
-    #[error("your saved permissions can't be read from {}: it has the unknown version {version}", file.display())]
-    Version { file: PathBuf, version: u32 },
-    #[error("your saved permissions can't be written: {0}")]
-    Encode(#[source] serde_json::Error),
     #[error("{} can't be written: {source}", file.display())]
     Write { file: PathBuf, source: io::Error },
 }
@@ -108,7 +100,7 @@ pub fn change(
     with: impl FnOnce(&mut Vec<Rule>),
 ) -> Result<(), SavedPermissionsError> {
     let file = file(paths);
-    let unwritten = |source| SavedPermissionsError::Write { file: file.clone(), source };
+    let unwritten = |source: io::Error| SavedPermissionsError::Write { file: file.clone(), source };
     let _lock = lock_for_change(&file).map_err(unwritten)?;
     let mut kept = load(&file)?;
     let path = named(cwd);
@@ -119,7 +111,7 @@ pub fn change(
     with(&mut kept.workspaces[at].rules);
     kept.workspaces[at].rules.truncate(KEPT_MAX);
     kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
-    let bytes = serde_json::to_vec_pretty(&kept).map_err(SavedPermissionsError::Encode)?;
+    let bytes = serde_json::to_vec_pretty(&kept).map_err(|error| unwritten(error.into()))?;
     replace_private(&file, &bytes).map_err(unwritten)
 }
 
@@ -129,7 +121,7 @@ fn named(cwd: &Path) -> PathBuf {
 }
 
 fn load(file: &Path) -> Result<SavedPermissions, SavedPermissionsError> {
-    let unread = |source| SavedPermissionsError::Read { file: file.to_path_buf(), source };
+    let unread = |source: io::Error| SavedPermissionsError::Read { file: file.to_path_buf(), source };
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -139,13 +131,12 @@ fn load(file: &Path) -> Result<SavedPermissions, SavedPermissionsError> {
         Ok(open) => open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?,
     };
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(SavedPermissionsError::TooLarge(file.to_path_buf()));
+        return Err(unread(io::Error::other("it is too large")));
     }
-    let kept: SavedPermissions = serde_json::from_slice(&bytes)
-        .map_err(|source| SavedPermissionsError::Parse { file: file.to_path_buf(), source })?;
+    let kept: SavedPermissions = serde_json::from_slice(&bytes).map_err(|error| unread(error.into()))?;
     match kept.version {
         VERSION => Ok(kept),
-        version => Err(SavedPermissionsError::Version { file: file.to_path_buf(), version }),
+        other => Err(unread(io::Error::other(format!("it has the unknown version {other}")))),
     }
 }
 

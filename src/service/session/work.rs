@@ -1,6 +1,6 @@
 //! The running turn, and its jobs by their result. The actor goes on with each result in `actor::finished`.
 
-use super::refusal::{ActionRefusal, ReplacementRefusal};
+use super::refusal::{HookRefusal, ReplacementRefusal};
 use epitome_compaction::CompactionRefusal;
 use epitome_tools::ToolError;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ pub enum JobResult {
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     },
-    CallbackEnded(Result<Called, ActionRefusal>),
+    CallbackEnded(Result<Called, HookRefusal>),
     /// Another conversation has answered to a number of messages for its history.
     OtherReplaced {
         target: SessionId,

@@ -149,14 +149,8 @@ pub enum WorktreeError {
 }
 
 /// Says what failed, before what Git says about it.
-trait GitContext {
-    fn when(self, what: impl FnOnce() -> String) -> Result<String, WorktreeError>;
-}
-
-impl GitContext for Result<String, OutputError> {
-    fn when(self, what: impl FnOnce() -> String) -> Result<String, WorktreeError> {
-        self.map_err(|source| WorktreeError::Git { what: what(), source })
-    }
+fn failed(what: impl Into<String>) -> impl FnOnce(OutputError) -> WorktreeError {
+    move |source| WorktreeError::Git { what: what.into(), source }
 }
 
 /// An entry of `git worktree list`.
@@ -216,10 +210,10 @@ pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, WorktreeErro
     let base = head.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
     let text = path.to_str().ok_or_else(|| WorktreeError::NotUtf8(path.clone()))?;
     git(directory, &["worktree", "add", "--quiet", "-b", &branch, text, "HEAD"])
-        .when(|| format!("the worktree {} can't be made", path.display()))?;
+        .map_err(failed(format!("the worktree {} can't be made", path.display())))?;
     let key = format!("branch.{branch}.{BASE_KEY}");
     let marked = git(directory, &["config", &key, base.as_deref().unwrap_or_default()]);
-    if let Err(error) = marked.when(|| "Git's configuration can't be changed".to_owned()) {
+    if let Err(error) = marked.map_err(failed("Git's configuration can't be changed")) {
         // Without the mark it would never be cleaned up. It is new, so it contains nothing.
         drop(git(directory, &["worktree", "remove", text]));
         drop(git(directory, &["branch", "-d", &branch]));
@@ -339,7 +333,7 @@ impl Worktree {
         if !state.uncommitted.is_empty() {
             let message = format!("epitome: worktree {}", self.name);
             git(&self.path, &["stash", "push", "--quiet", "--include-untracked", "--message", &message])
-                .when(|| "the uncommitted changes can't be put into a stash".to_owned())?;
+                .map_err(failed("the uncommitted changes can't be put into a stash"))?;
             kept = format!(
                 " Its uncommitted changes are in the stash “{message}”: `git stash list` shows it, `git stash apply` \
                  restores it."

@@ -4,7 +4,6 @@
 //! that run only.
 
 use super::read::shown;
-use super::transcript::TranscriptError;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
@@ -76,7 +75,7 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
 }
 
 /// The path of the transcript, written at most once per event, or why it could not be written.
-type WrittenTranscript = OnceCell<Result<PathBuf, TranscriptError>>;
+type WrittenTranscript = OnceCell<io::Result<PathBuf>>;
 
 async fn timed(runner: &Runner, run: ChainRun, transcript: &WrittenTranscript) -> (RawOutcome, Duration) {
     let begun = Instant::now();

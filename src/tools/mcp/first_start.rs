@@ -31,17 +31,6 @@ pub struct FirstStart {
     pub server: McpServer,
 }
 
-/// Why a server was not connected. The text completes a sentence.
-#[derive(Debug, thiserror::Error)]
-pub enum FirstStartError {
-    #[error("{0}")]
-    Gone(String),
-    #[error("it ended")]
-    Ended,
-    #[error("it takes too long")]
-    Late,
-}
-
 impl FirstStart {
     /// Starts the helper in its own process group, and does not wait for it.
     pub(super) fn hand_over(&self, cwd: &Path, environment: &[(OsString, OsString)]) -> io::Result<()> {
@@ -55,7 +44,7 @@ impl FirstStart {
     }
 
     /// Connects the server once, which stores what it offers.
-    pub async fn complete(self, context: McpContext) -> Result<(), FirstStartError> {
+    pub async fn complete(self, context: McpContext) -> io::Result<()> {
         // There is no user to answer questions.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
@@ -64,13 +53,15 @@ impl FirstStart {
             while news.recv().await.is_some() {
                 match hub.statuses().into_iter().next().map(|status| status.state) {
                     Some(ServerState::Ready) => return Ok(()),
-                    Some(ServerState::Gone(why)) => return Err(FirstStartError::Gone(why)),
+                    Some(ServerState::Gone(why)) => return Err(io::Error::other(why)),
                     Some(ServerState::Idle | ServerState::Connecting) | None => {}
                 }
             }
-            Err(FirstStartError::Ended)
+            Err(io::Error::other("it ended"))
         };
         let limit = FIRST_START_TIME_MAX + SPARE_TIME;
-        tokio::time::timeout(limit, settled).await.unwrap_or(Err(FirstStartError::Late))
+        tokio::time::timeout(limit, settled)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("it takes too long")))
     }
 }

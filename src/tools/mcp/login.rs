@@ -55,19 +55,14 @@ async fn manager(url: &str, context: &McpContext) -> Result<AuthorizationManager
 pub enum LoginError {
     #[error(transparent)]
     Redirect(#[from] RedirectError),
-    #[error("its login cannot be started: {}", plain(.0))]
-    Start(#[source] AuthError),
     #[error("its login is at an address without https")]
     NotHttps,
     #[error("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60)]
     Late,
     #[error("you declined the login")]
     Declined,
-    #[error("its login failed: {}", plain(.0))]
-    Failed(#[source] AuthError),
-    /// Its stored tokens can't be removed.
-    #[error("{}", plain(.0))]
-    Forget(#[source] AuthError),
+    #[error("{what}: {}", plain(source))]
+    Auth { what: &'static str, source: AuthError },
 }
 
 /// Asks the user to log in and waits for the login.
@@ -90,7 +85,8 @@ pub async fn login(
         let link = state.get_authorization_url().await?;
         Ok::<_, AuthError>((state, link))
     };
-    let (mut state, link) = begun.await.map_err(LoginError::Start)?;
+    let (mut state, link) =
+        begun.await.map_err(|source| LoginError::Auth { what: "its login cannot be started", source })?;
     if !(link.starts_with("https://")
         || link.starts_with("http://127.0.0.1")
         || link.starts_with("http://localhost"))
@@ -116,7 +112,7 @@ pub async fn login(
     };
     let done = state.handle_callback_url(&address).await;
     door.done(id).await;
-    done.map_err(LoginError::Failed)
+    done.map_err(|source| LoginError::Auth { what: "its login failed", source })
 }
 
 /// Shows the link, in the client if it supports that. Returns `false` if the user declines.
@@ -181,7 +177,10 @@ fn file_of(folder: &Path, url: &str) -> PathBuf {
 
 /// Removes the stored registration and tokens of a server.
 pub async fn forget(url: &str, context: &McpContext) -> Result<(), LoginError> {
-    TokenFile(file_of(&context.logins, url)).clear().await.map_err(LoginError::Forget)
+    TokenFile(file_of(&context.logins, url))
+        .clear()
+        .await
+        .map_err(|source| LoginError::Auth { what: "its stored login cannot be removed", source })
 }
 
 /// Removes the stored tokens of a server; returns whether there were any. Blocks on disk I/O.

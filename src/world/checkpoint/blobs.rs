@@ -47,17 +47,6 @@ impl StoredContents {
     }
 }
 
-/// Why a file's earlier content can't be restored. The text continues a sentence about the file.
-#[derive(Debug, thiserror::Error)]
-pub enum ContentError {
-    #[error("its earlier content is not stored any more")]
-    Gone,
-    #[error("its stored content can't be read: {0}")]
-    Unreadable(#[source] io::Error),
-    #[error("its stored content is damaged")]
-    Damaged,
-}
-
 impl CheckpointBlobs {
     /// Opens the directory and lists the stored contents.
     pub fn open(disk: CheckpointDisk, directory: PathBuf) -> io::Result<CheckpointBlobs> {
@@ -115,15 +104,18 @@ impl CheckpointBlobs {
     }
 
     /// Returns a file's content by its hash.
-    pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, ContentError> {
+    pub fn get(&self, wanted: &str, bytes: u64) -> io::Result<Vec<u8>> {
         let packed = self.disk.disk.read(&self.directory.join(wanted), u64::MAX);
         let packed = packed.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => ContentError::Gone,
-            _ => ContentError::Unreadable(error),
+            kind @ io::ErrorKind::NotFound => {
+                io::Error::new(kind, "its earlier content is not stored any more")
+            }
+            kind => io::Error::new(kind, format!("its stored content can't be read: {error}")),
         })?;
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its stored content is damaged");
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let content = decompress_to_vec_zlib_with_limit(&packed, limit).map_err(|_| ContentError::Damaged)?;
-        if hash(&content) == wanted { Ok(content) } else { Err(ContentError::Damaged) }
+        let content = decompress_to_vec_zlib_with_limit(&packed, limit).map_err(|_| damaged())?;
+        if hash(&content) == wanted { Ok(content) } else { Err(damaged()) }
     }
 
     /// Removes all contents except the needed ones.

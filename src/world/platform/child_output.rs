@@ -40,10 +40,8 @@ pub fn git(arguments: &[&str]) -> Command {
 /// Why a command has no output.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    #[error("{program} can't be started: {source}")]
-    Start { program: String, source: io::Error },
-    #[error("{program} can't be waited for: {source}")]
-    Wait { program: String, source: io::Error },
+    #[error("{program} can't be run: {source}")]
+    Run { program: String, source: io::Error },
     #[error("{program} takes more than {} seconds", limit.as_secs())]
     Late { program: String, limit: Duration },
     /// Another limit was reached.
@@ -62,22 +60,19 @@ pub fn output_of(
     let program = command.get_program().to_string_lossy().into_owned();
     command.current_dir(for_programs(directory)).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(source) => return Err(OutputError::Start { program, source }),
-    };
+    let failed = |source| OutputError::Run { program: program.clone(), source };
+    let mut child = command.spawn().map_err(failed)?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (reader(out, limits.bytes), reader(err, limits.bytes));
     let since = Instant::now();
     let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if since.elapsed() > limits.time => {
+        match child.try_wait().map_err(failed)? {
+            Some(status) => break status,
+            None if since.elapsed() > limits.time => {
                 end(child);
                 return Err(OutputError::Late { program, limit: limits.time });
             }
-            Err(source) => return Err(OutputError::Wait { program, source }),
-            Ok(None) => match (limits.is_over)() {
+            None => match (limits.is_over)() {
                 Some(why) => {
                     end(child);
                     return Err(OutputError::Over(why));

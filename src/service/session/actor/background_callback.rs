@@ -4,7 +4,7 @@
 use super::Session;
 use crate::background::BackgroundResult;
 use crate::called::{Called, StartedCallback, guarded};
-use crate::refusal::ActionRefusal;
+use crate::refusal::HookRefusal;
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
 impl Session {
@@ -12,11 +12,11 @@ impl Session {
     pub(super) fn start_background_callback(
         &mut self,
         by: String,
-        called: impl Future<Output = Result<Called, ActionRefusal>> + Send + 'static,
-    ) -> Result<(), ActionRefusal> {
+        called: impl Future<Output = Result<Called, HookRefusal>> + Send + 'static,
+    ) -> Result<(), HookRefusal> {
         let slot = self.hooks.background_callback();
         if let Some(StartedCallback { by, .. }) = slot {
-            return Err(ActionRefusal::BackgroundBusy(by.clone()));
+            return Err(HookRefusal::BackgroundBusy(by.clone()));
         }
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot =
@@ -27,7 +27,7 @@ impl Session {
 
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
-    pub(super) fn background_callback_ended(&mut self, result: Result<Called, ActionRefusal>) {
+    pub(super) fn background_callback_ended(&mut self, result: Result<Called, HookRefusal>) {
         if let Some(started) = self.hooks.background_callback() {
             started.result = Some(result);
         }
@@ -46,12 +46,12 @@ impl Session {
         let Some(started) = slot.take_if(|started| started.result.is_some()) else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
-            Some(Ok(_)) if self.core.thread.view().revision() != revision => Err(ActionRefusal::Stale),
+            Some(Ok(_)) if self.core.thread.view().revision() != revision => Err(HookRefusal::Stale),
             Some(Ok(called)) => {
                 let took = called.took.clone();
                 self.apply_called(&by, called, Some(through))
                     .map(|applied| (applied, took))
-                    .map_err(ActionRefusal::from)
+                    .map_err(HookRefusal::from)
             }
             Some(Err(why)) => Err(why),
             None => return,

@@ -14,7 +14,7 @@ use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::MayRun;
 use crate::lineage::{HandedHistory, Lineage};
 use crate::recipes::not_run;
-use crate::refusal::{ActionRefusal, ReplacementRefusal};
+use crate::refusal::{HookRefusal, ReplacementRefusal};
 use crate::work::{JobResult, PendingResolution};
 use epitome_compaction::CompactionDecision;
 use epitome_hooks::command_function;
@@ -58,7 +58,7 @@ fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
 enum Callable {
     /// A recipe that summarizes this conversation.
     Compaction(Arc<Recipe>, CallbackRequest),
-    Run(BoxFuture<'static, Result<Called, ActionRefusal>>),
+    Run(BoxFuture<'static, Result<Called, HookRefusal>>),
 }
 
 /// The changes made from a callback's output.
@@ -88,9 +88,9 @@ impl Session {
         }
     }
 
-    fn callable(&mut self, event: HookEvent, callback: CallbackRequest) -> Result<Callable, ActionRefusal> {
+    fn callable(&mut self, event: HookEvent, callback: CallbackRequest) -> Result<Callable, HookRefusal> {
         if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
-            return Err(ActionRefusal::OtherConversation(target.clone()));
+            return Err(HookRefusal::OtherConversation(target.clone()));
         }
         if self.core.services.functions.has_callback(&callback.name)
             || self.core.settings.hooks.functions.contains_key(&callback.name)
@@ -99,10 +99,10 @@ impl Session {
             return Ok(Callable::Run(called.boxed()));
         }
         let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
-            return Err(ActionRefusal::NoCallback(callback.name));
+            return Err(HookRefusal::NoCallback(callback.name));
         };
         if !recipe.callable_by.hook {
-            return Err(ActionRefusal::NotCallable(recipe.id.clone()));
+            return Err(HookRefusal::NotCallable(recipe.id.clone()));
         }
         let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == OutputMode::Mutate);
         if replaces && self.is_compacted_since_reply() {
@@ -127,7 +127,7 @@ impl Session {
         let ordered = match decided {
             Some((_, CompactionDecision::Nothing(why))) => Err(why.into()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
-                self.compaction_called(recipe, callback).map_err(ActionRefusal::from)
+                self.compaction_called(recipe, callback).map_err(HookRefusal::from)
             }
             None => Err(WorkerFault.into()),
         };
@@ -169,7 +169,7 @@ impl Session {
         event: HookEvent,
         name: String,
         args: BTreeMap<String, String>,
-    ) -> impl Future<Output = Result<Called, ActionRefusal>> + Send + 'static {
+    ) -> impl Future<Output = Result<Called, HookRefusal>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
         let continuations = self.hooks.continuations().0;
@@ -193,7 +193,7 @@ impl Session {
         }
         async move {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
-            let output = output.map_err(|_| ActionRefusal::Late(limit))??;
+            let output = output.map_err(|_| HookRefusal::Late(limit))??;
             Ok(Called {
                 output,
                 becomes: OutputMode::Mutate,
@@ -208,7 +208,7 @@ impl Session {
         &mut self,
         pending: PendingResolution,
         asynchronous: bool,
-        called: BoxFuture<'static, Result<Called, ActionRefusal>>,
+        called: BoxFuture<'static, Result<Called, HookRefusal>>,
     ) {
         if asynchronous {
             let by = pending.resolution.action_by.clone();
@@ -221,7 +221,7 @@ impl Session {
         self.start_job(guarded(called), JobResult::CallbackEnded);
     }
 
-    pub(super) fn callback_ended(&mut self, called: Result<Called, ActionRefusal>) {
+    pub(super) fn callback_ended(&mut self, called: Result<Called, HookRefusal>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
         let Some(mut pending) = self.hooks.take_pending() else { return };

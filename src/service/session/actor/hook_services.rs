@@ -13,7 +13,7 @@ use crate::complete::{complete, find_endpoint};
 use crate::core::Core;
 use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::calls::{ServiceCall, ServiceReply};
-use crate::refusal::ServiceRefusal;
+use crate::refusal::HookRefusal;
 use crate::services::SessionServices;
 use epitome_compaction::CompactionDecision;
 use epitome_config::Settings;
@@ -30,7 +30,7 @@ const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
 impl Core {
     /// Returns messages of the view or of the complete log: by id, by a range of entries, by kind.
-    fn read_context(&self, params: &Map<String, Value>) -> Result<Value, ServiceRefusal> {
+    fn read_context(&self, params: &Map<String, Value>) -> Result<Value, HookRefusal> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
             // Without the layers that compactions and hooks have added.
@@ -40,8 +40,7 @@ impl Core {
                 View::fold(entries, &layers.collect())
             }
             other => {
-                let (what, choices) = ("\"from\"", "view or log");
-                return Err(ServiceRefusal::NotAChoice { what, choices, value: other.to_owned() });
+                return Err(not_a_choice("\"from\"", "view or log", other));
             }
         };
         let ids: Option<Vec<&str>> = params
@@ -76,7 +75,7 @@ impl Session {
                     self.core.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
                     Ok(Value::Null)
                 }
-                None => Err(ServiceRefusal::Missing { of: "notice", what: "\"text\"" }),
+                None => Err(HookRefusal::Missing { of: "notice", what: "\"text\"" }),
             },
             "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
                 "do" => self.service_compact(&hook),
@@ -88,14 +87,11 @@ impl Session {
                         answer,
                     );
                 }
-                other => {
-                    let (what, choices) = ("\"mode\"", "plan, dry_run or do");
-                    Err(ServiceRefusal::NotAChoice { what, choices, value: other.to_owned() })
-                }
+                other => Err(not_a_choice("\"mode\"", "plan, dry_run or do", other)),
             },
             "recipe.run" => return self.service_recipe(hook, params, answer),
             "model.complete" | "model.judge" => return self.service_model(hook, &method, params, answer),
-            other => Err(ServiceRefusal::NoMethod(other.to_owned())),
+            other => Err(HookRefusal::NoMethod(other.to_owned())),
         };
         self.serve_now(&hook, &method, served, answer);
     }
@@ -104,14 +100,14 @@ impl Session {
         &mut self,
         hook: &str,
         method: &str,
-        served: Result<Value, ServiceRefusal>,
+        served: Result<Value, HookRefusal>,
         answer: ServiceReply,
     ) {
         self.serve_noted(hook, method, served.as_ref().err());
         let _ = answer.send(served.map_err(Into::into));
     }
 
-    fn serve_noted(&mut self, hook: &str, method: &str, refusal: Option<&ServiceRefusal>) {
+    fn serve_noted(&mut self, hook: &str, method: &str, refusal: Option<&HookRefusal>) {
         let run = HookRun {
             hook: hook.to_owned(),
             event: "service".to_owned(),
@@ -124,12 +120,12 @@ impl Session {
         self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
     }
 
-    fn service_compact(&mut self, hook: &str) -> Result<Value, ServiceRefusal> {
+    fn service_compact(&mut self, hook: &str) -> Result<Value, HookRefusal> {
         if self.core.lineage.is_child() {
-            return Err(ServiceRefusal::InCallback("is not compacted by hooks"));
+            return Err(HookRefusal::InCallback("is not compacted by hooks"));
         }
         if self.work.is_none() {
-            return Err(ServiceRefusal::NoTurn("; the next one can be asked"));
+            return Err(HookRefusal::NoTurn("; the next one can be asked"));
         }
         self.hooks.want_compaction(hook);
         Ok(json!({ "status": "at the next safe point" }))
@@ -172,9 +168,9 @@ impl Session {
     }
 
     /// Counts a call that costs money; an error if the limit is reached or no turn runs.
-    fn count_paid_call(&mut self) -> Result<(), ServiceRefusal> {
+    fn count_paid_call(&mut self) -> Result<(), HookRefusal> {
         if self.work.is_none() {
-            return Err(ServiceRefusal::NoTurn(", so nothing is paid for"));
+            return Err(HookRefusal::NoTurn(", so nothing is paid for"));
         }
         self.hooks.count_paid_call()
     }
@@ -183,12 +179,12 @@ impl Session {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.count_paid_call().and_then(|()| {
             if self.core.lineage.is_child() {
-                return Err(ServiceRefusal::InCallback("starts no other recipe"));
+                return Err(HookRefusal::InCallback("starts no other recipe"));
             }
             let recipe = self.recipes.catalog().find(name).cloned();
-            let recipe = recipe.ok_or_else(|| ServiceRefusal::NoRecipe(name.to_owned()))?;
+            let recipe = recipe.ok_or_else(|| HookRefusal::NoRecipe(name.to_owned()))?;
             if !recipe.callable_by.hook {
-                return Err(ServiceRefusal::NotCallable(name.to_owned()));
+                return Err(HookRefusal::NotCallable(name.to_owned()));
             }
             Ok(self.child_run(&recipe, &string_map(params.get("args")))?)
         });
@@ -241,7 +237,7 @@ impl Session {
 }
 
 /// Answers with the result of the work, which is cancelled if the hook gives up.
-async fn served(mut answer: ServiceReply, work: impl Future<Output = Result<Value, ServiceRefusal>>) {
+async fn served(mut answer: ServiceReply, work: impl Future<Output = Result<Value, HookRefusal>>) {
     tokio::select! {
         result = work => {
             let _ = answer.send(result.map_err(Into::into));
@@ -264,23 +260,26 @@ fn string_map(value: Option<&Value>) -> std::collections::BTreeMap<String, Strin
     map.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
+fn not_a_choice(what: &'static str, choices: &'static str, value: &str) -> HookRefusal {
+    HookRefusal::NotAChoice { what, choices, value: value.to_owned() }
+}
+
 /// The messages of `model.complete`: strings, or objects with `role` and `content`.
-fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, ServiceRefusal> {
+fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, HookRefusal> {
     let list = value.and_then(Value::as_array);
-    let list = list.ok_or(ServiceRefusal::Missing { of: "model.complete", what: "\"messages\", a list" })?;
+    let list = list.ok_or(HookRefusal::Missing { of: "model.complete", what: "\"messages\", a list" })?;
     let one = |value: &Value| {
         if let Some(text) = value.as_str() {
             return Ok(Utterance { role: Role::User, text: text.to_owned() });
         }
         let text = value["content"].as_str();
-        let text = text.ok_or(ServiceRefusal::Missing { of: "a message", what: "\"content\", a text" })?;
+        let text = text.ok_or(HookRefusal::Missing { of: "a message", what: "\"content\", a text" })?;
         let role = match value["role"].as_str().unwrap_or("user") {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "system" => Role::System,
             other => {
-                let (what, choices) = ("a role", "user, assistant or system");
-                return Err(ServiceRefusal::NotAChoice { what, choices, value: other.to_owned() });
+                return Err(not_a_choice("a role", "user, assistant or system", other));
             }
         };
         Ok(Utterance { role, text: text.to_owned() })
@@ -325,7 +324,7 @@ impl CompletionModel {
         messages: &[Utterance],
         max_tokens: u32,
         by: String,
-    ) -> Result<Completion, ServiceRefusal> {
+    ) -> Result<Completion, HookRefusal> {
         let CompletionModel { services, settings, environment, small, main, news } = self;
         let endpoint = match (small, main) {
             (None, Some(endpoint)) => endpoint,

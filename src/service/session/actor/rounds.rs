@@ -195,8 +195,9 @@ impl Session {
                 Some(_) | None => edited.view().revision(),
             };
             let first = MessageId(self.core.fresh_message().0 + 1);
-            let checked =
-                edits::check(&edited, revision, first, &edits).map_err(String::from).and_then(|edits| {
+            let checked = edits::check(&edited, revision, first, &edits)
+                .map_err(|why| why.to_string())
+                .and_then(|edits| {
                     self.core.log.skip_messages(edits.len());
                     let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
                     let change = Change::Edited { by: by.clone(), edits };

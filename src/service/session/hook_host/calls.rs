@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::refusal::ServiceRefusal;
+use crate::refusal::HookRefusal;
 use epitome_hooks::functions::BoxError;
 use epitome_hooks::resident::HookServices;
 
@@ -62,8 +62,8 @@ impl HookServices for ServiceSender {
         async move {
             let (answer, answered) = oneshot::channel();
             let call = ServiceCall { hook: hook.to_owned(), method: method.to_owned(), params, answer };
-            self.0.send(call).await.map_err(|_| ServiceRefusal::Ending)?;
-            answered.await.map_err(|_| ServiceRefusal::Ending)?
+            self.0.send(call).await.map_err(|_| HookRefusal::Ending)?;
+            answered.await.map_err(|_| HookRefusal::Ending)?
         }
         .boxed()
     }
