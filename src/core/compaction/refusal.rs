@@ -1,7 +1,5 @@
 //! Why a compaction, or another replacement of the history, is not made.
 
-use epitome_thread::edits::EditRefusal;
-
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompactionRefusal {
     #[error("a summary would not be shorter than what it replaces")]
@@ -23,7 +21,4 @@ pub enum CompactionRefusal {
     /// The history of a hook.
     #[error("the new history takes about {tokens} tokens, and there is room for {room}")]
     HistoryTooLong { tokens: u64, room: u64 },
-    /// The history of a hook is not one that providers accept.
-    #[error(transparent)]
-    History(#[from] EditRefusal),
 }

@@ -75,7 +75,7 @@ pub enum StartError {
     NoReport(#[source] io::Error),
 }
 
-/// Starts a daemon and waits until it accepts connections. An error is a sentence for the user.
+/// Starts a daemon and waits until it accepts connections.
 pub fn start(
     program: &Path,
     environment: &[(OsString, OsString)],

@@ -73,7 +73,7 @@ pub fn pin(
     Some(Ok(PinnedServer { item, record, what, runs: server.runs() }))
 }
 
-/// Checks that the server is still the one that was pinned. The error completes a sentence. Blocks on disk I/O.
+/// Checks that the server is still the one that was pinned. Blocks on disk I/O.
 pub fn unchanged(
     server: &McpServer,
     roots: &[PathBuf],

@@ -29,7 +29,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
@@ -348,39 +348,30 @@ fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThresh
     CompactionThreshold::from_ratio(&get(OLD_RATIO)?.into_string().ok()?)
 }
 
-/// Why a file of settings can't be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SettingsFileError {
-    #[error("the settings are a link to a file that does not exist")]
-    DeadLink,
-    #[error("the settings must be an ordinary file")]
-    NotAFile,
-    #[error("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024)]
-    TooLarge,
-    #[error("cannot read the settings: {0}")]
-    Unreadable(#[from] std::io::Error),
-}
-
 /// Reads a file; `None` if it does not exist.
-fn text_of(path: &Path) -> Result<Option<String>, SettingsFileError> {
+fn text_of(path: &Path) -> io::Result<Option<String>> {
+    let unreadable =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot read the settings: {error}"));
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         // A link shows that there are settings, for example on a disk that isn't mounted. They may contain rules.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
-            return Err(SettingsFileError::DeadLink);
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            return Err(io::Error::other("the settings are a link to a file that does not exist"));
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
     };
     // Opening a named pipe would block until a writer appears.
     if !metadata.is_file() {
-        return Err(SettingsFileError::NotAFile);
+        return Err(io::Error::other("the settings must be an ordinary file"));
     }
     let mut text = String::new();
-    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
-        return Err(SettingsFileError::TooLarge);
+        let text = format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024);
+        return Err(io::Error::other(text));
     }
     Ok(Some(text))
 }

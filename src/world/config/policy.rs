@@ -5,7 +5,7 @@
 //! they set. The file is applied last, so that nobody changes in the database what the administrator of the machine sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
 //! models that may be chosen. With a mistake in the policy, no model is called.
 
-use super::SettingsFileError;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ impl Policy {
         let trusted =
             [&file, &hooks].into_iter().try_for_each(|path| mistrust(&chain_of(path)?, ADMINISTRATOR));
         let mut files = Vec::from_iter(OF_STORE.read().clone());
-        match trusted.and_then(|()| Ok(text_of(&file)?)) {
+        match trusted.and_then(|()| text_of(&file)) {
             Ok(text) => {
                 let home = paths.user_home.clone();
                 files.extend(text.map(|text| PolicyFile {
@@ -302,25 +302,14 @@ fn models() -> Kind<Vec<String>> {
     })
 }
 
-/// Why the policy of this machine can't be used.
-#[derive(Debug, thiserror::Error)]
-enum PolicyError {
-    #[error("{} can't be examined: {source}", path.display())]
-    Unexaminable { path: PathBuf, source: std::io::Error },
-    #[error("{} belongs to the user {owner}, and not to root, so it is no policy", path.display())]
-    Owner { path: PathBuf, owner: u32 },
-    #[error("{0} can be changed by others than root; `chmod go-w {0}` prevents that", path.display())]
-    Writable { path: PathBuf },
-    #[error(transparent)]
-    File(#[from] SettingsFileError),
-}
-
 /// A file or directory with its owner and its permissions.
 type Owned = (PathBuf, u32, u32);
 
 /// The file, or the directory, and the directories above it, without links. Empty if it does not exist.
-fn chain_of(path: &Path) -> Result<Vec<Owned>, PolicyError> {
-    let failed = |source| PolicyError::Unexaminable { path: path.to_path_buf(), source };
+fn chain_of(path: &Path) -> io::Result<Vec<Owned>> {
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("{} can't be examined: {error}", path.display()))
+    };
     // Windows has no such owners. There, only administrators can change files in the directory.
     if cfg!(windows) || !path.try_exists().map_err(failed)? {
         return Ok(Vec::new());
@@ -335,13 +324,17 @@ fn chain_of(path: &Path) -> Result<Vec<Owned>, PolicyError> {
 }
 
 /// Fails if anybody but the administrator could have written a file, or put another one in its place.
-fn mistrust(chain: &[Owned], administrator: u32) -> Result<(), PolicyError> {
+fn mistrust(chain: &[Owned], administrator: u32) -> io::Result<()> {
     for (path, owner, permissions) in chain {
+        let path = path.display();
         if *owner != administrator {
-            return Err(PolicyError::Owner { path: path.clone(), owner: *owner });
+            let text = format!("{path} belongs to the user {owner}, and not to root, so it is no policy");
+            return Err(io::Error::other(text));
         }
         if permissions & WRITABLE_BY_OTHERS != 0 {
-            return Err(PolicyError::Writable { path: path.clone() });
+            let text =
+                format!("{path} can be changed by others than root; `chmod go-w {path}` prevents that");
+            return Err(io::Error::other(text));
         }
     }
     Ok(())

@@ -78,7 +78,7 @@ pub enum AttachError {
 
 /// What finds a daemon for a front end, at the start and when the last one has died.
 pub trait FindDaemon: Send {
-    /// An error is a sentence saying why none was found. `to_newer`: another front end is about to start a newer daemon,
+    /// `to_newer`: another front end is about to start a newer daemon,
     /// which is waited for.
     fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, AttachError>;
 
@@ -182,7 +182,7 @@ impl Connector {
         self.notices = SlowNotices::LogOnly;
     }
 
-    /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
+    /// Attaches to the daemon, starting it if there is none.
     pub fn attach(&mut self, ids_above: u64) -> Result<DaemonLink, AttachError> {
         self.attach_from(ids_above, Instant::now())
     }

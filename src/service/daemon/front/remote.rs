@@ -178,8 +178,7 @@ type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
 type RemoteResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
 impl RemoteServer {
-    /// Listens on an address, which is one of this machine alone unless the sockets are encrypted. An error is a sentence
-    /// for the user.
+    /// Listens on an address, which is one of this machine alone unless the sockets are encrypted.
     pub async fn listen(
         address: SocketAddr,
         security: SocketSecurity,

@@ -241,7 +241,6 @@ impl Sessions {
     }
 
     /// Replaces the history of a conversation: through its session if that runs in this process, otherwise in its log.
-    /// An error is a sentence.
     pub(crate) async fn mutate(
         &self,
         target: &SessionId,

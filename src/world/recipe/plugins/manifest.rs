@@ -79,22 +79,11 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Prob
     Ok((manifest, remarks))
 }
 
-/// Why a value is not used.
-#[derive(Debug, thiserror::Error)]
-enum ManifestValueError {
-    #[error("it must be a name of letters, digits, - and _")]
-    Name,
-    #[error("it must be a path or a list of paths")]
-    Paths,
-    #[error("{0:?} is not a path below the plugin's folder")]
-    Outside(String),
-}
-
-fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), ManifestValueError> {
+fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), String> {
     match name {
         "name" => {
             let name = fields::text(value).ok().filter(|name| is_name(name));
-            manifest.name = Some(name.ok_or(ManifestValueError::Name)?);
+            manifest.name = Some(name.ok_or("it must be a name of letters, digits, - and _")?);
         }
         "version" => manifest.version = fields::text(value).ok(),
         "description" => manifest.description = fields::text(value).unwrap_or_default(),
@@ -122,20 +111,20 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// A path, a list of paths, or a map from names to `{"source": path}`.
-fn paths(value: &Value) -> Result<Vec<PathBuf>, ManifestValueError> {
+fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
     let items: Vec<&Value> = match value {
         Value::String(_) => vec![value],
         Value::Array(items) => items.iter().collect(),
         Value::Object(named) => named.values().filter_map(|entry| entry.get("source")).collect(),
-        _ => return Err(ManifestValueError::Paths),
+        _ => return Err("it must be a path or a list of paths".to_owned()),
     };
-    items.into_iter().map(|item| path(item.as_str().ok_or(ManifestValueError::Paths)?)).collect()
+    items.into_iter().map(|item| path(item.as_str().ok_or("it must be a path or a list of paths")?)).collect()
 }
 
-fn path(text: &str) -> Result<PathBuf, ManifestValueError> {
+fn path(text: &str) -> Result<PathBuf, String> {
     // Gemini's variable for the path separator.
     let text = &text.replace("${/}", "/");
-    below(text).ok_or_else(|| ManifestValueError::Outside(text.clone()))
+    below(text).ok_or_else(|| format!("{text:?} is not a path below the plugin's folder"))
 }
 
 /// A path below a folder, without a leading dot; `None` if it leads out of the folder.

@@ -290,12 +290,12 @@ impl Evaluation<'_> {
             }),
             "bash" => self.bash(command.at, &values),
             _ => functions::call(name, values)
-                .map_err(|error| TemplateError::new(command.at, error.to_string()).into()),
+                .map_err(|message| TemplateError::new(command.at, message).into()),
         }
     }
 
     fn bash(&mut self, at: usize, words: &[TemplateValue]) -> Result<TemplateValue, EvaluationStop> {
-        let words = functions::words(words).map_err(|error| TemplateError::new(at, error.to_string()))?;
+        let words = functions::words(words).map_err(|message| TemplateError::new(at, message))?;
         if words.first().is_none_or(String::is_empty) {
             let error = TemplateError::new(at, "bash wants the name of a program");
             return Err(error.with_hint("for example {{bash \"git\" \"status\"}}").into());

@@ -8,33 +8,8 @@ use super::{OUTPUT_BYTES_MAX, TemplateValue};
 /// Maximum width and precision of a `printf` verb; a larger one would only add padding.
 const PRINTF_WIDTH_MAX: usize = 1000;
 
-/// Why a call of a function has no result.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    #[error("{0} cannot be called here")]
-    NotCallable(String),
-    #[error("{name} wants {wanted}, not {given}")]
-    Count { name: String, wanted: &'static str, given: usize },
-    #[error("{name} wants at least {wanted} arguments")]
-    TooFew { name: String, wanted: usize },
-    #[error("len cannot count {0}")]
-    Uncountable(&'static str),
-    #[error("printf wants its format as text first")]
-    NoFormat,
-    #[error("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this")]
-    TooLong,
-    #[error("these numbers have no order")]
-    NoOrder,
-    #[error("{a} and {b} cannot be compared{hint}")]
-    Incomparable { a: &'static str, b: &'static str, hint: String },
-    #[error("the text has no byte {0}")]
-    NoByte(i64),
-    #[error("{value} cannot be indexed by {key}")]
-    Unindexable { value: &'static str, key: &'static str },
-}
-
-/// Calls a function. The evaluator adds the position to an error.
-pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, CallError> {
+/// Calls a function. The error is a message; the evaluator adds the position.
+pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     match name {
         "default" => default(arguments),
         "not" => one(name, arguments).map(|value| TemplateValue::Bool(!value.truth())),
@@ -62,7 +37,7 @@ pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, 
             TemplateValue::Text(text) => Ok(count(text.len())),
             TemplateValue::Map(map) => Ok(count(map.len())),
             TemplateValue::Missing => Ok(TemplateValue::Int(0)),
-            other => Err(CallError::Uncountable(other.kind())),
+            other => Err(format!("len cannot count {}", other.kind())),
         },
         "index" => index(arguments),
         "print" => bounded(|text| print(text, &arguments)),
@@ -75,11 +50,11 @@ pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, 
         }),
         "printf" => {
             let [TemplateValue::Text(format), rest @ ..] = arguments.as_slice() else {
-                return Err(CallError::NoFormat);
+                return Err("printf wants its format as text first".to_owned());
             };
             bounded(|text| printf(text, format, rest))
         }
-        other => Err(CallError::NotCallable(other.to_owned())),
+        other => Err(format!("{other} cannot be called here")),
     }
 }
 
@@ -88,11 +63,11 @@ fn count(length: usize) -> TemplateValue {
 }
 
 /// The values as the words of a command.
-pub fn words(values: &[TemplateValue]) -> Result<Vec<String>, CallError> {
+pub fn words(values: &[TemplateValue]) -> Result<Vec<String>, String> {
     let mut all = BoundedText::default();
     let word = |value: &TemplateValue| {
         let before = all.0.len();
-        write!(all, "{value}").map_err(|_| CallError::TooLong)?;
+        write!(all, "{value}").map_err(|_| too_long())?;
         Ok(all.0[before..].to_owned())
     };
     values.iter().map(word).collect()
@@ -112,43 +87,43 @@ impl Write for BoundedText {
     }
 }
 
-fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Result<TemplateValue, CallError> {
+fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Result<TemplateValue, String> {
     let mut text = BoundedText::default();
-    write(&mut text).map_err(|_| CallError::TooLong)?;
+    write(&mut text).map_err(|_| too_long())?;
     Ok(TemplateValue::Text(text.0))
 }
 
-fn too_few(name: &str, wanted: usize) -> CallError {
-    CallError::TooFew { name: name.to_owned(), wanted }
+fn too_long() -> String {
+    format!("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this")
 }
 
-fn other_count(name: &str, wanted: &'static str, given: usize) -> CallError {
-    CallError::Count { name: name.to_owned(), wanted, given }
+fn too_few(name: &str, wanted: usize) -> String {
+    format!("{name} wants at least {wanted} arguments")
 }
 
-fn one(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, CallError> {
+fn one(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let given = arguments.len();
     <[TemplateValue; 1]>::try_from(arguments)
         .map(|[value]| value)
-        .map_err(|_| other_count(name, "one argument", given))
+        .map_err(|_| format!("{name} wants one argument, not {given}"))
 }
 
-fn two(name: &str, arguments: Vec<TemplateValue>) -> Result<(TemplateValue, TemplateValue), CallError> {
+fn two(name: &str, arguments: Vec<TemplateValue>) -> Result<(TemplateValue, TemplateValue), String> {
     let given = arguments.len();
     <[TemplateValue; 2]>::try_from(arguments)
         .map(|[first, second]| (first, second))
-        .map_err(|_| other_count(name, "two arguments", given))
+        .map_err(|_| format!("{name} wants two arguments, not {given}"))
 }
 
 /// Returns the second argument if the first is missing or empty.
-fn default(arguments: Vec<TemplateValue>) -> Result<TemplateValue, CallError> {
+fn default(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let (value, fallback) = two("default", arguments)?;
     let empty = matches!(&value, TemplateValue::Missing)
         || matches!(&value, TemplateValue::Text(text) if text.is_empty());
     Ok(if empty { fallback } else { value })
 }
 
-fn equal(a: &TemplateValue, b: &TemplateValue) -> Result<bool, CallError> {
+fn equal(a: &TemplateValue, b: &TemplateValue) -> Result<bool, String> {
     use TemplateValue::{Bool, Float, Int, Missing};
     match (a, b) {
         (Bool(a), Bool(b)) => Ok(a == b),
@@ -158,9 +133,9 @@ fn equal(a: &TemplateValue, b: &TemplateValue) -> Result<bool, CallError> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "only compares with a float, which has no more precision")]
-fn compare(a: &TemplateValue, b: &TemplateValue) -> Result<Ordering, CallError> {
+fn compare(a: &TemplateValue, b: &TemplateValue) -> Result<Ordering, String> {
     use TemplateValue::{Float, Int, Missing, Text};
-    let order = |a: f64, b: f64| a.partial_cmp(&b).ok_or(CallError::NoOrder);
+    let order = |a: f64, b: f64| a.partial_cmp(&b).ok_or_else(|| "these numbers have no order".to_owned());
     match (a, b) {
         (Int(a), Int(b)) => Ok(a.cmp(b)),
         (Int(a), Float(b)) => order(*a as f64, *b),
@@ -177,12 +152,12 @@ fn compare(a: &TemplateValue, b: &TemplateValue) -> Result<Ordering, CallError> 
                 }
                 _ => String::new(),
             };
-            Err(CallError::Incomparable { a: a.kind(), b: b.kind(), hint })
+            Err(format!("{} and {} cannot be compared{hint}", a.kind(), b.kind()))
         }
     }
 }
 
-fn index(arguments: Vec<TemplateValue>) -> Result<TemplateValue, CallError> {
+fn index(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let mut arguments = arguments.into_iter();
     let mut value = arguments.next().ok_or_else(|| too_few("index", 1))?;
     for key in arguments {
@@ -194,9 +169,9 @@ fn index(arguments: Vec<TemplateValue>) -> Result<TemplateValue, CallError> {
                 .ok()
                 .and_then(|at| text.as_bytes().get(at))
                 .map(|byte| TemplateValue::Int(i64::from(*byte)))
-                .ok_or(CallError::NoByte(*at))?,
+                .ok_or_else(|| format!("the text has no byte {at}"))?,
             (TemplateValue::Missing, _) => TemplateValue::Missing,
-            (value, key) => return Err(CallError::Unindexable { value: value.kind(), key: key.kind() }),
+            (value, key) => return Err(format!("{} cannot be indexed by {}", value.kind(), key.kind())),
         };
     }
     Ok(value)
