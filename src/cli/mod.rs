@@ -64,7 +64,7 @@ use crate::daemon::front::access::ListenError;
 use crate::daemon::front::attach::AttachError;
 use crate::daemon::front::remote::ServeError;
 use crate::daemon::front::tls::TlsError;
-use crate::daemon::remote_tokens::TokenError;
+use crate::daemon::remote_tokens::RemoteTokenError;
 use crate::daemon::serve::ClaimError;
 use crate::hooks::trust::TrustError;
 use crate::mcp::FIRST_START_ARGUMENT;
@@ -235,7 +235,7 @@ without_hint!(
     Problem,
     TrustError,
     WorktreeError,
-    TokenError,
+    RemoteTokenError,
     ClaimError,
     AttachError,
     ListenError,

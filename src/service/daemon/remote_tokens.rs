@@ -62,7 +62,7 @@ pub struct RemoteTokens {
 
 /// Why tokens can't be read or changed.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum RemoteTokenError {
     #[error("{} can't be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} can't be changed: {source}", path.display())]
@@ -89,8 +89,8 @@ impl RemoteTokens {
     }
 
     /// All tokens, oldest first.
-    pub fn list(&self) -> Result<Vec<StoredToken>, TokenError> {
-        let unread = |source: io::Error| TokenError::Read { path: self.path.clone(), source };
+    pub fn list(&self) -> Result<Vec<StoredToken>, RemoteTokenError> {
+        let unread = |source: io::Error| RemoteTokenError::Read { path: self.path.clone(), source };
         let mut text = String::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
@@ -108,9 +108,9 @@ impl RemoteTokens {
         name: &str,
         scope: AccessScope,
         lifetime: Option<Duration>,
-    ) -> Result<(StoredToken, String), TokenError> {
+    ) -> Result<(StoredToken, String), RemoteTokenError> {
         check_name(name)?;
-        let secret = secret().map_err(TokenError::NoSecret)?;
+        let secret = secret().map_err(RemoteTokenError::NoSecret)?;
         let secret = format!("{PREFIX}{secret}");
         let token = StoredToken {
             name: name.to_owned(),
@@ -121,10 +121,10 @@ impl RemoteTokens {
         };
         self.change(|tokens| {
             if tokens.iter().any(|token| token.name == name) {
-                return Err(TokenError::Exists(name.to_owned()));
+                return Err(RemoteTokenError::Exists(name.to_owned()));
             }
             if tokens.len() >= TOKENS_MAX {
-                return Err(TokenError::TooMany);
+                return Err(RemoteTokenError::TooMany);
             }
             tokens.push(token.clone());
             Ok(())
@@ -133,7 +133,7 @@ impl RemoteTokens {
     }
 
     /// Removes a token, whose connections end. Returns whether there was one with this name.
-    pub fn revoke(&self, name: &str) -> Result<bool, TokenError> {
+    pub fn revoke(&self, name: &str) -> Result<bool, RemoteTokenError> {
         self.change(|tokens| {
             let before = tokens.len();
             tokens.retain(|token| token.name != name);
@@ -142,7 +142,7 @@ impl RemoteTokens {
     }
 
     /// The valid token with this secret. Takes the same time for every token.
-    pub fn find(&self, secret: &str) -> Result<Option<StoredToken>, TokenError> {
+    pub fn find(&self, secret: &str) -> Result<Option<StoredToken>, RemoteTokenError> {
         let given = digest(secret.as_bytes());
         let mut found = None;
         for token in self.list()? {
@@ -154,15 +154,15 @@ impl RemoteTokens {
     }
 
     /// Whether a token that was found is still valid.
-    pub fn is_valid(&self, token: &StoredToken) -> Result<bool, TokenError> {
+    pub fn is_valid(&self, token: &StoredToken) -> Result<bool, RemoteTokenError> {
         Ok(!token.is_expired() && self.list()?.contains(token))
     }
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, TokenError>,
-    ) -> Result<T, TokenError> {
-        let failed = |source: io::Error| TokenError::Change { path: self.path.clone(), source };
+        change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, RemoteTokenError>,
+    ) -> Result<T, RemoteTokenError> {
+        let failed = |source: io::Error| RemoteTokenError::Change { path: self.path.clone(), source };
         let _lock = atomic_file::lock_for_change(&self.path).map_err(failed)?;
         let mut tokens = self.list()?;
         let changed = change(&mut tokens)?;
@@ -176,12 +176,12 @@ impl RemoteTokens {
 }
 
 /// Checks the name of a token, which is shown next to prompts and in logs.
-fn check_name(name: &str) -> Result<(), TokenError> {
+fn check_name(name: &str) -> Result<(), RemoteTokenError> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     match name {
-        "" => Err(TokenError::NoName),
-        _ if name.chars().count() > NAME_CHARS_MAX => Err(TokenError::LongName),
-        _ if !name.chars().all(is_plain) => Err(TokenError::Name(name.to_owned())),
+        "" => Err(RemoteTokenError::NoName),
+        _ if name.chars().count() > NAME_CHARS_MAX => Err(RemoteTokenError::LongName),
+        _ if !name.chars().all(is_plain) => Err(RemoteTokenError::Name(name.to_owned())),
         _ => Ok(()),
     }
 }

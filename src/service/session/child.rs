@@ -191,7 +191,7 @@ pub fn run(
         let time = order.time + grace;
         let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
         let ended = ended.unwrap_or(Err(ChildFailure::Late(time)));
-        ended.map_err(|cause| ChildError::Failed { kind, name, cause })
+        ended.map_err(|cause| ChildError::Failed { kind, name, cause: Box::new(cause) })
     })
 }
 

@@ -136,7 +136,7 @@ pub enum ChildError {
         kind: &'static str,
         name: String,
         #[source]
-        cause: ChildFailure,
+        cause: Box<ChildFailure>,
     },
 }
 

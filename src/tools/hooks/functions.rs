@@ -13,9 +13,7 @@ use super::handlers::Handler;
 use super::hook::RUN_TIME_MAX;
 use super::hook_context::HookContext;
 use super::output::{HookOutput, Utterance};
-
-/// A function's own error.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub use epitome_tools::BoxError;
 
 type FunctionFuture<T> = BoxFuture<'static, Result<T, BoxError>>;
 type CallbackFunction = Arc<dyn Fn(CallbackInput) -> FunctionFuture<CallbackOutput> + Send + Sync>;

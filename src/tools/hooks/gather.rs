@@ -21,7 +21,7 @@ use epitome_recipe::text_file::read_text;
 use epitome_thread::problem::Problem;
 
 /// What a file of a hooks folder is.
-enum FoundFile {
+enum HookFile {
     Hook(String, Declaration),
     /// Not a hook, for this reason.
     NoHook(String),
@@ -88,7 +88,7 @@ impl HookFinder<'_> {
                 continue;
             }
             match self.classify(place, &path) {
-                FoundFile::Hook(name, written) => {
+                HookFile::Hook(name, written) => {
                     let found_as = format!("{prefix}{name}");
                     // Plugins are installed as `org@repo` and shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
@@ -96,8 +96,8 @@ impl HookFinder<'_> {
                     let files = vec![path];
                     self.add(HookCandidate { alias, ..HookCandidate::new(name, files, place, written) });
                 }
-                FoundFile::Reported => {}
-                FoundFile::NoHook(reason) => self.skip(path, reason),
+                HookFile::Reported => {}
+                HookFile::NoHook(reason) => self.skip(path, reason),
             }
         }
     }
@@ -174,8 +174,8 @@ impl HookFinder<'_> {
         }
     }
 
-    fn classify(&mut self, place: HookOrigin, path: &Path) -> FoundFile {
-        let no_hook = |reason: &str| FoundFile::NoHook(reason.to_owned());
+    fn classify(&mut self, place: HookOrigin, path: &Path) -> HookFile {
+        let no_hook = |reason: &str| HookFile::NoHook(reason.to_owned());
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
             return no_hook("its name is not UTF-8");
         };
@@ -198,15 +198,15 @@ impl HookFinder<'_> {
         let Some(syntax) = syntax_of(&name) else {
             let is_executable = metadata.permissions().mode() & 0o111 != 0;
             return match is_executable {
-                true => FoundFile::Hook(name, Declaration::Executable),
+                true => HookFile::Hook(name, Declaration::Executable),
                 false => no_hook("not executable"),
             };
         };
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
-            Ok(content) => FoundFile::Hook(name, Declaration::Declarative { syntax, content }),
+            Ok(content) => HookFile::Hook(name, Declaration::Declarative { syntax, content }),
             Err(why) => {
                 self.problem(Problem::new(path, why.to_string()));
-                FoundFile::Reported
+                HookFile::Reported
             }
         }
     }

@@ -114,7 +114,6 @@ impl fmt::Debug for HookKind {
 
 impl HookKind {
     /// Replaces the variables in a webhook's headers and secret by their values.
-
     pub fn resolve(&mut self, environment: &[(OsString, OsString)]) -> Result<(), UnsetVariable> {
         let HookKind::Webhook { headers, secret, .. } = self else { return Ok(()) };
         for value in headers.values_mut().chain(secret) {

@@ -54,7 +54,7 @@ pub struct ServerProcess {
 
 /// Why a server process can't be started. The text completes a sentence and contains no environment values.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ServerStartError {
     #[error(
         "there is no program {0:?} on the PATH of this session; give its full path, or start the editor where the PATH has \
          it"
@@ -116,7 +116,7 @@ pub async fn start(
     (command, args, env): (&str, &[String], &[(String, String)]),
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
-) -> Result<ServerProcess, StartError> {
+) -> Result<ServerProcess, ServerStartError> {
     let mut environment = match &server.from {
         McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
         McpSource::Repository { .. } => context.exposure.for_programs_of_repository(&context.environment),
@@ -134,7 +134,7 @@ pub async fn start(
     let reaper = context.reaper.clone();
     let started = Piped::start(reaper, EndPolicy::ClosedInput, sandbox, program, &cwd, environment).await;
     let Piped { running, stdin, stdout, stderr } =
-        started.map_err(|source| StartError::Program { command: redact(command), source })?;
+        started.map_err(|source| ServerStartError::Program { command: redact(command), source })?;
     let diagnostics = Arc::new(Diagnostics::default());
     tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
     let stdout = BoundedReader::new(stdout, diagnostics.clone());
@@ -146,19 +146,23 @@ async fn sandbox(
     server: &McpServer,
     context: &McpContext,
     cwd: PathBuf,
-) -> Result<Option<(Confinement, Variables)>, StartError> {
+) -> Result<Option<(Confinement, Variables)>, ServerStartError> {
     let Some(wanted) = server.sandbox else { return Ok(None) };
     let make = context.sandbox.clone();
     let made = tokio::task::spawn_blocking(move || make(&cwd, wanted)).await;
-    Ok(Some(made.map_err(StartError::SandboxTask)??))
+    Ok(Some(made.map_err(ServerStartError::SandboxTask)??))
 }
 
 /// Resolves a command to a file, like a shell with this environment.
-fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, StartError> {
+fn found(
+    command: &str,
+    cwd: &Path,
+    environment: &[(OsString, OsString)],
+) -> Result<PathBuf, ServerStartError> {
     if command.contains(std::path::is_separator) {
         return Ok(cwd.join(command));
     }
-    program::named(command, environment).next().ok_or_else(|| StartError::NotFound(command.to_owned()))
+    program::named(command, environment).next().ok_or_else(|| ServerStartError::NotFound(command.to_owned()))
 }
 
 /// Reads stderr to its end, so that the process never blocks on a full pipe. Logs the first lines.

@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinError;
 
 use super::call::ReadyConnection;
-use super::child::{self, Diagnostics, LINE_BYTES_MAX, StartError};
+use super::child::{self, Diagnostics, LINE_BYTES_MAX, ServerStartError};
 use super::client::{ClientShared, McpClient};
 use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
@@ -26,10 +26,11 @@ use super::redact::ServerRedactor;
 use super::server::{ENDING_WITHIN, ServerHandle, bounded};
 use super::sse::{self, SseError, SseHeaders};
 use super::stderr::last_words;
-use super::{BoxError, McpContext, McpEvent};
+use super::{McpContext, McpEvent};
 use epitome_config::{McpSource, McpTransport, VariableError, variable};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_provider::http::ClientError;
+use epitome_tools::BoxError;
 use epitome_tools::question::QuestionSender;
 
 /// Timeout from starting a server to receiving its listing.
@@ -67,7 +68,7 @@ pub enum ConnectError {
     #[error("it speaks the version {0:?} of the protocol, which Epitome does not know")]
     Version(String),
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] ServerStartError),
     #[error(transparent)]
     Http(#[from] ClientError),
     #[error(transparent)]

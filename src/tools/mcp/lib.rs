@@ -58,6 +58,7 @@ use epitome_platform::reaper::Reaper;
 use epitome_platform::sandbox::Confinement;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
+use epitome_tools::BoxError;
 use epitome_tools::question::QuestionSender;
 use epitome_tools::sandbox::SandboxGap;
 use epitome_tools::{Exposure, Tool};
@@ -80,9 +81,6 @@ pub use prompts::{PromptCall, PromptCommand};
 const NEWS_MAX: usize = 64;
 /// Why a server that the user has switched off is not connected.
 const OFF: &str = "it is switched off";
-
-/// An error of the session.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Checks a server before it is started.
 pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), BoxError> + Send + Sync>;

@@ -62,7 +62,13 @@ pub enum LoginError {
     #[error("you declined the login")]
     Declined,
     #[error("{what}: {}", plain(source))]
-    Auth { what: &'static str, source: AuthError },
+    Auth { what: &'static str, source: Box<AuthError> },
+}
+
+impl LoginError {
+    fn of(what: &'static str) -> impl FnOnce(AuthError) -> LoginError {
+        move |source| LoginError::Auth { what, source: Box::new(source) }
+    }
 }
 
 /// Asks the user to log in and waits for the login.
@@ -85,8 +91,7 @@ pub async fn login(
         let link = state.get_authorization_url().await?;
         Ok::<_, AuthError>((state, link))
     };
-    let (mut state, link) =
-        begun.await.map_err(|source| LoginError::Auth { what: "its login cannot be started", source })?;
+    let (mut state, link) = begun.await.map_err(LoginError::of("its login cannot be started"))?;
     if !(link.starts_with("https://")
         || link.starts_with("http://127.0.0.1")
         || link.starts_with("http://localhost"))
@@ -112,7 +117,7 @@ pub async fn login(
     };
     let done = state.handle_callback_url(&address).await;
     door.done(id).await;
-    done.map_err(|source| LoginError::Auth { what: "its login failed", source })
+    done.map_err(LoginError::of("its login failed"))
 }
 
 /// Shows the link, in the client if it supports that. Returns `false` if the user declines.
@@ -180,7 +185,7 @@ pub async fn forget(url: &str, context: &McpContext) -> Result<(), LoginError> {
     TokenFile(file_of(&context.logins, url))
         .clear()
         .await
-        .map_err(|source| LoginError::Auth { what: "its stored login cannot be removed", source })
+        .map_err(LoginError::of("its stored login cannot be removed"))
 }
 
 /// Removes the stored tokens of a server; returns whether there were any. Blocks on disk I/O.

@@ -198,7 +198,7 @@ pub enum ServerAddressError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("{server} and {other} differ in their encryption")]
-    Encryption { server: Uri, other: Uri },
+    Encryption { server: Box<Uri>, other: Box<Uri> },
 }
 
 impl RemoteServerAddress {
@@ -240,7 +240,10 @@ impl RemoteServerAddress {
     fn other(&self, address: &str) -> Result<RemoteServerAddress, ServerAddressError> {
         let other = RemoteServerAddress::parse(address, "", None)?;
         if other.tls.is_some() != self.tls.is_some() {
-            return Err(ServerAddressError::Encryption { server: self.uri.clone(), other: other.uri });
+            return Err(ServerAddressError::Encryption {
+                server: Box::new(self.uri.clone()),
+                other: Box::new(other.uri),
+            });
         }
         Ok(RemoteServerAddress { tls: self.tls.clone(), token: self.token.clone(), ..other })
     }
