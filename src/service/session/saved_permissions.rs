@@ -167,7 +167,7 @@ mod tests {
             let rule = Rule::Command { line: line.into() };
             change(&paths, here, |rules| rules.push(rule.clone())).expect("kept");
             for _ in 0..2 {
-                assert_eq!(*window.read(&paths, here).expect("read"), std::slice::from_ref(&rule));
+                assert_eq!(*window.read(&paths, here).expect("read"), *std::slice::from_ref(&rule));
             }
             change(&paths, here, Vec::clear).expect("taken back");
             assert_eq!(*window.read(&paths, here).expect("read"), []);
