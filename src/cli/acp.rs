@@ -19,7 +19,7 @@ use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
-use crate::daemon::front::attach::{Connector, DaemonLink, FindDaemon};
+use crate::daemon::front::attach::{AttachError, Connector, DaemonLink, FindDaemon};
 use crate::daemon::front::dial::{RemoteConnector, RemoteServerAddress};
 use crate::daemon::front::remote::{PATH, RemoteServer, SocketSecurity};
 use crate::daemon::front::signals::BlockedSignals;
@@ -100,7 +100,8 @@ impl RemoteCredentials {
                 .hint(format!("set {REMOTE_TOKEN_VARIABLE}, or name a file with --remote-token-file")));
         }
         let authorities = self.tls_ca.as_deref().map(server::read).transpose()?;
-        RemoteServerAddress::parse(address, token.trim(), authorities.as_deref()).map_err(CliError::failed)
+        RemoteServerAddress::parse(address, token.trim(), authorities.as_deref())
+            .map_err(|error| CliError::failed(error.to_string()))
     }
 }
 
@@ -164,7 +165,8 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
             Ok((connector, link, signals)) => {
                 return serve_by(connector, link, (reader, writer), tap, signals);
             }
-            Err(why) => {
+            Err(error) => {
+                let why = error.message;
                 tracing::warn!(why, "no daemon can be reached: this window runs the agent in its own process")
             }
         }
@@ -203,9 +205,9 @@ fn serve_by(
 
 /// Finds or starts the daemon, and then blocks signals, which later threads inherit: a signal ends a window that waits
 /// for a slow daemon.
-fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
+fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), CliError> {
     let (connector, link) = connect(paths, overrides)?;
-    let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
+    let signals = BlockedSignals::new().context("signals can't be blocked")?;
     Ok((connector, link, signals))
 }
 
@@ -214,7 +216,7 @@ pub fn connect(paths: &Paths, overrides: &Overrides) -> Result<(Connector, Daemo
     let environment = EnvironmentObject::current();
     let mut connector = Connector::new(paths, environment, overrides.clone())
         .map_err(|error| format!("this program is not found: {error}"))?;
-    let link = connector.attach(0)?;
+    let link = connector.attach(0).map_err(|error| error.to_string())?;
     Ok((connector, link))
 }
 
@@ -253,10 +255,8 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
     log::to_file(&paths);
     let token = RemoteToken::from_environment(TOKEN_VARIABLE)?;
     let environment = token.environment();
-    let connector = move || {
-        Connector::new(&paths, environment.clone(), overrides.clone())
-            .map_err(|error| format!("this program is not found: {error}"))
-    };
+    let connector =
+        move || Connector::new(&paths, environment.clone(), overrides.clone()).map_err(AttachError::Program);
     let access = RemoteAccess { tokens: AcceptedTokens::One(token.value.clone()), origins };
     serve::runtime()?.block_on(async {
         let server = RemoteServer::listen(address, SocketSecurity::Loopback, access, Arc::new(connector));

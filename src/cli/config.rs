@@ -78,8 +78,8 @@ pub fn main(args: ConfigArgs) -> Result<i32, CliError> {
 fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
     let unread = serve::read_policy(paths).err();
     let mut loaded = LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name));
-    loaded.problems.extend(unread.map(|message| {
-        Problem::new(paths.config_file(), message).with_hint("the policy in the database is unknown")
+    loaded.problems.extend(unread.map(|error| {
+        Problem::new(paths.config_file(), error.message).with_hint("the policy in the database is unknown")
     }));
     loaded
 }

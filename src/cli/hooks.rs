@@ -134,7 +134,7 @@ impl Project {
             http: Http::new().within(Network::read(&self.environment)),
             logins: self.paths.data.join(MCP_LOGINS),
             listings: ListingCache::new(self.paths.data.join(MCP_LISTINGS)),
-            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
+            unchanged: Arc::new(|_| Err("it is the repository's".into())),
             sandbox: Arc::new(move |directory, sandbox| {
                 of_server(&rules, &workspace, directory.to_path_buf(), sandbox.network)
             }),

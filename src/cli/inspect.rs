@@ -62,7 +62,7 @@ async fn daemon(paths: &Paths) -> Result<ControlClient, CliError> {
     }
     let program = start::this_program().context("the path of this program is unknown")?;
     start::start(&program, &serve::environment(), start::SlowNotices::StandardError)
-        .map_err(|why| CliError::failed(why).hint(LOG_HINT))?;
+        .map_err(|error| CliError::failed(error.to_string()).hint(LOG_HINT))?;
     ControlClient::connect_for(paths)
         .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer").hint(LOG_HINT))

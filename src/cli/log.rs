@@ -56,7 +56,7 @@ pub fn to_file(paths: &Paths) {
     drop(tracing::subscriber::set_global_default(subscriber));
     if let Some(error) = unusable {
         tracing::warn!(
-            error,
+            %error,
             "no spans are sent: the collector can't be used as the environment or `telemetry.endpoint` names it"
         );
     }

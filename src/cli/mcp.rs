@@ -264,12 +264,13 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     let (claude, codex) = (home.join(".claude.json"), home.join(".codex/config.toml"));
     let known = serve::settings(paths, None).mcp.servers;
     let mut new: Vec<McpServer> = Vec::new();
-    for (file, read) in [
-        (claude, Box::new(|text: &str| import::from_claude(text, &cwd)) as Box<ReadServers<'_>>),
-        (codex, Box::new(import::from_codex)),
+    for (file, form, read) in [
+        (claude, "JSON", Box::new(|text: &str| import::from_claude(text, &cwd)) as Box<ReadServers<'_>>),
+        (codex, "TOML", Box::new(import::from_codex)),
     ] {
         let Some(text) = text_of(&file)? else { continue };
-        let found = read(&text).context(file.display())?;
+        let found = read(&text)
+            .ok_or_else(|| CliError::failed(format!("{}: it is not valid {form}", file.display())))?;
         for skipped in found.skipped {
             note!("{}: {skipped}", file.display());
         }
@@ -302,8 +303,8 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// Parses the servers of a file; the error completes a sentence.
-type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
+/// Parses the servers of a file.
+type ReadServers<'a> = dyn Fn(&str) -> Option<ImportedServers> + 'a;
 
 fn text_of(file: &Path) -> Result<Option<String>, CliError> {
     match read_regular_text(file, IMPORT_BYTES_MAX) {
@@ -344,9 +345,7 @@ pub fn first_start() -> Result<i32, CliError> {
     let (roots, environment) = (project.paths.repository_roots(&project.cwd), project.environment.clone());
     let context = McpContext {
         // The session has asked about it.
-        unchanged: Arc::new(move |server| {
-            servers::unchanged(server, &roots, &environment).map_err(String::from)
-        }),
+        unchanged: Arc::new(move |server| Ok(servers::unchanged(server, &roots, &environment)?)),
         ..project.mcp_context()
     };
     let name = start.server.name.clone();

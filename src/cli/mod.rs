@@ -60,8 +60,16 @@ pub use acp::RemoteToken;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
+use crate::daemon::front::access::ListenError;
+use crate::daemon::front::attach::AttachError;
+use crate::daemon::front::remote::ServeError;
+use crate::daemon::front::tls::TlsError;
+use crate::daemon::remote_tokens::RemoteTokenError;
+use crate::daemon::serve::ClaimError;
+use crate::hooks::trust::TrustError;
 use crate::mcp::FIRST_START_ARGUMENT;
 use crate::problem::{Problem, nearest};
+use crate::session::worktree::WorktreeError;
 use crate::session_library::LibraryError;
 use crate::store::StoreError;
 use crate::tools::launcher::{LAUNCH_ARGUMENT, launch_main};
@@ -212,11 +220,28 @@ impl From<String> for CliError {
     }
 }
 
-impl From<Problem> for CliError {
-    fn from(problem: Problem) -> CliError {
-        CliError::failed(problem.to_string())
-    }
+/// Errors of which the text says it all.
+macro_rules! without_hint {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for CliError {
+            fn from(error: $error) -> CliError {
+                CliError::failed(error.to_string())
+            }
+        })+
+    };
 }
+
+without_hint!(
+    Problem,
+    TrustError,
+    WorktreeError,
+    RemoteTokenError,
+    ClaimError,
+    AttachError,
+    ListenError,
+    ServeError,
+    TlsError,
+);
 
 impl From<Fault> for CliError {
     fn from(fault: Fault) -> CliError {

@@ -1,5 +1,6 @@
 //! Options that override the configuration, common to `acp`, `run` and `compact`.
 
+use crate::rules::RuleError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -96,16 +97,16 @@ impl From<OverrideArgs> for Overrides {
     }
 }
 
-fn model(written: &str) -> Result<ModelName, String> {
+fn model(written: &str) -> Result<ModelName, &'static str> {
     let model = ModelName::parse(written);
     if model.split().is_none() {
-        return Err("models are named PROVIDER/NAME; `epitome models` lists them".to_owned());
+        return Err("models are named PROVIDER/NAME; `epitome models` lists them");
     }
     Ok(model)
 }
 
 /// A permission rule as in `[permissions] allow`.
-fn rule(written: &str) -> Result<String, String> {
+fn rule(written: &str) -> Result<String, RuleError> {
     Settings::default().allow(written, ALLOW_OPTION).map(|()| written.to_owned())
 }
 
@@ -119,7 +120,7 @@ fn all(mut rules: Vec<String>, lists: Vec<RuleList>) -> Vec<String> {
 }
 
 /// Splits a list of rules at commas outside of parentheses.
-fn rules(written: &str) -> Result<RuleList, String> {
+fn rules(written: &str) -> Result<RuleList, RuleError> {
     let mut depth = 0usize;
     let outside = |character: char| {
         match character {

@@ -15,6 +15,7 @@ mod partial;
 mod request;
 mod stream_json;
 
+use crate::daemon::front::attach::AttachError;
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
         setup.check().map_err(CliError::usage)?;
         request.program.instructions = request.program.instructions.or(setup.instructions.clone());
         if let (None, Some(schema)) = (&expected, &setup.schema) {
-            expected = Some(ExpectedJson::new(schema.clone()).map_err(CliError::usage)?);
+            expected =
+                Some(ExpectedJson::new(schema.clone()).map_err(|error| CliError::usage(error.to_string()))?);
         }
     }
     if let Some(name) = &request.worktree {
@@ -114,12 +116,12 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let overrides = request.overrides.clone();
     let daemon = match request.standalone {
         true => None,
-        false => {
-            in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(|why| {
-                note!("epitome: {why}; continuing without it");
+        false => in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(
+            |error| {
+                note!("epitome: {}; continuing without it", error.message);
                 None
-            })
-        }
+            },
+        ),
     };
     let prepared = PreparedRun { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
@@ -149,20 +151,20 @@ pub(super) fn in_daemon<K>(
     name: &str,
     forms: QuestionForms,
     initialize: K,
-) -> Result<Option<Connected<K>>, String> {
+) -> Result<Option<Connected<K>>, CliError> {
     let connector = Connector::new(paths, EnvironmentObject::current(), overrides);
-    let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
+    let mut connector = connector.map_err(AttachError::Program)?;
     let Some(link) = connector.attach_running()? else { return Ok(None) };
     let version = link.version.clone();
     let stream = link.into_stream().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
-    let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
+    let stream = stream.context("the connection to the daemon can't be used")?;
     SessionClient::connect(stream, name, forms, initialize).map(Some).map_err(|why| {
         match env!("CARGO_PKG_VERSION") {
-            own if own == version => why,
-            own => format!(
+            own if own == version => CliError::failed(why),
+            own => CliError::failed(format!(
                 "the daemon is of version {version}, this program of version {own} (`epitome daemon stop` ends it; the \
                  next window starts another, of its own version)"
-            ),
+            )),
         }
     })
 }
@@ -287,7 +289,8 @@ fn mcp_servers(options: &[String]) -> Result<Vec<McpServer>, CliError> {
             false => fs::read_to_string(option)
                 .map_err(|error| wrong(format!("{option} can't be read: {error}")))?,
         };
-        let imported = from_claude(&text, Path::new("")).map_err(|why| wrong(format!("{option}: {why}")))?;
+        let imported = from_claude(&text, Path::new(""));
+        let imported = imported.ok_or_else(|| wrong(format!("{option}: it is not valid JSON")))?;
         if !imported.skipped.is_empty() {
             return Err(wrong(imported.skipped.join("; ")));
         }

@@ -71,7 +71,7 @@ pub fn store(paths: &Paths) -> Store {
         None => Ok(Store::new(paths)),
         Some(address) => store_at(paths, address),
     };
-    opened.unwrap_or_else(|why| end(paths, &why))
+    opened.unwrap_or_else(|error| end(paths, &error.message))
 }
 
 /// Runs a command with the store of the settings, which needs no daemon.
@@ -88,7 +88,7 @@ pub fn with_store<T>(paths: &Paths, run: impl FnOnce(&Store) -> T) -> T {
 pub fn governed_store(paths: &Paths) -> Option<Store> {
     let (settings, _) = Settings::load(paths, None, |_| None);
     let opened = governed_store_at(paths, &settings.store?);
-    Some(opened.unwrap_or_else(|why| end(paths, &why)))
+    Some(opened.unwrap_or_else(|error| end(paths, &error.message)))
 }
 
 fn end(paths: &Paths, why: &str) -> ! {
@@ -97,9 +97,9 @@ fn end(paths: &Paths, why: &str) -> ! {
 }
 
 #[cfg(feature = "postgres")]
-fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, CliError> {
     let (postgres, place) = database_at(address)?;
-    let known = postgres.policy().map_err(|error| error.to_string())?;
+    let known = postgres.policy()?;
     let of = place.clone();
     let apply = move |policy: Option<&epitome_store_postgres::StoredPolicy>| {
         epitome_config::set_policy_of_store(&of, policy.map(|policy| &*policy.text));
@@ -111,34 +111,35 @@ fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
 
 /// Applies the policy in the store of the settings to this process.
 #[cfg(feature = "postgres")]
-pub fn read_policy(paths: &Paths) -> Result<(), String> {
+pub fn read_policy(paths: &Paths) -> Result<(), CliError> {
     let (settings, _) = Settings::load(paths, None, |_| None);
     let Some(address) = &settings.store else { return Ok(()) };
     let (postgres, place) = database_at(address)?;
-    let policy = postgres.policy().map_err(|error| error.to_string())?;
+    let policy = postgres.policy()?;
     epitome_config::set_policy_of_store(&place, policy.as_ref().map(|policy| &*policy.text));
     Ok(())
 }
 
-/// Opens a store in a database. The error is a sentence without the address.
+/// Opens a store in a database.
 #[cfg(feature = "postgres")]
-pub fn store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+pub fn store_at(paths: &Paths, address: &str) -> Result<Store, CliError> {
     let (postgres, place) = database_at(address)?;
     Ok(Store::elsewhere(paths, Arc::new(postgres), &place))
 }
 
 /// Removes from a database what no session names. Returns how much that was.
 #[cfg(feature = "postgres")]
-pub fn clean(address: &str) -> Result<i64, String> {
-    database_at(address)?.0.remove_unused_bodies().map_err(|error| error.to_string())
+pub fn clean(address: &str) -> Result<i64, CliError> {
+    Ok(database_at(address)?.0.remove_unused_bodies()?)
 }
 
 #[cfg(feature = "postgres")]
-pub fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, String), String> {
+pub fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, String), CliError> {
     use epitome_store_postgres::{Postgres, StoreAddress};
-    let address = StoreAddress::parse(address, |name| std::env::var(name).ok())?;
+    let address = StoreAddress::parse(address, |name| std::env::var(name).ok());
+    let address = address.map_err(|error| CliError::failed(error.to_string()))?;
     let place = address.place().to_owned();
-    let postgres = Postgres::new(address).map_err(|error| format!("{place} can't be used: {error}"))?;
+    let postgres = Postgres::new(address).context(format_args!("{place} can't be used"))?;
     Ok((postgres, place))
 }
 
@@ -147,22 +148,22 @@ pub fn database_at(address: &str) -> Result<(epitome_store_postgres::Postgres, S
 pub const WITHOUT_DATABASES: &str = "this epitome was built without the feature `postgres`";
 
 #[cfg(not(feature = "postgres"))]
-pub fn store_at(_: &Paths, _: &str) -> Result<Store, String> {
-    Err(WITHOUT_DATABASES.to_owned())
+pub fn store_at(_: &Paths, _: &str) -> Result<Store, CliError> {
+    Err(CliError::failed(WITHOUT_DATABASES))
 }
 
 #[cfg(not(feature = "postgres"))]
-pub fn clean(_: &str) -> Result<i64, String> {
-    Err(WITHOUT_DATABASES.to_owned())
+pub fn clean(_: &str) -> Result<i64, CliError> {
+    Err(CliError::failed(WITHOUT_DATABASES))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, String> {
+fn governed_store_at(paths: &Paths, address: &str) -> Result<Store, CliError> {
     store_at(paths, address)
 }
 
 #[cfg(not(feature = "postgres"))]
-pub fn read_policy(_: &Paths) -> Result<(), String> {
+pub fn read_policy(_: &Paths) -> Result<(), CliError> {
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `epitome serve`: serves clients on other machines.
 
+use crate::daemon::front::attach::AttachError;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::access::{AcceptedTokens, RemoteAccess};
 use crate::daemon::front::attach::Connector;
 use crate::daemon::front::dial::RemoteServerAddress;
-use crate::daemon::front::remote::{NewConnector, PATH, RemoteServer, SocketSecurity};
-use crate::daemon::front::tls;
+use crate::daemon::front::remote::{NewConnector, PATH, RemoteServer, ServeError, SocketSecurity};
+use crate::daemon::front::tls::{self, TlsError};
 use crate::daemon::remote_tokens::RemoteTokens;
 use crate::paths::Paths;
 use crate::session::registry::Overrides;
@@ -73,7 +74,7 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let is_advertised = advertised.is_some();
     let connector: NewConnector = Arc::new(move || {
         let connector = Connector::new(&paths, EnvironmentObject::current(), overrides.clone());
-        let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
+        let mut connector = connector.map_err(AttachError::Program)?;
         if let Some(address) = &advertised {
             connector.advertise(address);
         }
@@ -90,8 +91,8 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
         if is_advertised {
             // A daemon that runs already learns at which address its sessions can be reached.
             tokio::task::spawn_blocking(move || {
-                if let Err(why) = connector().and_then(|mut connector| connector.attach(0)) {
-                    tracing::warn!(why, "the daemon does not know the address of this server yet");
+                if let Err(error) = connector().and_then(|mut connector| connector.attach(0)) {
+                    tracing::warn!(%error, "the daemon does not know the address of this server yet");
                 }
             });
         }
@@ -112,7 +113,7 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
 /// Waits for the end of running turns after a signal. Another signal ends at once.
 pub async fn end_in_time(
     signals: &mut EndRequests,
-    draining: impl Future<Output = Result<usize, String>>,
+    draining: impl Future<Output = Result<usize, ServeError>>,
     limit: Duration,
 ) -> Result<i32, CliError> {
     note!(
@@ -145,7 +146,7 @@ fn check_advertised(address: &str, paths: &Paths) -> Result<(), CliError> {
 fn security(args: &ServeArgs) -> Result<SocketSecurity, CliError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let config = tls::server(&read(certificate)?, &read(key)?);
-        let named = |why| format!("{} and {}: {why}", certificate.display(), key.display());
+        let named = |why: TlsError| format!("{} and {}: {why}", certificate.display(), key.display());
         return Ok(SocketSecurity::Tls(config.map_err(named)?));
     }
     match args.listen.ip().is_loopback() {

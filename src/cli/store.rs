@@ -66,7 +66,7 @@ pub fn main(StoreArgs { command }: StoreArgs) -> Result<i32, CliError> {
 fn named(paths: &Paths, name: &str) -> Result<Store, CliError> {
     match name {
         "files" => Ok(Store::new(paths)),
-        address => serve::store_at(paths, address).map_err(CliError::failed),
+        address => serve::store_at(paths, address),
     }
 }
 

@@ -127,12 +127,12 @@ fn scopes() -> impl TypedValueParser<Value = AccessScope> {
     })
 }
 
-fn lifetime(typed: &str) -> Result<Duration, String> {
-    let wrong = || "write it like 30d, 12h or 90m".to_owned();
-    let span: Span = typed.parse().map_err(|_| wrong())?;
-    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+fn lifetime(typed: &str) -> Result<Duration, &'static str> {
+    let wrong = "write it like 30d, 12h or 90m";
+    let span: Span = typed.parse().map_err(|_| wrong)?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong)?;
     match Duration::try_from(duration) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) | Err(_) => Err(wrong()),
+        Ok(_) | Err(_) => Err(wrong),
     }
 }

@@ -60,7 +60,8 @@ impl Ours {
         };
         let by = self.summary.as_ref().map(|_| (ModelName(MODEL.to_owned()), Usage::default()));
         let written = SummaryResult { text: self.summary.clone(), by, ..SummaryResult::default() };
-        let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)?;
+        let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)
+            .map_err(|why| why.to_string())?;
         append(thread, change);
         Ok(())
     }

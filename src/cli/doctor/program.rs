@@ -170,8 +170,8 @@ pub(super) fn files(
     let project = Project::load(paths.clone())?;
     let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
-    lines.extend(unread.map(|message| {
-        let problem = Problem::new(paths.config_file(), message);
+    lines.extend(unread.map(|error| {
+        let problem = Problem::new(paths.config_file(), error.message);
         DoctorLine::problem("policy", &problem)
     }));
     let unusable = settings.policy.refuses_model(None);

@@ -22,6 +22,7 @@ use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
 use crate::tools::Workspace;
 use epitome_hooks::event::HookEvent;
+use epitome_hooks::functions::BoxError;
 use epitome_hooks::functions::Functions;
 use epitome_hooks::handlers::HandlerContext;
 use epitome_hooks::hook::Hook;
@@ -107,9 +108,9 @@ impl HookServices for NoSession {
         _hook: &'a str,
         method: &'a str,
         _params: Value,
-    ) -> BoxFuture<'a, Result<Value, String>> {
+    ) -> BoxFuture<'a, Result<Value, BoxError>> {
         let why = format!("{method} needs a session, and this run has none");
-        Box::pin(async { Err(why) })
+        Box::pin(async { Err(why.into()) })
     }
 }
 

@@ -21,6 +21,7 @@ use crate::provider::endpoint::Secret;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use epitome_config::Settings;
+use std::io;
 
 /// Maximum time to wait for the collector before the process exits.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(2);
@@ -42,11 +43,11 @@ const TEXT_CHARS_MAX: usize = 1024;
 
 static QUEUE: OnceLock<Arc<SpanQueue>> = OnceLock::new();
 
-/// Creates the export layer. `None` if no collector is configured. The error explains an invalid configuration.
-pub(super) fn layer(paths: &Paths) -> Result<Option<SpanLayer>, String> {
+/// Creates the export layer. `None` if no collector is configured.
+pub(super) fn layer(paths: &Paths) -> io::Result<Option<SpanLayer>> {
     let Some(url) = url(paths) else { return Ok(None) };
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err("its address must begin with http:// or https://".to_owned());
+        return Err(io::Error::other("its address must begin with http:// or https://"));
     }
     let collector = SpanCollector {
         url,
@@ -62,7 +63,7 @@ pub(super) fn layer(paths: &Paths) -> Result<Option<SpanLayer>, String> {
     let queue = Arc::<SpanQueue>::default();
     let spans = queue.clone();
     let thread = std::thread::Builder::new().name("telemetry".to_owned());
-    thread.spawn(move || collector.export(&spans)).map_err(|error| error.to_string())?;
+    thread.spawn(move || collector.export(&spans))?;
     // A second call, as in tests, keeps the first one.
     drop(QUEUE.set(queue.clone()));
     Ok(Some(SpanLayer(queue)))
@@ -284,21 +285,21 @@ impl SpanCollector {
             let sent = runtime.block_on(self.send(spans));
             // Once, not with each batch.
             if let (Err(error), true) = (&sent, is_reachable) {
-                tracing::warn!(error, "the collector of OpenTelemetry takes no spans");
+                tracing::warn!(%error, "the collector of OpenTelemetry takes no spans");
             }
             is_reachable = sent.is_ok();
         }
     }
 
-    async fn send(&self, spans: Vec<Value>) -> Result<(), String> {
+    async fn send(&self, spans: Vec<Value>) -> io::Result<()> {
         let scope = json!({ "name": "epitome", "version": env!("CARGO_PKG_VERSION") });
         let scoped = json!([{ "scope": scope, "spans": spans }]);
         let body = json!({ "resourceSpans": [{ "resource": self.resource, "scopeSpans": scoped }] });
         let body = body.to_string().into_bytes();
         let sent = self.http.post(&self.url, &self.headers, body, ANSWER_BYTES_MAX, SEND_TIME_MAX).await;
-        match sent.map_err(|why| why.to_string())? {
+        match sent.map_err(io::Error::other)? {
             (200..300, _) => Ok(()),
-            (status, _) => Err(format!("it answers with HTTP {status}")),
+            (status, _) => Err(io::Error::other(format!("it answers with HTTP {status}"))),
         }
     }
 }

@@ -69,21 +69,22 @@ impl ImportedServers {
 }
 
 /// Reads the servers of `~/.claude.json`: the user's global servers, and the user's servers for this project.
-pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String> {
-    let whole: Value = serde_json::from_str(text).map_err(|_| "it is not valid JSON".to_owned())?;
+/// `None` if it is not valid JSON.
+pub fn from_claude(text: &str, project: &Path) -> Option<ImportedServers> {
+    let whole: Value = serde_json::from_str(text).ok()?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcpServers"));
     let of_project = whole.get("projects").and_then(|projects| projects.get(&*project.to_string_lossy()));
     imported.add_all(of_project.and_then(|of_project| of_project.get("mcpServers")));
-    Ok(imported)
+    Some(imported)
 }
 
-/// Reads the servers of Codex's `config.toml`.
-pub fn from_codex(text: &str) -> Result<ImportedServers, String> {
-    let whole: Value = toml::from_str(text).map_err(|_| "it is not valid TOML".to_owned())?;
+/// Reads the servers of Codex's `config.toml`; `None` if it is not valid TOML.
+pub fn from_codex(text: &str) -> Option<ImportedServers> {
+    let whole: Value = toml::from_str(text).ok()?;
     let mut imported = ImportedServers::default();
     imported.add_all(whole.get("mcp_servers"));
-    Ok(imported)
+    Some(imported)
 }
 
 #[cfg(test)]
@@ -118,6 +119,6 @@ mod tests {
             &imported.servers[1].way,
             McpTransport::Http { key_variable: Some(name), .. } if name == "NET_KEY"
         ));
-        assert!(from_codex("not = ").is_err() && from_claude("{", Path::new("/")).is_err());
+        assert!(from_codex("not = ").is_none() && from_claude("{", Path::new("/")).is_none());
     }
 }

@@ -335,7 +335,7 @@ fn run(command: Command, folder: &Path) -> Result<String, CliError> {
         is_over: &|| (size(folder, 0) > FETCHED_BYTES_MAX).then(too_large),
     };
     let output = child_output::output_of(command, folder, &limits);
-    output.map_err(|why| CliError::failed(why.lines().last().unwrap_or_default().trim()))
+    output.map_err(|why| CliError::failed(why.to_string().lines().last().unwrap_or_default().trim()))
 }
 
 /// Returns the size of a directory's files in bytes.

@@ -1,12 +1,13 @@
 //! `--json-schema`: replies that must be JSON matching a schema. The model is asked again a few times.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cli::CliError;
+use crate::hooks::handlers::HandlerError;
 use crate::hooks::handlers::json::{self, SCHEMA_BYTES_MAX, Validator};
 use crate::thread::Content;
 
@@ -35,14 +36,16 @@ impl ExpectedJson {
     pub fn read(option: &str) -> Result<ExpectedJson, CliError> {
         let wrong = |why: String| CliError::usage(format!("--json-schema: {why}"));
         let is_inline = option.trim_start().starts_with('{');
-        let text = if is_inline { option.to_owned() } else { from_file(Path::new(option)).map_err(wrong)? };
+        let text = if is_inline { Ok(option.to_owned()) } else { from_file(Path::new(option)) };
+        let hint = "the option takes a JSON Schema that begins with {, or a file with one";
+        let text = text.map_err(|error| wrong(format!("{option} can't be read: {error} ({hint})")))?;
         let named = if is_inline { "the schema".to_owned() } else { format!("the schema in {option}") };
         let schema = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("{named} is not valid JSON: {error}")))?;
-        ExpectedJson::new(schema).map_err(wrong)
+        ExpectedJson::new(schema).map_err(|error| wrong(error.to_string()))
     }
 
-    pub fn new(schema: Value) -> Result<ExpectedJson, String> {
+    pub fn new(schema: Value) -> Result<ExpectedJson, HandlerError> {
         let validator = json::compile(&schema)?;
         Ok(ExpectedJson { schema, validator, retries: RETRIES })
     }
@@ -81,15 +84,11 @@ impl ExpectedJson {
     }
 }
 
-fn from_file(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let hint = "the option takes a JSON Schema that begins with {, or a file with one";
-    let unreadable = |error| format!("{shown} can't be read: {error} ({hint})");
+fn from_file(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(SCHEMA_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
+    File::open(path)?.take(SCHEMA_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
     match text.len() > SCHEMA_BYTES_MAX {
-        true => Err(format!("{shown} has more than the {SCHEMA_BYTES_MAX} bytes of a schema")),
+        true => Err(io::Error::other(format!("it has more than {SCHEMA_BYTES_MAX} bytes"))),
         false => Ok(text),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
     let session = super::named(paths, &args.id)?;
     let (overrides, forms) = (Overrides::default(), QuestionForms::Unsupported);
     let daemon = in_daemon(paths, overrides.clone(), NAME, forms, TailRequest::Initialize);
-    if let Some(client) = daemon.map_err(CliError::failed)? {
+    if let Some(client) = daemon? {
         return follow(client, &session, args.from, json, TailEnd::Interrupt);
     }
     let runtime = serve::runtime()?;

@@ -5,7 +5,8 @@ use super::carryover::Carryover;
 use super::fit::{FittedCompaction, Unfit, fitted};
 use super::input::CompactionInput;
 use super::parts::{SummaryResult, names};
-use super::plan::{CompactionPlan, NO_GAIN};
+use super::plan::CompactionPlan;
+use super::refusal::CompactionRefusal;
 use super::text::CUT_OFF;
 use epitome_thread::edits::Replacement;
 use epitome_thread::{Change, CompactionStats, Mask, Message, MessageId, PartId, PartSize, Seq, Thread};
@@ -26,7 +27,7 @@ pub fn compacted(
     plan: &CompactionPlan,
     id: MessageId,
     written: SummaryResult,
-) -> Result<Change, String> {
+) -> Result<Change, CompactionRefusal> {
     compacted_in(&CompactionInput::new(ruler, thread, budget), plan, id, written)
 }
 
@@ -36,7 +37,7 @@ pub fn compacted_in(
     plan: &CompactionPlan,
     id: MessageId,
     written: SummaryResult,
-) -> Result<Change, String> {
+) -> Result<Change, CompactionRefusal> {
     let text = written.text.filter(|text| !text.trim().is_empty());
     let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
     let written = SummaryResult { text, ..written };
@@ -137,7 +138,7 @@ fn account(
 }
 
 /// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
-fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> String {
+fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> CompactionRefusal {
     let Unfit { tokens_after, pins, fits } = unfit;
     let pinned = tokens_of(&input.ruler, pins);
     let without = tokens_after.saturating_sub(pinned);
@@ -146,16 +147,12 @@ fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> String {
         false => without <= input.limit,
     };
     if pinned > 0 && by_pins {
-        return format!("{}; unpin some of them first", pins_in_words(&input.ruler, pins));
+        return CompactionRefusal::Pins { pins: pins_in_words(&input.ruler, pins) };
     }
-    if !fits {
-        return format!(
-            "the shortest that can be made of it takes about {tokens_after} tokens, and the model's window has room \
-             for {} besides the system text and the reply; choose a model with a larger window",
-            input.limit
-        );
+    match fits {
+        true => CompactionRefusal::NoGain,
+        false => CompactionRefusal::TooLong { tokens: *tokens_after, room: input.limit },
     }
-    NO_GAIN.to_owned()
 }
 
 /// Returns the change for a hook's new history, or an error if the view would take more than `tokens_max`.
@@ -165,16 +162,14 @@ pub fn mutated(
     replacement: Replacement,
     by: String,
     tokens_max: u64,
-) -> Result<Change, String> {
+) -> Result<Change, CompactionRefusal> {
     let Replacement { through, messages } = replacement;
     let kept = thread.view().kept_after(through);
     let behind: u64 = kept.iter().map(|entry| ruler.entry(entry)).sum();
     let put: u64 = messages.iter().map(|spoken| ruler.message(&spoken.message)).sum();
     let tokens_after = behind + put;
     if tokens_after > tokens_max {
-        return Err(format!(
-            "the new history takes about {tokens_after} tokens, and there is room for {tokens_max}"
-        ));
+        return Err(CompactionRefusal::HistoryTooLong { tokens: tokens_after, room: tokens_max });
     }
     let tokens_before = ruler.view(thread.view());
     Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after, window: None })

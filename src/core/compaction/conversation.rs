@@ -105,7 +105,12 @@ impl TestConversation {
         text
     }
 
-    pub fn made(&self, window: u64, plan: &CompactionPlan, summary: Option<&str>) -> Result<Change, String> {
+    pub fn made(
+        &self,
+        window: u64,
+        plan: &CompactionPlan,
+        summary: Option<&str>,
+    ) -> Result<Change, CompactionRefusal> {
         let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
         let written = SummaryResult { text: summary.map(str::to_owned), by, ..SummaryResult::default() };
         let (ruler, id) = (Ruler::for_model(None), self.0.next_message());

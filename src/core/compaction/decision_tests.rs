@@ -205,7 +205,7 @@ fn a_compacted_view_without_new_entries_is_left_alone() {
         }
         conversation.compact(10_000, trigger, keep, Some("So far."));
         let again = conversation.decide(10_000, trigger, keep);
-        assert_eq!(again, CompactionDecision::Nothing(NO_GAIN.to_owned()), "{trigger:?}");
+        assert_eq!(again, CompactionDecision::Nothing(CompactionRefusal::NoGain), "{trigger:?}");
         // The user may want to compact the rest too.
         let rest = conversation.decide(10_000, Trigger::Manual, KeptTail::Nothing);
         assert_eq!(matches!(rest, CompactionDecision::Summarise(_)), trigger == Trigger::Threshold);

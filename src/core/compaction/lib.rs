@@ -26,6 +26,7 @@ mod parts;
 mod plan;
 mod preview;
 mod prune;
+mod refusal;
 mod text;
 mod wording;
 
@@ -34,9 +35,10 @@ pub use compose::{EntryTreatment, compacted, compacted_in, mutated, pins_too_lar
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};
 pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, SummaryResult, goal_words};
-pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, NO_GAIN, decide, decided};
+pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide, decided};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
+pub use refusal::CompactionRefusal;
 pub use text::{CUT_OFF, extract, flat, is_tagged, pieces};
 pub use wording::{REQUEST_HEAD, USER_HEAD};
 

@@ -7,11 +7,9 @@ use super::fit::longest_summary;
 use super::input::CompactionInput;
 use super::material::Material;
 use super::prune::{self, PruneCuts};
+use super::refusal::CompactionRefusal;
 use epitome_thread::{Change, Mask, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
-
-/// The reason if a compaction would not shorten the conversation.
-pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// A smaller view, in tokens, contains nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 400;
@@ -53,7 +51,7 @@ pub struct CompactionRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactionDecision {
     /// Nothing, for this reason.
-    Nothing(String),
+    Nothing(CompactionRefusal),
     /// Cut old outcomes, without a model.
     Prune(Vec<Mask>),
     Summarise(CompactionPlan),
@@ -93,12 +91,8 @@ pub fn decide(
 /// Like [`decide`], with the entries already counted.
 pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> CompactionDecision {
     if input.limit < ROOM_TOKENS_MIN {
-        let Budget { frame, window, reserve, .. } = input.budget;
-        return CompactionDecision::Nothing(format!(
-            "the system text and the tools take {frame} of the {window} tokens that the model holds and {reserve} are \
-             kept for its reply, so that no conversation fits; choose a model with a larger window, or make the \
-             instructions shorter and begin a new session"
-        ));
+        let Budget { frame, window, reserve, .. } = *input.budget;
+        return CompactionDecision::Nothing(CompactionRefusal::NoRoom { frame, window, reserve });
     }
     let is_full = input.before > input.limit;
     // The provider's verdict takes precedence over Epitome's counts.
@@ -106,7 +100,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     let has_news = input.has_news();
     let is_done = is_automatic(wish.trigger) || keeps_no_more(input, wish);
     if is_done && !has_news && !is_urgent {
-        return CompactionDecision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     }
     if !wish.summary
         && let Some(masks) = prune::enough(input)
@@ -118,14 +112,14 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     let (from, masks) = if gains(input, from, is_urgent) {
         (from, masks)
     } else if !is_urgent && (!has_news || matches!(wish.keep, KeptTail::From(_))) {
-        return CompactionDecision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     } else if is_automatic(wish.trigger)
         && input.recalled_before_round().is_some()
         && let Some(masks) = cuts_around_recalled(input, is_urgent)
     {
         return CompactionDecision::Prune(masks);
     } else if is_automatic(wish.trigger) && !is_urgent && input.recalled_before_round().is_some() {
-        return CompactionDecision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     } else if is_automatic(wish.trigger) && gains(input, input.round(), is_urgent) {
         // Everything is within the share to keep, for example with a low threshold.
         let newest = newest_within(input, input.before / NEWEST_PART).min(input.round());
@@ -138,7 +132,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     {
         (end, Vec::new())
     } else {
-        return CompactionDecision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     };
     CompactionDecision::Summarise(CompactionPlan {
         trigger: wish.trigger,

@@ -130,7 +130,7 @@ fn digest(decision: &CompactionDecision, carried: &str, masks: &[Mask]) -> Strin
         digest.update(text);
     };
     match decision {
-        CompactionDecision::Nothing(why) => take(why),
+        CompactionDecision::Nothing(why) => take(&why.to_string()),
         CompactionDecision::Prune(_) => take("prune"),
         CompactionDecision::Summarise(plan) => {
             take(&format!("{:?} {} {}", plan.trigger, plan.revision, plan.through));

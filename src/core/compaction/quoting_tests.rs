@@ -105,7 +105,7 @@ fn everything_from_a_named_entry_on_is_kept_even_without_a_gain() {
     let named = conversation.add_prompt("look");
     conversation.replies(words(5_000));
     let decision = conversation.decide(100_000, Trigger::Manual, KeptTail::From(named));
-    assert_eq!(decision, CompactionDecision::Nothing(NO_GAIN.to_owned()));
+    assert_eq!(decision, CompactionDecision::Nothing(CompactionRefusal::NoGain));
     // A number of messages is not a fixed position: if it would keep everything, everything is compacted.
     assert!(matches!(
         conversation.decide(100_000, Trigger::Manual, KeptTail::Messages(4)),
@@ -148,6 +148,7 @@ fn no_summary_is_requested_if_nothing_would_fit() {
         let decision =
             decide(&Ruler::for_model(None), &conversation.0, &budget, &wish(trigger, KeptTail::Nothing));
         let CompactionDecision::Nothing(why) = decision else { panic!("{trigger:?}: {decision:?}") };
+        let why = why.to_string();
         assert!(why.contains("7900") && why.contains("larger window"), "{why}");
     }
 }

@@ -61,7 +61,7 @@ fn through(thread: &Thread, keep: KeptTail) -> Seq {
     thread.through(plan::start(thread, keep).expect("no share of the window"))
 }
 
-fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
+fn made(thread: &Thread, through: Seq) -> Result<Change, CompactionRefusal> {
     let plan = CompactionPlan {
         trigger: Trigger::Manual,
         focus: None,
@@ -217,13 +217,7 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
     assert_eq!(tokens_before, Ruler::for_model(None).view(thread.view()));
     let refused = mutated(&Ruler::for_model(None), &thread, made, "swap".into(), tokens_after - 1)
         .expect_err("one too many");
-    assert_eq!(
-        refused,
-        format!(
-            "the new history takes about {tokens_after} tokens, and there is room for {}",
-            tokens_after - 1
-        )
-    );
+    assert_eq!(refused, CompactionRefusal::HistoryTooLong { tokens: tokens_after, room: tokens_after - 1 });
 }
 
 #[test]
@@ -244,6 +238,7 @@ fn pins_that_prevent_any_gain_are_named() {
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
     let through = through(&thread, KeptTail::Nothing);
     let why = made(&thread, through).expect_err("pins take nearly all");
+    let why = why.to_string();
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
     let too_large = pins_too_large(&Ruler::for_model(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");

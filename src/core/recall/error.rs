@@ -22,9 +22,3 @@ pub enum RecallError {
     #[error("{0}")]
     Nothing(String),
 }
-
-impl From<RecallError> for String {
-    fn from(error: RecallError) -> String {
-        error.to_string()
-    }
-}

@@ -54,12 +54,6 @@ pub enum EditRefusal {
     },
 }
 
-impl From<EditRefusal> for String {
-    fn from(refusal: EditRefusal) -> String {
-        refusal.to_string()
-    }
-}
-
 /// Why one edit, or one message of a new history, is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartRefusal {

@@ -193,11 +193,11 @@ fn errors_name_the_faulty_edit() {
     let thread = thread();
     for (edits, expected) in cases {
         let refused = check(&thread, thread.view().revision(), MessageId(9), &edits);
-        assert_eq!(refused.map_err(String::from), Err(expected.to_owned()), "{edits:?}");
+        assert_eq!(refused.map_err(|why| why.to_string()), Err(expected.to_owned()), "{edits:?}");
     }
     let stale = check(&thread, Seq(4), MessageId(9), &[drop("e5")]);
     let expected = "it was made for the view of revision e4, which was changed since (now e0)";
-    assert_eq!(stale.map_err(String::from), Err(expected.to_owned()));
+    assert_eq!(stale.map_err(|why| why.to_string()), Err(expected.to_owned()));
     let many = vec![drop("e5"); EDITS_MAX + 1];
     assert!(
         check(&thread, Seq(0), MessageId(9), &many).is_err_and(|why| why.to_string().contains("at most 256"))
@@ -270,7 +270,7 @@ fn a_new_history_keeps_complete_rounds() {
         (spoken(Role::System, " "), "message 1 of the new history: it is blank"),
     ] {
         let refused = mutation(&thread, Seq(0), MessageId(9), messages, 0);
-        assert_eq!(refused.map_err(String::from), Err(expected.to_owned()));
+        assert_eq!(refused.map_err(|why| why.to_string()), Err(expected.to_owned()));
     }
     let running = self::thread();
     let refused = mutation(&running, Seq(0), MessageId(9), spoken(Role::User, "x"), 0);

@@ -60,12 +60,6 @@ pub enum LayerRefusal {
     NoTurn(Seq),
 }
 
-impl From<LayerRefusal> for String {
-    fn from(refusal: LayerRefusal) -> String {
-        refusal.to_string()
-    }
-}
-
 impl Thread {
     /// All layers of the log, oldest first, including undone ones.
     pub fn layers(&self) -> Vec<Layer> {

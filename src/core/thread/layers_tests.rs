@@ -200,7 +200,7 @@ fn undo_is_refused_with_a_reason() {
     ] {
         let wanted = wanted.map_err(str::to_owned);
         assert_eq!(
-            thread.can_undo(Seq(layer)).map_err(String::from),
+            thread.can_undo(Seq(layer)).map_err(|why| why.to_string()),
             wanted,
             "{layer} of {}",
             describe(&thread)
@@ -214,7 +214,7 @@ fn undo_is_refused_with_a_reason() {
 fn redo_leaves_something() {
     let thread = after(vec![mutated(0), all_dropped(), undone(7), undone(6)]);
     let refused = "with the edit e7 by tidy, nothing of the conversation would be left";
-    assert_eq!(thread.can_redo(Seq(7)).map_err(String::from), Err(refused.to_owned()));
+    assert_eq!(thread.can_redo(Seq(7)).map_err(|why| why.to_string()), Err(refused.to_owned()));
     assert_eq!(thread.can_redo(Seq(6)), Ok(()));
 }
 
@@ -259,7 +259,7 @@ fn redo_never_restores_masked_text() {
         ),
     ] {
         let thread = after(later);
-        let can = thread.can_redo(Seq(layer)).map_err(String::from);
+        let can = thread.can_redo(Seq(layer)).map_err(|why| why.to_string());
         assert_eq!(can, wanted.map_err(str::to_owned), "{story}");
     }
 }
@@ -310,7 +310,7 @@ fn redo_is_refused_if_it_would_hide_a_new_pin() {
     let hidden = after(vec![compacted(5, &[]), undone(6), pin(at(4))]);
     let refused = hidden.can_redo(Seq(6));
     let why = "e4 is pinned and would leave the view: /unpin e4 first";
-    assert_eq!(refused.map_err(String::from), Err(why.to_owned()));
+    assert_eq!(refused.map_err(|why| why.to_string()), Err(why.to_owned()));
     // A summary that quotes the pin may be redone.
     let quoting = match compacted(5, &[]) {
         Change::Compacted { through, trigger, account, .. } => Change::Compacted {

@@ -91,9 +91,9 @@ impl AhpServer {
             let shown = directory.display();
             return Err(format!("no session can be created in {shown}, because this name is not UTF-8"));
         }
-        let listener = listen_on_loopback(address).await?;
+        let listener = listen_on_loopback(address).await.map_err(|error| error.to_string())?;
         let attached = tokio::task::spawn_blocking(move || {
-            let link = connector.attach(0)?;
+            let link = connector.attach(0).map_err(|error| error.to_string())?;
             let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
             through_socket(connector, link, || {}).map_err(failed)
         });

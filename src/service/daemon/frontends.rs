@@ -265,7 +265,7 @@ impl Frontends {
         };
         let read = match refused {
             Some(why) => Err(why),
-            None => handshake::read(&line, &daemon.paths, &self.token),
+            None => handshake::read(&line, &daemon.paths, &self.token).map_err(|error| error.to_string()),
         };
         let hello = match read {
             Ok(hello) => hello,

@@ -4,6 +4,7 @@
 //! fields, so that any two versions can at least detect that they are incompatible.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,24 +66,23 @@ pub struct Home {
     pub data: OsString,
 }
 
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} and {}", Path::new(&self.home).display(), Path::new(&self.data).display())
+    }
+}
+
 impl Home {
     pub fn new(paths: &Paths) -> Home {
         Home { home: paths.home.clone().into_os_string(), data: paths.data.clone().into_os_string() }
     }
 
-    /// Checks that a client of a daemon for this home has the same one. Otherwise the error is a sentence.
-    pub fn check(&self, theirs: &Home, client: &str) -> Result<(), String> {
-        if theirs == self {
-            return Ok(());
+    /// Checks that a client of a daemon for this home has the same one.
+    pub fn check(&self, theirs: &Home, client: &'static str) -> Result<(), HelloError> {
+        match theirs == self {
+            true => Ok(()),
+            false => Err(HelloError::OtherHome { ours: self.clone(), client, theirs: theirs.clone() }),
         }
-        let show = |home: &Home| {
-            format!("{} and {}", Path::new(&home.home).display(), Path::new(&home.data).display())
-        };
-        Err(format!(
-            "the daemon works on the files in {}, and the {client} on those in {}",
-            show(self),
-            show(theirs)
-        ))
     }
 }
 
@@ -106,25 +106,32 @@ struct HelloCore {
     version: String,
 }
 
-/// Parses a hello, or returns a sentence explaining why its sender can't be served by a daemon for these
-/// paths.
-pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, String> {
-    let core: HelloCore =
-        serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
-    if core.protocol != PROTOCOL {
-        return Err(format!(
-            "the daemon (version {VERSION}) speaks protocol {PROTOCOL}, and the front end (version {}) {}",
-            core.version, core.protocol
-        ));
+/// Why a client can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    #[error("the hello can't be read: {0}")]
+    Parse(#[from] serde_json::Error),
+    #[error(
+        "the daemon (version {VERSION}) speaks protocol {PROTOCOL}, and the front end (version {version}) {protocol}"
+    )]
+    Protocol { version: String, protocol: u32 },
+    #[error(
+        "the front end does not know the daemon's token, so it may not read the daemon's directory for sockets"
+    )]
+    Token,
+    #[error("the daemon works on the files in {ours}, and the {client} on those in {theirs}")]
+    OtherHome { ours: Home, client: &'static str, theirs: Home },
+}
+
+/// Parses a hello whose sender can be served by a daemon for these paths.
+pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, HelloError> {
+    let HelloCore { protocol, version } = serde_json::from_slice(line)?;
+    if protocol != PROTOCOL {
+        return Err(HelloError::Protocol { version, protocol });
     }
-    let hello: Hello =
-        serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
+    let hello: Hello = serde_json::from_slice(line)?;
     if !token.matches(hello.token.text()) {
-        return Err(
-            "the front end does not know the daemon's token, so it may not read the daemon's directory for \
-                    sockets"
-                .to_owned(),
-        );
+        return Err(HelloError::Token);
     }
     Home::new(paths).check(&hello.place, "front end")?;
     Ok(hello)
@@ -205,7 +212,7 @@ mod tests {
     fn a_hello_roundtrips_with_non_utf8_values() {
         let line = hello().to_line();
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1), "one line");
-        assert_eq!(read(&line, &Paths::below(Path::new("/h")), &token()), Ok(hello()));
+        assert_eq!(read(&line, &Paths::below(Path::new("/h")), &token()).expect("a hello"), hello());
     }
 
     #[test]
@@ -216,11 +223,12 @@ mod tests {
         let mut strange: serde_json::Value = serde_json::from_slice(&future.to_line()).expect("it is JSON");
         strange.as_object_mut().expect("an object").remove("environment");
         for line in [future.to_line(), strange.to_string().into_bytes()] {
-            let why = read(&line, &paths, &token()).expect_err("another protocol");
+            let why = read(&line, &paths, &token()).expect_err("another protocol").to_string();
             assert!(why.contains("99") && why.contains("9.9.9") && why.contains(VERSION), "{why}");
         }
-        let why =
-            read(&hello().to_line(), &Paths::below(Path::new("/other")), &token()).expect_err("other files");
+        let why = read(&hello().to_line(), &Paths::below(Path::new("/other")), &token())
+            .expect_err("other files")
+            .to_string();
         assert!(why.contains("/h/data") && why.contains("/other/data"), "{why}");
     }
 
@@ -229,7 +237,7 @@ mod tests {
         let paths = Paths::below(Path::new("/h"));
         for other in ["\"\"", "\"another\""] {
             let hello = Hello { token: serde_json::from_str(other).expect("a text"), ..hello() };
-            let why = read(&hello.to_line(), &paths, &token()).expect_err("another token");
+            let why = read(&hello.to_line(), &paths, &token()).expect_err("another token").to_string();
             assert!(why.contains("token"), "{why}");
         }
         assert!(

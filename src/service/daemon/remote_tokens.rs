@@ -1,7 +1,6 @@
 //! The tokens of clients on other machines: a private file with their names, scopes and digests. It is read at each
 //! connection, so that a change applies at once.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -61,22 +60,45 @@ pub struct RemoteTokens {
     path: PathBuf,
 }
 
+/// Why tokens can't be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteTokenError {
+    #[error("{} can't be read: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} can't be changed: {source}", path.display())]
+    Change { path: PathBuf, source: io::Error },
+    #[error("no token can be made: {0}")]
+    NoSecret(#[source] io::Error),
+    #[error(
+        "there is a token {0:?} already; choose another name, or remove it with `epitome token revoke {0}`"
+    )]
+    Exists(String),
+    #[error("there are {TOKENS_MAX} tokens already; `epitome token revoke` removes one")]
+    TooMany,
+    #[error("a token needs a name")]
+    NoName,
+    #[error("a token's name has at most {NAME_CHARS_MAX} characters")]
+    LongName,
+    #[error("a token's name has letters, digits and the characters - _ . @, and {0:?} has others")]
+    Name(String),
+}
+
 impl RemoteTokens {
     pub fn below(data: &Path) -> RemoteTokens {
         RemoteTokens { path: data.join("remote-tokens.json") }
     }
 
     /// All tokens, oldest first.
-    pub fn list(&self) -> Result<Vec<StoredToken>, String> {
-        let failed = |why: &dyn Display| format!("{} can't be read: {why}", self.path.display());
+    pub fn list(&self) -> Result<Vec<StoredToken>, RemoteTokenError> {
+        let unread = |source: io::Error| RemoteTokenError::Read { path: self.path.clone(), source };
         let mut text = String::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.map_err(|error| failed(&error))?,
+            read => read.map_err(unread)?,
         };
-        let content: TokenFileContent = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        let content: TokenFileContent = serde_json::from_str(&text).map_err(|error| unread(error.into()))?;
         Ok(content.tokens)
     }
 
@@ -86,9 +108,9 @@ impl RemoteTokens {
         name: &str,
         scope: AccessScope,
         lifetime: Option<Duration>,
-    ) -> Result<(StoredToken, String), String> {
+    ) -> Result<(StoredToken, String), RemoteTokenError> {
         check_name(name)?;
-        let secret = secret().map_err(|error| format!("no token can be made: {error}"))?;
+        let secret = secret().map_err(RemoteTokenError::NoSecret)?;
         let secret = format!("{PREFIX}{secret}");
         let token = StoredToken {
             name: name.to_owned(),
@@ -99,15 +121,10 @@ impl RemoteTokens {
         };
         self.change(|tokens| {
             if tokens.iter().any(|token| token.name == name) {
-                return Err(format!(
-                    "there is a token {name:?} already; choose another name, or remove it with \
-                     `epitome token revoke {name}`"
-                ));
+                return Err(RemoteTokenError::Exists(name.to_owned()));
             }
             if tokens.len() >= TOKENS_MAX {
-                return Err(format!(
-                    "there are {TOKENS_MAX} tokens already; `epitome token revoke` removes one"
-                ));
+                return Err(RemoteTokenError::TooMany);
             }
             tokens.push(token.clone());
             Ok(())
@@ -116,7 +133,7 @@ impl RemoteTokens {
     }
 
     /// Removes a token, whose connections end. Returns whether there was one with this name.
-    pub fn revoke(&self, name: &str) -> Result<bool, String> {
+    pub fn revoke(&self, name: &str) -> Result<bool, RemoteTokenError> {
         self.change(|tokens| {
             let before = tokens.len();
             tokens.retain(|token| token.name != name);
@@ -125,7 +142,7 @@ impl RemoteTokens {
     }
 
     /// The valid token with this secret. Takes the same time for every token.
-    pub fn find(&self, secret: &str) -> Result<Option<StoredToken>, String> {
+    pub fn find(&self, secret: &str) -> Result<Option<StoredToken>, RemoteTokenError> {
         let given = digest(secret.as_bytes());
         let mut found = None;
         for token in self.list()? {
@@ -137,15 +154,15 @@ impl RemoteTokens {
     }
 
     /// Whether a token that was found is still valid.
-    pub fn is_valid(&self, token: &StoredToken) -> Result<bool, String> {
+    pub fn is_valid(&self, token: &StoredToken) -> Result<bool, RemoteTokenError> {
         Ok(!token.is_expired() && self.list()?.contains(token))
     }
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, String>,
-    ) -> Result<T, String> {
-        let failed = |error: io::Error| format!("{} can't be changed: {error}", self.path.display());
+        change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T, RemoteTokenError>,
+    ) -> Result<T, RemoteTokenError> {
+        let failed = |source: io::Error| RemoteTokenError::Change { path: self.path.clone(), source };
         let _lock = atomic_file::lock_for_change(&self.path).map_err(failed)?;
         let mut tokens = self.list()?;
         let changed = change(&mut tokens)?;
@@ -159,16 +176,12 @@ impl RemoteTokens {
 }
 
 /// Checks the name of a token, which is shown next to prompts and in logs.
-fn check_name(name: &str) -> Result<(), String> {
+fn check_name(name: &str) -> Result<(), RemoteTokenError> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     match name {
-        "" => Err("a token needs a name".to_owned()),
-        _ if name.chars().count() > NAME_CHARS_MAX => {
-            Err(format!("a token's name has at most {NAME_CHARS_MAX} characters"))
-        }
-        _ if !name.chars().all(is_plain) => Err(format!(
-            "a token's name has letters, digits and the characters - _ . @, and {name:?} has others"
-        )),
+        "" => Err(RemoteTokenError::NoName),
+        _ if name.chars().count() > NAME_CHARS_MAX => Err(RemoteTokenError::LongName),
+        _ if !name.chars().all(is_plain) => Err(RemoteTokenError::Name(name.to_owned())),
         _ => Ok(()),
     }
 }
@@ -202,12 +215,14 @@ mod tests {
         let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None).expect("a token");
         let (old, expired) = tokens.create("old", AccessScope::Read, Some(Duration::ZERO)).expect("a token");
         assert!(tokens.create("laptop", AccessScope::Read, None).is_err(), "the name is taken");
-        assert_eq!(tokens.find(&secret), Ok(Some(laptop.clone())));
-        assert_eq!((tokens.find(&expired), tokens.is_valid(&old)), (Ok(None), Ok(false)));
-        assert_eq!(tokens.find("epitome-"), Ok(None));
-        assert_eq!(tokens.revoke("laptop"), Ok(true));
-        assert_eq!((tokens.find(&secret), tokens.is_valid(&laptop)), (Ok(None), Ok(false)));
-        assert_eq!(tokens.revoke("laptop"), Ok(false));
+        assert_eq!(tokens.find(&secret).expect("read"), Some(laptop.clone()));
+        assert_eq!(tokens.find(&expired).expect("read"), None);
+        assert!(!tokens.is_valid(&old).expect("read"));
+        assert_eq!(tokens.find("epitome-").expect("read"), None);
+        assert!(tokens.revoke("laptop").expect("changed"));
+        assert_eq!(tokens.find(&secret).expect("read"), None);
+        assert!(!tokens.is_valid(&laptop).expect("read"));
+        assert!(!tokens.revoke("laptop").expect("changed"));
     }
 
     #[test]
@@ -220,7 +235,7 @@ mod tests {
         std::fs::write(&tokens.path, text).expect("a file");
         let found = tokens.find(&secret).expect("it is read").expect("it is there");
         assert!(found.grant().check("listing", AccessScope::Read).is_err());
-        assert_eq!(tokens.revoke("laptop"), Ok(true));
+        assert!(tokens.revoke("laptop").expect("changed"));
     }
 
     #[test]

@@ -82,19 +82,32 @@ pub struct Claim {
     lock: File,
 }
 
-/// Claims the runtime directory and listens on its sockets; `None` if another daemon serves it. An error is a sentence for
-/// the user.
-pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, String> {
-    runtime_dir.prepare().map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
+/// Why a daemon can't serve a runtime directory.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error("{} can't be {what}: {source}", path.display())]
+    Path { path: PathBuf, what: &'static str, source: io::Error },
+    #[error("the daemon (process {process}) neither answers nor exits")]
+    Hangs { process: String },
+}
+
+impl ClaimError {
+    fn at(path: PathBuf, what: &'static str) -> impl FnOnce(io::Error) -> ClaimError {
+        move |source| ClaimError::Path { path, what, source }
+    }
+}
+
+/// Claims the runtime directory and listens on its sockets; `None` if another daemon serves it.
+pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, ClaimError> {
+    runtime_dir.prepare().map_err(ClaimError::at(runtime_dir.directory.clone(), "used"))?;
     let Some(lock) = lock(runtime_dir)? else { return Ok(None) };
     let listen = |path: PathBuf| {
         // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
-        listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
+        listening.map_err(ClaimError::at(path, "listened on"))
     };
     // Before the sockets: a client that can connect must find the token.
-    let token = Token::create(runtime_dir)
-        .map_err(|error| format!("{} can't be written: {error}", runtime_dir.token().display()))?;
+    let token = Token::create(runtime_dir).map_err(ClaimError::at(runtime_dir.token(), "written"))?;
     Ok(Some(Claim {
         token,
         acp: listen(runtime_dir.acp_socket())?,
@@ -106,9 +119,9 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Option<Claim>, String> {
 
 /// Takes the daemon's lock and writes our process id into it. `None` if another daemon holds it and accepts
 /// connections.
-fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
+fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, ClaimError> {
     let path = runtime_dir.daemon_lock();
-    let failed = |error: io::Error| format!("{} can't be locked: {error}", path.display());
+    let failed = |source: io::Error| ClaimError::at(path.clone(), "locked")(source);
     let file = open_lock(&path).map_err(failed)?;
     let until = Instant::now() + PREDECESSOR_TIME_MAX;
     loop {
@@ -122,7 +135,7 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
         }
         if Instant::now() > until {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("the daemon (process {}) neither answers nor exits", holder.trim()));
+            return Err(ClaimError::Hangs { process: holder.trim().to_owned() });
         }
         std::thread::sleep(TRY_LOCK_EVERY);
     }

@@ -62,14 +62,27 @@ fn is_for_daemon(name: &OsStr) -> bool {
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Starts a daemon and waits until it accepts connections. An error is a sentence for the user.
+/// Why a daemon was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the daemon could not be started: {0}")]
+    Process(#[from] io::Error),
+    #[error("the daemon exited during startup; `epitome daemon logs` may say why")]
+    Exited,
+    /// In its own words.
+    #[error("{0}")]
+    Reported(String),
+    #[error("the daemon did not say that it is ready: {0}")]
+    NoReport(#[source] io::Error),
+}
+
+/// Starts a daemon and waits until it accepts connections.
 pub fn start(
     program: &Path,
     environment: &[(OsString, OsString)],
     notices: SlowNotices,
-) -> Result<(), String> {
-    let failed = |error: io::Error| format!("the daemon could not be started: {error}");
-    let (ours, theirs) = pair_with_child().map_err(failed)?;
+) -> Result<(), StartError> {
+    let (ours, theirs) = pair_with_child()?;
     let mut command = Command::new(program);
     command
         .arg0("epitome")
@@ -80,29 +93,29 @@ pub fn start(
         .stdin(Stdio::null())
         .stdout(theirs)
         .stderr(Stdio::null());
-    let mut child = start_detached(&mut command).map_err(failed)?;
+    let mut child = start_detached(&mut command)?;
     // The command still holds our copy of the daemon's end of the socket.
     drop(command);
     // On Unix, the child exits immediately; the daemon is its child. Elsewhere it is the daemon.
     if cfg!(unix) {
-        child.wait().map_err(failed)?;
+        child.wait()?;
     }
     let mut line = String::new();
     let mut reader = BufReader::new((&ours).take(LINE_BYTES_MAX));
-    ours.set_read_timeout(Some(SLOW_AFTER)).map_err(failed)?;
+    ours.set_read_timeout(Some(SLOW_AFTER))?;
     let read = match reader.read_line(&mut line) {
         Err(error) if is_timeout(&error) => {
             notices.report("the daemon is still starting");
-            ours.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER)).map_err(failed)?;
+            ours.set_read_timeout(Some(READY_TIME_MAX - SLOW_AFTER))?;
             reader.read_line(&mut line)
         }
         read => read,
     };
     match read {
         Ok(_) if line.trim_end() == READY => Ok(()),
-        Ok(0) => Err("the daemon exited during startup; `epitome daemon logs` may say why".to_owned()),
-        Ok(_) => Err(line.trim_end().to_owned()),
-        Err(error) => Err(format!("the daemon did not say that it is ready: {error}")),
+        Ok(0) => Err(StartError::Exited),
+        Ok(_) => Err(StartError::Reported(line.trim_end().to_owned())),
+        Err(error) => Err(StartError::NoReport(error)),
     }
 }
 
@@ -170,11 +183,11 @@ mod tests {
     fn a_failed_start_reports_the_reason() {
         let why = start(Path::new("/no/such/program"), &[], SlowNotices::LogOnly)
             .expect_err("there is no such program");
-        assert!(why.contains("could not be started"), "{why}");
+        assert!(why.to_string().contains("could not be started"), "{why}");
         let ended = start(Path::new("/bin/true"), &[], SlowNotices::LogOnly).expect_err("it says nothing");
-        assert!(ended.contains("exited during startup"), "{ended}");
+        assert!(ended.to_string().contains("exited during startup"), "{ended}");
         let said =
             start(Path::new("/bin/echo"), &[], SlowNotices::LogOnly).expect_err("it says something else");
-        assert_eq!(said, "daemon serve");
+        assert_eq!(said.to_string(), "daemon serve");
     }
 }

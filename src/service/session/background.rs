@@ -1,5 +1,6 @@
 //! Work of a session outside of turns, by its result. The actor goes on with each of them in `actor::finished`.
 
+use super::refusal::HookRefusal;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -86,7 +87,7 @@ pub(super) enum BackgroundResult {
         plan: Option<Value>,
         answer: ServiceReply,
     },
-    CallbackEnded(Result<Called, String>),
+    CallbackEnded(Result<Called, HookRefusal>),
     /// It is decided what a compaction would do whose summary is to be written in advance.
     SummaryPlanned(Option<(Seq, CompactionDecision)>),
     /// A summary was written in advance.

@@ -1,7 +1,9 @@
 //! The results of hooks' callbacks.
 
+use super::cpu_worker::WorkerFault;
+use super::effects;
 use super::lineage::HandedHistory;
-use super::{cpu_worker, effects};
+use super::refusal::HookRefusal;
 use epitome_hooks::functions::CallbackOutput;
 use epitome_recipe::parse::OutputMode;
 use epitome_thread::Seq;
@@ -28,10 +30,12 @@ pub(super) struct StartedCallback {
     pub through: Seq,
     pub revision: Seq,
     /// Its result, kept until the next safe point.
-    pub result: Option<Result<Called, String>>,
+    pub result: Option<Result<Called, HookRefusal>>,
 }
 
 /// Runs a callback and turns a panic into an error.
-pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    effects::guarded(called, || Err(cpu_worker::FAULT.to_owned())).await
+pub(super) async fn guarded<T, E: From<WorkerFault>>(
+    called: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    effects::guarded(called, || Err(WorkerFault.into())).await
 }

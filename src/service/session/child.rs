@@ -23,7 +23,7 @@ use super::effects::half_of;
 pub use super::lineage::Lineage;
 use super::lineage::{HandedHistory, RunningCost};
 use super::overrides::Overrides;
-use super::provider_errors::sentence;
+pub use super::refusal::{ChildError, ChildFailure};
 use super::responder::{QueuedPrompt, Responder};
 use super::services::SessionServices;
 use super::session_permissions::SessionPermissions;
@@ -34,6 +34,7 @@ use super::{
 pub use ending::AgentLimit;
 use epitome_compaction as compaction;
 use epitome_hooks::discover::FoundHooks;
+use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::{Journal, new_id};
 use epitome_thread::{
@@ -172,7 +173,7 @@ pub struct ChildOutcome {
     pub handed: Vec<HandedHistory>,
 }
 
-/// Runs a child to its end. An error is a sentence that names the recipe or agent.
+/// Runs a child to its end.
 ///
 /// A history that is too long for the model is shortened until it fits. Questions and their results go to `news`; if
 /// nothing receives them, questions are denied.
@@ -180,17 +181,17 @@ pub fn run(
     services: SessionServices,
     order: ChildOrder,
     news: NewsSender,
-) -> BoxFuture<Result<ChildOutcome, String>> {
+) -> BoxFuture<Result<ChildOutcome, ChildError>> {
     // Boxed, because a child's hooks may start children.
     Box::pin(async move {
-        let (name, what) =
+        let (name, kind) =
             (order.lineage.recipe.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
         // An agent watches its own time limit, and gets more time to wrap up.
         let grace = if order.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
         let time = order.time + grace;
         let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
-        let late = || format!("it did not end within {} s and was stopped", time.as_secs_f64());
-        ended.unwrap_or_else(|_| Err(late())).map_err(|error| format!("The {what} {name:?} failed: {error}"))
+        let ended = ended.unwrap_or(Err(ChildFailure::Late(time)));
+        ended.map_err(|cause| ChildError::Failed { kind, name, cause: Box::new(cause) })
     })
 }
 
@@ -198,7 +199,7 @@ async fn attempts(
     mut services: SessionServices,
     order: ChildOrder,
     news: NewsSender,
-) -> Result<ChildOutcome, String> {
+) -> Result<ChildOutcome, ChildFailure> {
     if let Some(allowed) = &order.allowed_tools {
         services.toolbox = services.toolbox.only(allowed);
     }
@@ -215,13 +216,13 @@ async fn attempts(
         }
         match child.live().await {
             Ok(outcome) => return Ok(outcome),
-            Err(ChildFailure::Other(why)) => return Err(why),
             Err(ChildFailure::TooLong { why, window }) => {
                 if let Some(window) = window.filter(|window| *window < endpoint.window) {
                     endpoint.set_window(window);
                 }
-                shape = smaller(endpoint.window).ok_or(why)?;
+                shape = smaller(endpoint.window).ok_or(ChildFailure::TooLong { why, window })?;
             }
+            Err(failure) => return Err(failure),
         }
     }
 }
@@ -240,7 +241,7 @@ fn smaller(history: &ChildHistory, shape: &Shape, window: u64) -> Option<Shape> 
     Some(Shape::Flat(compaction::flat(view, bytes)))
 }
 
-async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endpoint, String> {
+async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endpoint, ProviderError> {
     let named = match &order.model {
         ChildModel::At(endpoint) => return Ok(Endpoint::clone(endpoint)),
         ChildModel::Named(name) => Some(name),
@@ -248,18 +249,7 @@ async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endp
     };
     let workspace = &order.workspace;
     let (settings, _) = order.overrides.load(&services.paths, &workspace.cwd, &workspace.environment);
-    let found = find_endpoint(services, named, &settings, &workspace.environment).await;
-    found.map_err(|error| sentence(&error))
-}
-
-/// Why a child has no result.
-enum ChildFailure {
-    /// Its first request is too long. `window`: the model's window, if the provider reported it.
-    TooLong {
-        why: String,
-        window: Option<u64>,
-    },
-    Other(String),
+    find_endpoint(services, named, &settings, &workspace.environment).await
 }
 
 /// A child that is ready to start.
@@ -283,7 +273,7 @@ impl PreparedChild {
         shape: &Shape,
         endpoint: &Endpoint,
         news: &NewsSender,
-    ) -> Result<PreparedChild, String> {
+    ) -> Result<PreparedChild, ChildFailure> {
         let id = order.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
         let opened =
             Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.workspace.cwd.clone() };
@@ -291,7 +281,7 @@ impl PreparedChild {
         let given = history::changes(order, shape, &endpoint.name, has_tools);
         let (journal, entries) = Journal::in_memory(opened, given);
         let own_from = Seq(entries.len() as u64);
-        let thread = Thread::replay(entries).map_err(|error| error.to_string())?;
+        let thread = Thread::replay(entries)?;
 
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (answer, answered) = oneshot::channel();

@@ -30,7 +30,7 @@ use super::mcp::McpHost;
 use super::questions::Questions;
 use super::recipes::SessionRecipes;
 use super::responder::{QueuedPrompt, outer_texts};
-use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, summary};
+use super::{AccessGrant, AccessScope, CommandInfo, NoticeSeverity, ScopeError, summary};
 use epitome_checkpoint::RewindReport;
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
@@ -41,7 +41,7 @@ use epitome_provider::spent::Spent;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command;
 use epitome_thread::diff::similar_texts;
-use epitome_thread::{Change, Content};
+use epitome_thread::{Change, Content, LayerRefusal, ModelName, PartId, Seq};
 use on_disk::DiskResult;
 
 /// Maximum length of a title given by the user, in characters. Lists of sessions show it on one line.
@@ -57,6 +57,11 @@ const GOAL_BYTES_MAX: usize = 8 * 1024;
 
 /// Maximum length of a name that is treated as a mistyped command, in bytes.
 const COMMAND_BYTES_MAX: usize = 60;
+
+/// How to use `/rewind`.
+const REWIND_USAGE: &str = "Use /rewind with any of: an entry of the turn, such as e12 (default: the last turn); files or \
+                            conversation (default: both); dry, to see what it would do; force, to also revert later \
+                            changes by others; undo, to undo the last rewind. /checkpoints lists the turns.";
 
 /// Minimum similarity, from 0 to 1, of a suggested command's name.
 const NEARNESS: f32 = 0.6;
@@ -205,12 +210,73 @@ const FOR_PROMPTERS: [&str; 13] = [
 
 impl BuiltInCommand {
     /// Checks the rights of the client that typed it.
-    pub fn check(&self, grant: &AccessGrant) -> Result<(), String> {
+    pub fn check(&self, grant: &AccessGrant) -> Result<(), ScopeError> {
         match FOR_PROMPTERS.contains(&self.name) {
             true => Ok(()),
             false => grant.check(&format!("/{}", self.name), AccessScope::Approve),
         }
     }
+}
+
+/// A larger view would not fit the window: the next prompt would only cause another compaction. The text is a part of a
+/// sentence, from the size on.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "about {after} tokens, and {model} takes {window}, of which {reserve} are for its reply. Choose a model with a larger \
+     window"
+)]
+pub(super) struct WindowOverflow {
+    after: u64,
+    model: ModelName,
+    window: u64,
+    reserve: u64,
+}
+
+/// Why a command does nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CommandRefusal {
+    #[error("the model sees nothing at {0} or after it.")]
+    NothingFrom(Seq),
+    #[error("the model sees nothing before {0}.")]
+    NothingBefore(Seq),
+    #[error(
+        "`above` needs the first entry that stays, as in /compact above e40; {0:?} is none. `epitome sessions show` has \
+         the numbers. If \"above\" is the first word of your focus, begin with another one."
+    )]
+    AboveNothing(String),
+    #[error("{0:?} is not an option of /rewind. {REWIND_USAGE}")]
+    RewindOption(String),
+    #[error("undo always undoes the last rewind and takes no entry. {REWIND_USAGE}")]
+    UndoWithEntry,
+    #[error("{0} belongs to no turn that a prompt began. /checkpoints lists them")]
+    NoTurnAt(Seq),
+    #[error("there is no turn {0} that could be rewound")]
+    NoTurn(&'static str),
+    #[error("there is no rewind that could be undone")]
+    NoRewind,
+    #[error("the conversation would take {0}, or type /rewind files")]
+    RewindOverflow(#[source] WindowOverflow),
+    #[error(
+        "{with} {layer} the conversation takes {overflow} and type /{command} again, or ask the model to look up what you \
+         need with its tool recall, or compact less than all with /compact above and an entry"
+    )]
+    LayerOverflow {
+        with: &'static str,
+        layer: String,
+        #[source]
+        overflow: WindowOverflow,
+        command: &'static str,
+    },
+    #[error(transparent)]
+    Layer(#[from] LayerRefusal),
+    #[error("{0} has no text; /why with an entry explains it")]
+    NoText(PartId),
+    #[error("{0} has no text that could be kept")]
+    Blank(PartId),
+    #[error("{part} was undone; /redo {} redoes it", part.entry)]
+    Undone { part: PartId },
+    #[error("a hook changed {0}, and a pin would restore the old text")]
+    Rewritten(PartId),
 }
 
 /// The result of a command.
@@ -261,9 +327,8 @@ impl CommandOutcome {
 }
 
 impl Core {
-    /// Returns the tokens in context before and after a change of the view. If the larger view does not fit the window,
-    /// the error says so, as a part of a sentence from the size on.
-    fn sizes_with(&self, change: Change) -> Result<(u64, u64), String> {
+    /// Returns the tokens in context before and after a change of the view.
+    fn sizes_with(&self, change: Change) -> Result<(u64, u64), WindowOverflow> {
         let mut then = self.thread.clone();
         then.apply_trial(change);
         let ruler = self.ruler();
@@ -271,11 +336,7 @@ impl Core {
         let reserve = self.reserve();
         match self.model.endpoint() {
             Some(endpoint) if after > before && after.saturating_add(reserve) > endpoint.window => {
-                Err(format!(
-                    "about {after} tokens, and {} takes {}, of which {reserve} are for its reply. Choose a model \
-                     with a larger window",
-                    endpoint.name, endpoint.window
-                ))
+                Err(WindowOverflow { after, model: endpoint.name.clone(), window: endpoint.window, reserve })
             }
             Some(_) | None => Ok((before, after)),
         }

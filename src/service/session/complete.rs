@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::effects;
-use super::provider_errors::sentence;
+pub use super::refusal::CompletionError;
 use super::services::SessionServices;
 use super::summary;
 use epitome_config::Settings;
@@ -22,13 +22,13 @@ const COMPLETION_TIME_MAX: Duration = Duration::from_secs(120);
 const SYSTEM: &str = "You answer one request of a program. Say what it asks for and nothing else.";
 
 /// Has a model answer these messages. Returns its text and usage. Messages with the role `System` form the system
-/// prompt. An error is a sentence.
+/// prompt.
 pub async fn complete(
     http: &Http,
     endpoint: &Endpoint,
     messages: &[Utterance],
     max_tokens: u32,
-) -> Result<(String, Usage), String> {
+) -> Result<(String, Usage), CompletionError> {
     let of_system = messages.iter().filter(|message| message.role == Role::System);
     let system = of_system.map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n\n");
     let spoken: Vec<(Role, Message)> = messages
@@ -40,7 +40,7 @@ pub async fn complete(
         })
         .collect();
     if !matches!(spoken.last(), Some((Role::User, _))) {
-        return Err("the last message must be a user's: there is nothing to answer".to_owned());
+        return Err(CompletionError::NothingToAnswer);
     }
     let item = |(role, message)| match role {
         Role::User | Role::System => ViewItem::User(message),
@@ -59,10 +59,9 @@ pub async fn complete(
     let answer = summary::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX, None);
     let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
         .await
-        .map_err(|_| format!("{} did not answer within {} s", endpoint.name, COMPLETION_TIME_MAX.as_secs()))?
-        .map_err(|error| sentence(&error))?;
+        .map_err(|_| CompletionError::Late { model: endpoint.name.clone(), limit: COMPLETION_TIME_MAX })??;
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
-        return Err(format!("{} declined: {reason}", endpoint.name));
+        return Err(CompletionError::Declined { model: endpoint.name.clone(), reason: reason.clone() });
     }
     let message = Message { id: MessageId(0), content: reply.content, author: None };
     Ok((message.text(), reply.usage.unwrap_or_default()))

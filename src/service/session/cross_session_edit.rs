@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::model_link::room;
+use super::refusal::ReplacementRefusal;
 use super::replacement::replacement;
 use super::services::SessionServices;
 use epitome_config::Settings;
@@ -64,8 +65,8 @@ pub struct Replaced {
     pub tokens_after: u64,
 }
 
-/// Receives the result; an error is a sentence.
-pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, String>>;
+/// Receives the result.
+pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, ReplacementRefusal>>;
 
 /// Replaces the history of a conversation that no process has open. Blocks on disk access. What was learned about
 /// models must be loaded already.
@@ -73,12 +74,13 @@ pub(super) fn in_store(
     services: &SessionServices,
     target: &SessionId,
     mutation: &Mutation,
-) -> Result<Replaced, String> {
+) -> Result<Replaced, ReplacementRefusal> {
     let (mut journal, entries) = services.store.load(target).map_err(|error| match error {
-        StoreError::NotFound(_) => format!("there is no conversation {target}"),
-        other => other.to_string(),
+        StoreError::NotFound(_) => ReplacementRefusal::NotFound(target.clone()),
+        other => other.into(),
     })?;
-    let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
+    let thread = Thread::replay(entries)
+        .map_err(|source| ReplacementRefusal::Log { target: target.clone(), source })?;
     may_change(&thread, mutation)?;
     let model = mutation.around.model_of(&thread);
     let ruler = services.rulers.for_model(model.as_ref());
@@ -92,18 +94,18 @@ pub(super) fn in_store(
         room_in(services, &mutation.around, model.as_ref(), ruler.frame_of(&thread)),
     )?;
     let replaced = replaced(&change, mutation, target);
-    journal.append(change).map_err(|error| error.to_string())?;
-    journal.syncer().sync().map_err(|error| error.to_string())?;
+    journal.append(change)?;
+    journal.syncer().sync()?;
     Ok(replaced)
 }
 
-pub(super) fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
-    let target = thread.session();
+pub(super) fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), ReplacementRefusal> {
+    let target = thread.session().clone();
     if thread.cwd() != mutation.cwd {
-        return Err(format!("{target} works in another directory, {}", thread.cwd().display()));
+        return Err(ReplacementRefusal::OtherDirectory { target, cwd: thread.cwd().to_path_buf() });
     }
     if thread.in_turn() {
-        return Err(format!("the last prompt of {target} has not ended; load it first"));
+        return Err(ReplacementRefusal::InTurn(target));
     }
     Ok(())
 }

@@ -38,18 +38,24 @@ pub struct AccessGrant {
     pub scope: AccessScope,
 }
 
+/// A client asked for something that its token does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} needs the scope `{}`, and the token {:?} has the scope `{}`; `epitome token create` on the server makes another",
+    needed.name(), grant.name, grant.scope.name()
+)]
+pub struct ScopeError {
+    what: String,
+    needed: AccessScope,
+    grant: AccessGrant,
+}
+
 impl AccessGrant {
-    /// Checks the scope. The error is a sentence that says what to do.
-    pub fn check(&self, what: &str, needed: AccessScope) -> Result<(), String> {
-        if self.scope >= needed {
-            return Ok(());
+    /// Checks the scope that `what` needs.
+    pub fn check(&self, what: &str, needed: AccessScope) -> Result<(), ScopeError> {
+        match self.scope >= needed {
+            true => Ok(()),
+            false => Err(ScopeError { what: what.to_owned(), needed, grant: self.clone() }),
         }
-        Err(format!(
-            "{what} needs the scope `{}`, and the token {:?} has the scope `{}`; `epitome token create` on the server \
-             makes another",
-            needed.name(),
-            self.name,
-            self.scope.name()
-        ))
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod calls;
 mod consent;
 mod late;
 
+use super::refusal::HookRefusal;
 use std::sync::Arc;
 
 use consent::HookConsent;
@@ -240,20 +241,20 @@ impl HookHost {
     }
 
     /// Counts a recipe or a model call that a resident hook starts.
-    pub(super) fn count_paid_call(&mut self) -> Result<(), String> {
+    pub(super) fn count_paid_call(&mut self) -> Result<(), HookRefusal> {
         self.turn.paid_calls += 1;
         match self.turn.paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
-            _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
+            _ => Err(HookRefusal::TooManyPaidCalls(PAID_CALLS_MAX)),
         }
     }
 
     /// Counts a call of a model that decides for a hook.
-    pub(super) fn count_judgement(&mut self) -> Result<(), String> {
+    pub(super) fn count_judgement(&mut self) -> Result<(), HookRefusal> {
         self.turn.judgements += 1;
         match self.turn.judgements {
             ..=JUDGEMENTS_MAX => Ok(()),
-            _ => Err(format!("hooks may ask a model {JUDGEMENTS_MAX} times in one turn")),
+            _ => Err(HookRefusal::TooManyJudgements(JUDGEMENTS_MAX)),
         }
     }
 

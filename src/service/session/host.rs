@@ -8,12 +8,17 @@ use epitome_tools::BoxFuture;
 use super::client_list::Watcher;
 use super::counts::Counts;
 use super::cross_session_edit::{Mutation, Replaced};
+use super::refusal::ReplacementRefusal;
 use epitome_thread::{Change, SessionId};
 
 /// All sessions of the process.
 pub(super) trait SessionHost: Send + Sync {
-    /// Replaces the history of another conversation. An error is a sentence.
-    fn mutate(self: Arc<Self>, target: SessionId, mutation: Mutation) -> BoxFuture<Result<Replaced, String>>;
+    /// Replaces the history of another conversation.
+    fn mutate(
+        self: Arc<Self>,
+        target: SessionId,
+        mutation: Mutation,
+    ) -> BoxFuture<Result<Replaced, ReplacementRefusal>>;
 
     /// Keeps the observers that `close` returns until the session is opened again. An observer that leaves meanwhile is
     /// found either in the session or here.

@@ -9,6 +9,7 @@ pub mod folders;
 mod known;
 mod room;
 
+use super::SessionError;
 use epitome_platform::os::MetadataExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -154,7 +155,7 @@ impl InstructionWatch {
 
     /// Sends the model instructions that are missing from its view or outdated there. Must only be called after a scan
     /// and without open calls. Does nothing in a child, which sees what its parent sees.
-    pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), String> {
+    pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), SessionError> {
         let at = (core.thread.view().revision(), core.model.window());
         if core.lineage.is_child() || self.complete_at == Some(at) {
             return Ok(());
@@ -169,7 +170,7 @@ impl InstructionWatch {
             missing.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
             let said = Change::Said { message: core.message(text), origin: Origin::Instructions { path } };
-            core.commit(said).map_err(|error| error.to_string())?;
+            core.commit(said)?;
         }
         self.complete_at = Some(at);
         Ok(())

@@ -83,6 +83,7 @@ mod prompt;
 mod provider_errors;
 mod questions;
 mod recipes;
+mod refusal;
 pub mod registry;
 mod reminders;
 mod replacement;
@@ -126,7 +127,7 @@ use epitome_thread::{
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
-pub use grant::{AccessGrant, AccessScope};
+pub use grant::{AccessGrant, AccessScope, ScopeError};
 pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use provider_errors::provider_error;

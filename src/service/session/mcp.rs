@@ -16,11 +16,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::NoticeSeverity;
 use super::background::BackgroundResult;
 use super::core::Core;
 use super::hook_host::{HookHost, UntrustedItem};
 use super::reminders::{ReminderText, Topic};
+use super::{NoticeSeverity, SessionError};
 use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers::{self, PinnedServer};
 use epitome_hooks::trust::TrustVerdict;
@@ -227,8 +227,7 @@ impl McpHost {
                 logins: core.services.paths.data.join(LOGINS),
                 listings: ListingCache::new(core.services.paths.data.join(LISTINGS)),
                 unchanged: Arc::new(move |server| {
-                    servers::unchanged(server, &paths.repository_roots(&cwd), &environment)
-                        .map_err(String::from)
+                    Ok(servers::unchanged(server, &paths.repository_roots(&cwd), &environment)?)
                 }),
                 sandbox: Arc::new(move |directory, sandbox| {
                     of_server(&rules, &workspace, directory.to_path_buf(), sandbox.network)
@@ -326,7 +325,7 @@ impl McpHost {
         let Some(hub) = &mut self.hub else { return "This session has no MCP servers.".to_owned() };
         let done = match hub.order(name, order) {
             Ok(done) => done,
-            Err(why) => return why,
+            Err(error) => return error.to_string(),
         };
         match order {
             ServerOrder::Off | ServerOrder::LogOut => drop(self.kept.off.insert(name.to_owned())),
@@ -350,7 +349,7 @@ impl McpHost {
 
     /// Updates the list of tools: late ones join it and unavailable ones leave it, if no provider cache is lost. The
     /// other tools and the rest of the system prompt stay byte-identical.
-    pub(super) fn renew_frame(&mut self, core: &mut Core) -> Result<(), String> {
+    pub(super) fn renew_frame(&mut self, core: &mut Core) -> Result<(), SessionError> {
         if self.hub.is_none() {
             return Ok(());
         }
@@ -367,7 +366,7 @@ impl McpHost {
             return Ok(());
         }
         let system = with_instructions;
-        core.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
+        core.commit(Change::Framed { system, tools })?;
         self.refresh_tools(core);
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Overrides {
         let added = self.allow.iter().map(|rule| settings.allow(rule, ALLOW_OPTION)).collect::<Vec<_>>();
         let denied = self.deny.iter().map(|rule| settings.deny(rule, DENY_OPTION));
         for error in added.into_iter().chain(denied).filter_map(Result::err) {
-            tracing::warn!(error, "a rule is ignored");
+            tracing::warn!(%error, "a rule is ignored");
         }
         settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
         settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);

@@ -149,10 +149,10 @@ impl Permissions {
     /// The user's saved rules for this workspace. If the file can't be read, it allows nothing and a problem is
     /// returned.
     pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
-        self.saved.read(paths, cwd).map_err(|message| {
+        self.saved.read(paths, cwd).map_err(|error| {
             let path = saved_permissions::file(paths);
             let hint = "no saved permission applies until then; move the file away to start over".to_owned();
-            Problem::new(path, message).with_hint(hint)
+            Problem::new(path, error.to_string()).with_hint(hint)
         })
     }
 

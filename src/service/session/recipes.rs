@@ -1,5 +1,6 @@
 //! A session's recipes: reading them, watching their files, and rendering one for a typed command.
 
+use epitome_provider::ProviderError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -112,7 +113,7 @@ impl Core {
     }
 
     /// The recipe's model; `None` if it is the session's.
-    pub(super) fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
+    pub(super) fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, RecipeModelError> {
         let name = match &recipe.model {
             RecipeModel::Main => return Ok(None),
             RecipeModel::Named(name) if recipe.syntax == RecipeSyntax::ClaudeCommand => {
@@ -128,7 +129,7 @@ impl Core {
             RecipeModel::Named(name) => name.clone(),
             RecipeModel::Small => match models::small(&self.settings, self.model.endpoint()) {
                 Some(name) => name.0,
-                None => return Err("no small model is configured (models.small)".to_owned()),
+                None => return Err(RecipeModelError::NoSmallModel),
             },
         };
         let name = ModelName(name);
@@ -136,12 +137,9 @@ impl Core {
             return Ok(None);
         }
         if endpoint::is_searched(&name, &self.settings) {
-            return Err(format!(
-                "{name} would have to be looked for first; choose it for the session instead"
-            ));
+            return Err(RecipeModelError::NotSearched(name));
         }
-        let resolved = endpoint::resolve(&name, &self.settings, &self.workspace.environment);
-        let mut endpoint = resolved.map_err(|error| sentence(&error))?;
+        let mut endpoint = endpoint::resolve(&name, &self.settings, &self.workspace.environment)?;
         self.services.learned.apply(&self.settings, &mut endpoint);
         Ok(Some(endpoint))
     }
@@ -280,6 +278,21 @@ impl SessionRecipes {
     }
 }
 
+/// Why a recipe or agent does not run on the model that its file names.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecipeModelError {
+    #[error("{0} is not among the models here")]
+    NotOffered(String),
+    #[error("a repository does not choose the provider ({0})")]
+    ForeignProvider(ModelName),
+    #[error("no small model is configured (models.small)")]
+    NoSmallModel,
+    #[error("{0} would have to be looked for first; choose it for the session instead")]
+    NotSearched(ModelName),
+    #[error("{}", sentence(.0))]
+    Provider(#[from] ProviderError),
+}
+
 /// Resolves the model name in a command of another agent among the offered models, preferring the session's provider.
 /// A repository may not choose the provider that gets the user's files.
 pub(super) fn offered_model<'a>(
@@ -287,7 +300,7 @@ pub(super) fn offered_model<'a>(
     offered: impl Iterator<Item = &'a ModelName>,
     main: Option<&ModelName>,
     source: &RecipeSource,
-) -> Result<String, String> {
+) -> Result<String, RecipeModelError> {
     let provider = |model: &ModelName| model.split().map(|(provider, _)| provider.to_owned());
     let own = main.and_then(provider);
     let is_named = |model: &&ModelName| {
@@ -296,9 +309,9 @@ pub(super) fn offered_model<'a>(
     };
     let mut named: Vec<&ModelName> = offered.filter(is_named).collect();
     named.sort_by_key(|model| provider(model) != own);
-    let found = named.first().ok_or_else(|| format!("{name} is not among the models here"))?;
+    let found = named.first().ok_or_else(|| RecipeModelError::NotOffered(name.to_owned()))?;
     if matches!(source, RecipeSource::Repository(_)) && provider(found) != own {
-        return Err(format!("a repository does not choose the provider ({found})"));
+        return Err(RecipeModelError::ForeignProvider(ModelName::clone(found)));
     }
     Ok(found.0.clone())
 }

@@ -4,6 +4,7 @@
 mod lives;
 mod stored;
 
+use super::refusal::ReplacementRefusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -55,7 +56,11 @@ struct SessionsInner {
 }
 
 impl SessionHost for SessionsInner {
-    fn mutate(self: Arc<Self>, target: SessionId, mutation: Mutation) -> BoxFuture<Result<Replaced, String>> {
+    fn mutate(
+        self: Arc<Self>,
+        target: SessionId,
+        mutation: Mutation,
+    ) -> BoxFuture<Result<Replaced, ReplacementRefusal>> {
         Box::pin(async move { Sessions { inner: self }.mutate(&target, mutation).await })
     }
 

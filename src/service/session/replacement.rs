@@ -1,5 +1,6 @@
 //! The change that replaces a conversation's history by messages of a hook.
 
+use super::refusal::ReplacementRefusal;
 use epitome_compaction as compaction;
 use epitome_hooks::guards;
 use epitome_hooks::output::Utterance;
@@ -17,7 +18,7 @@ pub(super) fn replacement(
     (messages, preserve_recent): (&[Utterance], usize),
     through: Option<Seq>,
     tokens_max: u64,
-) -> Result<Change, String> {
+) -> Result<Change, ReplacementRefusal> {
     let spoken = guards::checked(messages)?.into_iter().map(|Utterance { role, text }| HistoryMessage {
         role,
         message: Message { id: first, content: vec![Content::Text { text }], author: None },
@@ -25,5 +26,5 @@ pub(super) fn replacement(
     let revision = thread.view().revision();
     let mut replacement = edits::mutation(thread, revision, first, spoken.collect(), preserve_recent)?;
     replacement.through = through.unwrap_or(replacement.through);
-    compaction::mutated(ruler, thread, replacement, by, tokens_max)
+    Ok(compaction::mutated(ruler, thread, replacement, by, tokens_max)?)
 }

@@ -28,6 +28,15 @@ const TICK: Duration = Duration::from_millis(20);
 /// The version of the file format that Epitome writes.
 const VERSION: u32 = 1;
 
+/// Why saved permissions can't be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SavedPermissionsError {
+    #[error("your saved permissions can't be read from {}: {source}", file.display())]
+    Read { file: PathBuf, source: io::Error },
+    #[error("{} can't be written: {source}", file.display())]
+    Write { file: PathBuf, source: io::Error },
+}
+
 #[derive(Serialize, Deserialize)]
 struct SavedPermissions {
     version: u32,
@@ -54,9 +63,9 @@ pub struct SavedPermissionsReader {
 type PermissionsStamp = (u64, u64, i64, i64);
 
 impl SavedPermissionsReader {
-    /// Reads the rules of a workspace, which must be the same one each time. After an error (a sentence), no rule
+    /// Reads the rules of a workspace, which must be the same one each time. After an error, no rule
     /// applies. Blocks on the disk.
-    pub fn read(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, String> {
+    pub fn read(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, SavedPermissionsError> {
         let stamp = settled_stamp(&file(paths));
         match &self.read {
             Some((known, rules)) if stamp == Some(*known) => Ok(rules.clone()),
@@ -77,18 +86,22 @@ fn settled_stamp(file: &Path) -> Option<PermissionsStamp> {
     (age > TICK).then(|| (found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
 }
 
-/// Reads the rules of a workspace. After an error (a sentence), no rule applies. Blocks on the disk.
-pub fn read(paths: &Paths, cwd: &Path) -> Result<Vec<Rule>, String> {
+/// Reads the rules of a workspace. After an error, no rule applies. Blocks on the disk.
+pub fn read(paths: &Paths, cwd: &Path) -> Result<Vec<Rule>, SavedPermissionsError> {
     let path = named(cwd);
     let found = load(&file(paths))?.workspaces.into_iter().find(|workspace| workspace.path == path);
     Ok(found.map(|workspace| workspace.rules).unwrap_or_default())
 }
 
-/// Changes the rules of a workspace. After an error (a sentence), nothing has changed. Blocks on the disk.
-pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> Result<(), String> {
+/// Changes the rules of a workspace. After an error, nothing has changed. Blocks on the disk.
+pub fn change(
+    paths: &Paths,
+    cwd: &Path,
+    with: impl FnOnce(&mut Vec<Rule>),
+) -> Result<(), SavedPermissionsError> {
     let file = file(paths);
-    let trouble = |error: io::Error| format!("{} can't be written: {error}", file.display());
-    let _lock = lock_for_change(&file).map_err(trouble)?;
+    let unwritten = |source: io::Error| SavedPermissionsError::Write { file: file.clone(), source };
+    let _lock = lock_for_change(&file).map_err(unwritten)?;
     let mut kept = load(&file)?;
     let path = named(cwd);
     let at = kept.workspaces.iter().position(|workspace| workspace.path == path).unwrap_or_else(|| {
@@ -98,9 +111,8 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     with(&mut kept.workspaces[at].rules);
     kept.workspaces[at].rules.truncate(KEPT_MAX);
     kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
-    let bytes = serde_json::to_vec_pretty(&kept)
-        .map_err(|error| format!("your saved permissions can't be written: {error}"))?;
-    replace_private(&file, &bytes).map_err(trouble)
+    let bytes = serde_json::to_vec_pretty(&kept).map_err(|error| unwritten(error.into()))?;
+    replace_private(&file, &bytes).map_err(unwritten)
 }
 
 /// Gives a directory one name, whichever path leads to it.
@@ -108,27 +120,23 @@ fn named(cwd: &Path) -> PathBuf {
     cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf())
 }
 
-fn load(file: &Path) -> Result<SavedPermissions, String> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        format!("your saved permissions can't be read from {}: {error}", file.display())
-    };
+fn load(file: &Path) -> Result<SavedPermissions, SavedPermissionsError> {
+    let unread = |source: io::Error| SavedPermissionsError::Read { file: file.to_path_buf(), source };
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(SavedPermissions { version: VERSION, workspaces: Vec::new() });
         }
-        Err(error) => return Err(unreadable(&error)),
-        Ok(open) => {
-            open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?
-        }
+        Err(error) => return Err(unread(error)),
+        Ok(open) => open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?,
     };
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(&"it is too large"));
+        return Err(unread(io::Error::other("it is too large")));
     }
-    let kept: SavedPermissions = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    let kept: SavedPermissions = serde_json::from_slice(&bytes).map_err(|error| unread(error.into()))?;
     match kept.version {
         VERSION => Ok(kept),
-        other => Err(unreadable(&format!("it has the unknown version {other}"))),
+        other => Err(unread(io::Error::other(format!("it has the unknown version {other}")))),
     }
 }
 
@@ -141,12 +149,12 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary directory");
         let paths = Paths::below(home.path());
         let rule = Rule::Command { line: "cargo test".into() };
-        assert_eq!(read(&paths, Path::new("/w")), Ok(Vec::new()));
+        assert_eq!(read(&paths, Path::new("/w")).expect("read"), []);
         change(&paths, Path::new("/w"), |rules| rules.push(rule.clone())).expect("kept");
-        assert_eq!(read(&paths, Path::new("/w")), Ok(vec![rule]));
-        assert_eq!(read(&paths, Path::new("/w/below")), Ok(Vec::new()));
+        assert_eq!(read(&paths, Path::new("/w")).expect("read"), [rule]);
+        assert_eq!(read(&paths, Path::new("/w/below")).expect("read"), []);
         change(&paths, Path::new("/w"), Vec::clear).expect("taken back");
-        assert_eq!(read(&paths, Path::new("/w")), Ok(Vec::new()));
+        assert_eq!(read(&paths, Path::new("/w")).expect("read"), []);
     }
 
     #[test]
@@ -154,15 +162,15 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary directory");
         let paths = Paths::below(home.path());
         let (here, mut window) = (Path::new("/w"), SavedPermissionsReader::default());
-        assert_eq!(window.read(&paths, here).as_deref(), Ok(&[][..]));
+        assert_eq!(*window.read(&paths, here).expect("read"), []);
         for line in ["cargo test", "make"] {
             let rule = Rule::Command { line: line.into() };
             change(&paths, here, |rules| rules.push(rule.clone())).expect("kept");
             for _ in 0..2 {
-                assert_eq!(window.read(&paths, here).as_deref(), Ok(std::slice::from_ref(&rule)));
+                assert_eq!(*window.read(&paths, here).expect("read"), *std::slice::from_ref(&rule));
             }
             change(&paths, here, Vec::clear).expect("taken back");
-            assert_eq!(window.read(&paths, here).as_deref(), Ok(&[][..]));
+            assert_eq!(*window.read(&paths, here).expect("read"), []);
         }
         std::fs::write(file(&paths), "{").expect("damaged");
         assert!(window.read(&paths, here).is_err());
@@ -180,7 +188,7 @@ mod tests {
         }
         let mut window =
             SavedPermissionsReader { read: settled_stamp(&file(&paths)).map(|stamp| (stamp, [].into())) };
-        assert_eq!(window.read(&paths, Path::new("/w")).as_deref(), Ok(&[][..]));
+        assert_eq!(*window.read(&paths, Path::new("/w")).expect("read"), []);
     }
 
     #[test]
@@ -190,7 +198,9 @@ mod tests {
         std::fs::create_dir_all(&paths.data).expect("made");
         for damaged in ["{", "{\"version\":9,\"workspaces\":[]}"] {
             std::fs::write(file(&paths), damaged).expect("written");
-            assert!(read(&paths, Path::new("/w")).is_err_and(|why| why.contains("permissions.json")));
+            assert!(
+                read(&paths, Path::new("/w")).is_err_and(|why| why.to_string().contains("permissions.json"))
+            );
             assert!(change(&paths, Path::new("/w"), Vec::clear).is_err());
             assert_eq!(std::fs::read_to_string(file(&paths)).expect("there"), damaged);
         }

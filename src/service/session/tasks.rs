@@ -30,7 +30,7 @@ use epitome_thread::problem::Problem;
 use epitome_thread::{Mode, ModelName, SessionId, ToolSpec};
 use epitome_tools::listing::{self, ListedItem};
 use epitome_tools::task::{self, TaskOrder};
-use epitome_tools::{BoxFuture, ToolContext, ToolResult};
+use epitome_tools::{BoxFuture, ToolContext, ToolError, ToolResult};
 
 /// What agents are started with: the session's state when the call began.
 #[derive(Clone)]
@@ -110,24 +110,24 @@ impl task::AgentRunner for AgentStarter {
 }
 
 impl AgentStarter {
-    /// Runs an agent to its end. After an error (a sentence for the model), none was started.
-    async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, String> {
+    /// Runs an agent to its end. After an error, none was started.
+    async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, ToolError> {
         let bounds = &self.settings.agents;
         if self.template.lineage.depth > bounds.max_depth {
-            return Err(
-                "No agent may be started from here (agents.max_depth). Do the work yourself.".to_owned()
-            );
-        }
-        if self.number > bounds.max_per_turn {
-            return Err(format!(
-                "{} agents were started for this prompt, and no more may be (agents.max_per_turn). Do the rest yourself.",
-                bounds.max_per_turn
+            return Err(ToolError::new(
+                "No agent may be started from here (agents.max_depth). Do the work yourself.",
             ));
         }
+        if self.number > bounds.max_per_turn {
+            return Err(ToolError::new(format!(
+                "{} agents were started for this prompt, and no more may be (agents.max_per_turn). Do the rest yourself.",
+                bounds.max_per_turn
+            )));
+        }
         let (cwd, paths) = (self.template.workspace.cwd.clone(), self.services.paths.clone());
-        let found = blocking::start(move || AgentCatalog::load(&cwd, &paths)).await;
-        let found =
-            found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
+        let found = blocking::start(move || AgentCatalog::load(&cwd, &paths)).await.map_err(|error| {
+            ToolError::caused("The agents' files could not be read. Do the work yourself.", error)
+        })?;
         let name = order.agent.as_deref().unwrap_or(GENERAL);
         let agent = found.find(name).ok_or_else(|| unknown(name, &found))?;
         let (model, remark) = self.model(agent, order.model.as_deref())?;
@@ -140,7 +140,7 @@ impl AgentStarter {
             }
         };
         // The semaphore is never closed.
-        let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
+        let _slot = slot.map_err(|error| ToolError::caused("No agent can be started any more.", error))?;
         // Before its first call: the session may hear of its start only after that.
         if self.modes.has_changed().unwrap_or_default() && !agent.plans {
             child.mode = *self.modes.borrow();
@@ -157,7 +157,7 @@ impl AgentStarter {
         &self,
         agent: &AgentDefinition,
         asked: Option<&str>,
-    ) -> Result<(ChildModel, Option<String>), String> {
+    ) -> Result<(ChildModel, Option<String>), ToolError> {
         let main = || self.main.clone().map_or(ChildModel::Configured, |main| ChildModel::At(Box::new(main)));
         let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
         match (asked, &agent.model) {
@@ -168,7 +168,9 @@ impl AgentStarter {
                 if self.offered.contains(&name) {
                     return Ok((ChildModel::Named(name), None));
                 }
-                Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
+                Err(ToolError::new(format!(
+                    "There is no model {name} here. Leave `model` out, or say `main` or `small`."
+                )))
             }
             // Claude Code's model names have no provider.
             (None, RecipeModel::Named(name)) if !name.contains('/') => {
@@ -238,9 +240,9 @@ fn role(agent: &AgentDefinition) -> String {
     )
 }
 
-fn unknown(name: &str, found: &AgentCatalog) -> String {
+fn unknown(name: &str, found: &AgentCatalog) -> ToolError {
     let names: Vec<&str> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
     let of_file = |problem: &&Problem| problem.path.file_stem().is_some_and(|stem| stem == name);
     let why = found.problems.iter().find(of_file).map(|problem| format!(" ({problem})")).unwrap_or_default();
-    format!("There is no agent {name:?}{why}. The agents are {}.", names.join(", "))
+    ToolError::new(format!("There is no agent {name:?}{why}. The agents are {}.", names.join(", ")))
 }

@@ -1,5 +1,8 @@
 //! The running turn, and its jobs by their result. The actor goes on with each result in `actor::finished`.
 
+use super::refusal::{HookRefusal, ReplacementRefusal};
+use epitome_compaction::CompactionRefusal;
+use epitome_tools::ToolError;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -115,7 +118,7 @@ pub enum JobResult {
     /// The preview of a call that the user is to be asked about, or why the call can't run.
     PermissionPreviewed {
         call: CallId,
-        preview: Result<Vec<ToolDisplay>, String>,
+        preview: Result<Vec<ToolDisplay>, ToolError>,
     },
     /// The hooks for this point of the turn have answered.
     HooksEnded {
@@ -137,7 +140,7 @@ pub enum JobResult {
         revision: Seq,
         pruned: Option<Change>,
     },
-    CompactionComposed(Option<Result<Change, String>>),
+    CompactionComposed(Option<Result<Change, CompactionRefusal>>),
     /// Old outcomes were pruned between compactions, if that saves enough.
     OldOutcomesPruned {
         revision: Seq,
@@ -146,7 +149,7 @@ pub enum JobResult {
     /// A reply's text was made the change that replaces the history.
     SwapComposed {
         revision: Seq,
-        made: Option<Result<Change, String>>,
+        made: Option<Result<Change, CompactionRefusal>>,
     },
     /// It is decided whether the compaction gains anything that a hook asked a recipe for.
     CallbackWeighed {
@@ -154,12 +157,12 @@ pub enum JobResult {
         callback: CallbackRequest,
         decided: Option<(Seq, CompactionDecision)>,
     },
-    CallbackEnded(Result<Called, String>),
+    CallbackEnded(Result<Called, HookRefusal>),
     /// Another conversation has answered to a number of messages for its history.
     OtherReplaced {
         target: SessionId,
         count: usize,
-        replaced: Result<Replaced, String>,
+        replaced: Result<Replaced, ReplacementRefusal>,
     },
 }
 

@@ -11,10 +11,11 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::commands::why::counted;
+use super::cpu_worker::WorkerFault;
 use epitome_files::memory::GIT_FILE_BYTES_MAX;
-use epitome_platform::child_output::{self, OutputLimits};
+use epitome_platform::child_output::{self, OutputError, OutputLimits};
 use epitome_platform::root::read_regular_text;
-use epitome_store::{Header, Store};
+use epitome_store::{Header, Store, StoreError};
 use epitome_thread::SessionId;
 
 /// Time limit of a Git command. Checking out a large repository takes a while.
@@ -63,18 +64,107 @@ pub struct WorktreeState {
     pub uncommitted: Vec<String>,
 }
 
+/// Why a worktree can't be made, read, merged or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum WorktreeError {
+    #[error(
+        "{0:?} can't be the name of a worktree: it is a word of letters, digits, `-`, `_` and `.`, of at most \
+         {NAME_BYTES_MAX} characters"
+    )]
+    Name(String),
+    #[error("{} is not in a Git repository: worktrees need one (`git init` makes one)", .0.display())]
+    NoRepository(PathBuf),
+    #[error("the repository {} has no commit yet, so it can't have a second worktree: commit first", .0.display())]
+    NoCommit(PathBuf),
+    #[error("{} has no name that a directory for worktrees could have", .0.display())]
+    NoFolderName(PathBuf),
+    #[error("the path {} is not UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+    #[error("{} exists already: choose another name", .0.display())]
+    PathExists(PathBuf),
+    #[error(
+        "the branch {0} exists already and has no worktree of Epitome: choose another name, or delete it with \
+         `git branch -d {0}` if it is not needed"
+    )]
+    BranchExists(String),
+    #[error(
+        "the directory {} of the worktree {} is gone: `git worktree repair` finds it after a move, and \
+         `git worktree prune` forgets it; its commits are in the branch {}",
+        worktree.path.display(), worktree.name, worktree.branch
+    )]
+    Gone { worktree: Box<Worktree> },
+    #[error("this session does not work in a worktree of Epitome; `/worktree NAME` makes one")]
+    NotInWorktree,
+    #[error("session {0} is at work there; wait for its end, or cancel it where it runs")]
+    AtWork(SessionId),
+    #[error(
+        "no branch was checked out when the worktree was made; merge {0} where you want it, then throw the worktree away"
+    )]
+    NoBase(String),
+    #[error("the branch {base} is checked out nowhere: check it out in {}", main.display())]
+    BaseNotCheckedOut { base: String, main: PathBuf },
+    #[error(
+        "{} in the worktree {} not committed: commit them first, or let the agent do it\n{}",
+        counted(files.len(), "change"), if files.len() == 1 { "is" } else { "are" }, shown(files)
+    )]
+    Uncommitted { files: Vec<String> },
+    #[error(
+        "{} in {} not committed: commit or stash them first, so that a merge can't mix with them\n{}",
+        counted(changes.len(), "change"), target.display(), shown(changes)
+    )]
+    TargetUncommitted { target: PathBuf, changes: Vec<String> },
+    #[error(
+        "the merge would overwrite files in {} that Git does not keep: move them away first\n{}",
+        target.display(), shown(files)
+    )]
+    Overwrites { target: PathBuf, files: Vec<String> },
+    #[error("{0} adds too many files to check: merge it with Git")]
+    TooManyFiles(String),
+    #[error(
+        "{branch} and {base} change the same lines, so nothing was merged. Merge {base} in the worktree, resolve the \
+         conflicts there, and try again. Files:\n{}",
+        shown(files)
+    )]
+    Conflicts { branch: String, base: String, files: Vec<String> },
+    #[error("Git did not commit the merge in {}; the worktree stays", .0.display())]
+    NotCommitted(PathBuf),
+    #[error("The worktree stays: {0}")]
+    Stays(#[source] Box<WorktreeError>),
+    #[error("The worktree is removed, its branch stays: {0}")]
+    BranchStays(#[source] OutputError),
+    #[error("{error}.{kept}")]
+    NotDiscarded {
+        #[source]
+        error: Box<WorktreeError>,
+        kept: String,
+    },
+    #[error("{what}: {source}")]
+    Git { what: String, source: OutputError },
+    #[error(transparent)]
+    Read(#[from] OutputError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Fault(#[from] WorkerFault),
+}
+
+/// Says what failed, before what Git says about it.
+fn failed(what: impl Into<String>) -> impl FnOnce(OutputError) -> WorktreeError {
+    move |source| WorktreeError::Git { what: what.into(), source }
+}
+
 /// An entry of `git worktree list`.
 struct ListedWorktree {
     path: PathBuf,
     branch: Option<String>,
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> Result<String, String> {
+fn git(directory: &Path, arguments: &[&str]) -> Result<String, OutputError> {
     let limits = OutputLimits { time: GIT_TIME_MAX, bytes: OUTPUT_BYTES_MAX, is_over: &|| None };
     child_output::output_of(child_output::git(arguments), directory, &limits)
 }
 
-fn line(directory: &Path, arguments: &[&str]) -> Result<String, String> {
+fn line(directory: &Path, arguments: &[&str]) -> Result<String, OutputError> {
     git(directory, arguments).map(|text| text.trim_end_matches('\n').to_owned())
 }
 
@@ -84,15 +174,11 @@ fn lines(text: &str) -> Vec<String> {
 
 /// Opens the worktree of this name for a session, and makes it if it does not exist. The new branch begins at the
 /// current commit of `directory`.
-pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, String> {
+pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, WorktreeError> {
     check_name(name)?;
     let top = top_of(directory)?;
-    git(directory, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).map_err(|_| {
-        format!(
-            "the repository {} has no commit yet, so it can't have a second worktree: commit first",
-            top.display()
-        )
-    })?;
+    git(directory, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+        .map_err(|_| WorktreeError::NoCommit(top.clone()))?;
     let listed = listed(directory)?;
     let within = directory.canonicalize().ok();
     let within = within.as_deref().and_then(|path| path.strip_prefix(&top).ok()).map(Path::to_path_buf);
@@ -108,36 +194,30 @@ pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, String> {
     if let Some(found) = made_by_epitome(directory, &listed)?.into_iter().find(|made| made.branch == branch) {
         return match found.path.is_dir() {
             true => Ok(opened(found, false, 0)),
-            false => Err(format!(
-                "the directory {} of the worktree {name} is gone: `git worktree repair` finds it after a move, and \
-                 `git worktree prune` forgets it; its commits are in the branch {branch}",
-                found.path.display()
-            )),
+            false => Err(WorktreeError::Gone { worktree: Box::new(found) }),
         };
     }
     if git(directory, &["rev-parse", "--verify", "--quiet", &format!("refs/heads/{branch}")]).is_ok() {
-        return Err(format!(
-            "the branch {branch} exists already and has no worktree of Epitome: choose another name, or delete it with \
-             `git branch -d {branch}` if it is not needed"
-        ));
+        return Err(WorktreeError::BranchExists(branch));
     }
     let main = listed.first().map_or_else(|| top.clone(), |main| main.path.clone());
-    let path = place(&main, name)?;
+    let path = path_for(&main, name)?;
     if path.symlink_metadata().is_ok() {
-        return Err(format!("{} exists already: choose another name", path.display()));
+        return Err(WorktreeError::PathExists(path));
     }
     // The full name: next to a tag of the same name, the short one would begin with `heads/`.
     let head = line(directory, &["symbolic-ref", "--quiet", "HEAD"]).ok();
     let base = head.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
-    let text = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
+    let text = path.to_str().ok_or_else(|| WorktreeError::NotUtf8(path.clone()))?;
     git(directory, &["worktree", "add", "--quiet", "-b", &branch, text, "HEAD"])
-        .map_err(|why| format!("the worktree {} can't be made: {why}", path.display()))?;
+        .map_err(failed(format!("the worktree {} can't be made", path.display())))?;
     let key = format!("branch.{branch}.{BASE_KEY}");
-    if let Err(why) = git(directory, &["config", &key, base.as_deref().unwrap_or_default()]) {
+    let marked = git(directory, &["config", &key, base.as_deref().unwrap_or_default()]);
+    if let Err(error) = marked.map_err(failed("Git's configuration can't be changed")) {
         // Without the mark it would never be cleaned up. It is new, so it contains nothing.
         drop(git(directory, &["worktree", "remove", text]));
         drop(git(directory, &["branch", "-d", &branch]));
-        return Err(format!("Git's configuration can't be changed: {why}"));
+        return Err(error);
     }
     let left_behind = changes(&top, true)?.len();
     let worktree = Worktree { name: name.to_owned(), path, branch, base, main };
@@ -145,14 +225,14 @@ pub fn open(directory: &Path, name: &str) -> Result<OpenedWorktree, String> {
 }
 
 /// Returns the worktree made by Epitome that a directory is in.
-pub fn containing(directory: &Path) -> Result<Option<Worktree>, String> {
+pub fn containing(directory: &Path) -> Result<Option<Worktree>, WorktreeError> {
     let top = top_of(directory)?;
     let made = made_by_epitome(directory, &listed(directory)?)?;
     Ok(made.into_iter().find(|made| made.path == top))
 }
 
 /// Lists the worktrees of a repository that Epitome made.
-pub fn list(directory: &Path) -> Result<Vec<Worktree>, String> {
+pub fn list(directory: &Path) -> Result<Vec<Worktree>, WorktreeError> {
     top_of(directory)?;
     made_by_epitome(directory, &listed(directory)?)
 }
@@ -174,7 +254,7 @@ pub fn name_of(directory: &Path) -> Option<String> {
 }
 
 impl Worktree {
-    pub fn state(&self) -> Result<WorktreeState, String> {
+    pub fn state(&self) -> Result<WorktreeState, WorktreeError> {
         // Its base may have been renamed or deleted since.
         let base = self.base.as_ref().map(|base| format!("refs/heads/{base}"));
         let base = base.filter(|base| git(&self.path, &["rev-parse", "--verify", "--quiet", base]).is_ok());
@@ -184,8 +264,8 @@ impl Worktree {
     }
 
     /// Fails if a session other than `own` is at work in it, in any process: it would write files while they are removed.
-    pub fn check_idle(&self, store: &Store, own: Option<&SessionId>) -> Result<(), String> {
-        let listed = store.list().map_err(|error| error.to_string())?;
+    pub fn check_idle(&self, store: &Store, own: Option<&SessionId>) -> Result<(), WorktreeError> {
+        let listed = store.list()?;
         let at_work = listed.headers.iter().find(|header| {
             header.in_turn
                 && header.cwd.starts_with(&self.path)
@@ -195,74 +275,48 @@ impl Worktree {
         });
         match at_work {
             None => Ok(()),
-            Some(Header { session, .. }) => Err(format!(
-                "session {session} is at work there; wait for its end, or cancel it where it runs"
-            )),
+            Some(Header { session, .. }) => Err(WorktreeError::AtWork(session.clone())),
         }
     }
 
     /// Merges the branch into its base and removes the worktree. Refuses if anything would be lost.
-    pub fn merge(&self) -> Result<String, String> {
+    pub fn merge(&self) -> Result<String, WorktreeError> {
         let Some(base) = &self.base else {
-            return Err(format!(
-                "no branch was checked out when the worktree was made; merge {} where you want it, then throw the \
-                 worktree away",
-                self.branch
-            ));
+            return Err(WorktreeError::NoBase(self.branch.clone()));
         };
         let uncommitted = changes(&self.path, true)?;
         if !uncommitted.is_empty() {
-            return Err(format!(
-                "{} in the worktree {} not committed: commit them first, or let the agent do it\n{}",
-                counted(uncommitted.len(), "change"),
-                if uncommitted.len() == 1 { "is" } else { "are" },
-                shown(&uncommitted)
-            ));
+            return Err(WorktreeError::Uncommitted { files: uncommitted });
         }
         let target = listed(&self.path)?.into_iter().find(|listed| listed.branch.as_ref() == Some(base));
         let Some(target) = target.map(|listed| listed.path) else {
-            return Err(format!(
-                "the branch {base} is checked out nowhere: check it out in {}",
-                self.main.display()
-            ));
+            return Err(WorktreeError::BaseNotCheckedOut { base: base.clone(), main: self.main.clone() });
         };
-        let own = changes(&target, false)?;
-        if !own.is_empty() {
-            return Err(format!(
-                "{} in {} not committed: commit or stash them first, so that a merge can't mix with them\n{}",
-                counted(own.len(), "change"),
-                target.display(),
-                shown(&own)
-            ));
+        let changes = changes(&target, false)?;
+        if !changes.is_empty() {
+            return Err(WorktreeError::TargetUncommitted { target, changes });
         }
-        let in_the_way = in_the_way(&target, &self.branch_ref())?;
-        if !in_the_way.is_empty() {
-            return Err(format!(
-                "the merge would overwrite files in {} that Git does not keep: move them away first\n{}",
-                target.display(),
-                shown(&in_the_way)
-            ));
+        let files = in_the_way(&target, &self.branch_ref())?;
+        if !files.is_empty() {
+            return Err(WorktreeError::Overwrites { target, files });
         }
-        if let Err(why) = git(&target, &["merge", "--quiet", "--no-edit", &self.branch_ref()]) {
+        if let Err(source) = git(&target, &["merge", "--quiet", "--no-edit", &self.branch_ref()]) {
             let files = git(&target, &["diff", "--name-only", "--diff-filter=U"]).unwrap_or_default();
             // It fails if the merge has not begun, and then there is nothing to abort.
             drop(git(&target, &["merge", "--abort"]));
             let files = lines(&files);
             return Err(match files.is_empty() {
-                true => format!("Git can't merge {} into {base}: {why}", self.branch),
-                false => format!(
-                    "{} and {base} change the same lines, so nothing was merged. Merge {base} in the worktree, resolve \
-                     the conflicts there, and try again. Files:\n{}",
-                    self.branch,
-                    shown(&files)
-                ),
+                true => WorktreeError::Git {
+                    what: format!("Git can't merge {} into {base}", self.branch),
+                    source,
+                },
+                false => WorktreeError::Conflicts { branch: self.branch.clone(), base: base.clone(), files },
             });
         }
         let merged = format!("Merged {} into {base} in {}.", self.branch, target.display());
         // Settings of Git can make `git merge` succeed without a commit.
-        git(&target, &["merge-base", "--is-ancestor", &self.branch_ref(), "HEAD"]).map_err(|_| {
-            format!("Git did not commit the merge in {}; the worktree stays", target.display())
-        })?;
+        git(&target, &["merge-base", "--is-ancestor", &self.branch_ref(), "HEAD"])
+            .map_err(|_| WorktreeError::NotCommitted(target.clone()))?;
         // Not `-d`, which compares with an upstream branch instead, if there is one.
         match self.remove(&target) {
             Ok(()) => Ok(format!("{merged} The worktree and its branch are removed.")),
@@ -272,20 +326,22 @@ impl Worktree {
 
     /// Removes the worktree and its branch. Uncommitted changes are put into a stash, and the answer names the last
     /// commit, so that both can be restored.
-    pub fn discard(&self) -> Result<String, String> {
+    pub fn discard(&self) -> Result<String, WorktreeError> {
         let tip = line(&self.path, &["rev-parse", "HEAD"])?;
         let state = self.state()?;
         let mut kept = String::new();
         if !state.uncommitted.is_empty() {
             let message = format!("epitome: worktree {}", self.name);
             git(&self.path, &["stash", "push", "--quiet", "--include-untracked", "--message", &message])
-                .map_err(|why| format!("the uncommitted changes can't be put into a stash: {why}"))?;
+                .map_err(failed("the uncommitted changes can't be put into a stash"))?;
             kept = format!(
                 " Its uncommitted changes are in the stash “{message}”: `git stash list` shows it, `git stash apply` \
                  restores it."
             );
         }
-        self.remove(&self.main).map_err(|why| format!("{why}.{kept}"))?;
+        if let Err(error) = self.remove(&self.main) {
+            return Err(WorktreeError::NotDiscarded { error: Box::new(error), kept });
+        }
         if self.base.is_none() || !state.commits.is_empty() {
             kept.push_str(&format!(" `git branch {} {tip}` restores its commits.", self.branch));
         }
@@ -298,21 +354,20 @@ impl Worktree {
     }
 
     /// Removes the worktree, then its branch.
-    fn remove(&self, from: &Path) -> Result<(), String> {
-        let path = self.path.to_str().ok_or("The worktree stays: its path is not UTF-8")?;
+    fn remove(&self, from: &Path) -> Result<(), WorktreeError> {
+        let stays = |error| WorktreeError::Stays(Box::new(error));
+        let path = self.path.to_str().ok_or_else(|| stays(WorktreeError::NotUtf8(self.path.clone())))?;
         // Without --force: Git refuses if something has changed since.
-        git(from, &["worktree", "remove", path]).map_err(|why| format!("The worktree stays: {why}"))?;
+        git(from, &["worktree", "remove", path]).map_err(|error| stays(error.into()))?;
         if let Some(parent) = self.path.parent() {
             // Only an empty directory can be removed.
             drop(fs::remove_dir(parent));
         }
-        git(from, &["branch", "--quiet", "-D", &self.branch])
-            .map(drop)
-            .map_err(|why| format!("The worktree is removed, its branch stays: {why}"))
+        git(from, &["branch", "--quiet", "-D", &self.branch]).map(drop).map_err(WorktreeError::BranchStays)
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+fn check_name(name: &str) -> Result<(), WorktreeError> {
     let is_good = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.len() <= NAME_BYTES_MAX
@@ -322,37 +377,31 @@ fn check_name(name: &str) -> Result<(), String> {
         && !name.ends_with(".lock");
     match is_name {
         true => Ok(()),
-        false => Err(format!(
-            "{name:?} can't be the name of a worktree: it is a word of letters, digits, `-`, `_` and `.`, of at most \
-             {NAME_BYTES_MAX} characters"
-        )),
+        false => Err(WorktreeError::Name(name.to_owned())),
     }
 }
 
-fn top_of(directory: &Path) -> Result<PathBuf, String> {
-    let top = line(directory, &["rev-parse", "--show-toplevel"]).map_err(|why| {
-        match why.contains("not a git") {
-            true => format!(
-                "{} is not in a Git repository: worktrees need one (`git init` makes one)",
-                directory.display()
-            ),
-            false => format!("{}: {why}", directory.display()),
+fn top_of(directory: &Path) -> Result<PathBuf, WorktreeError> {
+    match line(directory, &["rev-parse", "--show-toplevel"]) {
+        Ok(top) => Ok(PathBuf::from(top)),
+        Err(source) if source.to_string().contains("not a git") => {
+            Err(WorktreeError::NoRepository(directory.to_path_buf()))
         }
-    })?;
-    Ok(PathBuf::from(top))
+        Err(source) => Err(WorktreeError::Git { what: directory.display().to_string(), source }),
+    }
 }
 
 /// `app.worktrees/NAME` next to `app`.
-fn place(main: &Path, name: &str) -> Result<PathBuf, String> {
+fn path_for(main: &Path, name: &str) -> Result<PathBuf, WorktreeError> {
     let Some(Component::Normal(folder)) = main.components().next_back() else {
-        return Err(format!("{} has no name that a directory for worktrees could have", main.display()));
+        return Err(WorktreeError::NoFolderName(main.to_path_buf()));
     };
     let mut folder: OsString = folder.to_owned();
     folder.push(".worktrees");
     Ok(main.with_file_name(folder).join(name))
 }
 
-fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, String> {
+fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, WorktreeError> {
     let text = git(directory, &["worktree", "list", "--porcelain", "-z"])?;
     let entries = text.split("\0\0").filter(|entry| !entry.trim_matches('\0').is_empty());
     let read = entries.filter_map(|entry| {
@@ -364,7 +413,7 @@ fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, String> {
     Ok(read.collect())
 }
 
-fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Worktree>, String> {
+fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Worktree>, WorktreeError> {
     let pattern = format!(r"^branch\.{BRANCH_PREFIX}.*\.{BASE_KEY}$");
     // It fails if there is none.
     let marked = git(directory, &["config", "--local", "-z", "--get-regexp", &pattern]).unwrap_or_default();
@@ -386,11 +435,11 @@ fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Wo
 
 /// Files below `target` that are not in Git, and that a merge of this branch would overwrite: Git spares other untracked
 /// files, but not ignored ones.
-fn in_the_way(target: &Path, branch: &str) -> Result<Vec<String>, String> {
+fn in_the_way(target: &Path, branch: &str) -> Result<Vec<String>, WorktreeError> {
     let added = ["diff", "-z", "--name-only", "--no-renames", "--diff-filter=A", "HEAD", branch];
     let added = git(target, &added)?;
     if added.len() as u64 >= OUTPUT_BYTES_MAX {
-        return Err(format!("{branch} adds too many files to check: merge it with Git"));
+        return Err(WorktreeError::TooManyFiles(branch.to_owned()));
     }
     let exists = |path: &Path| target.join(path).symlink_metadata().is_ok();
     let is_in_the_way = |path: &&str| {
@@ -402,9 +451,9 @@ fn in_the_way(target: &Path, branch: &str) -> Result<Vec<String>, String> {
 }
 
 /// Files with uncommitted changes, optionally with new ones.
-fn changes(directory: &Path, with_new: bool) -> Result<Vec<String>, String> {
+fn changes(directory: &Path, with_new: bool) -> Result<Vec<String>, WorktreeError> {
     let new = if with_new { "--untracked-files=all" } else { "--untracked-files=no" };
-    git(directory, &["status", "--short", new]).map(|text| lines(&text))
+    Ok(lines(&git(directory, &["status", "--short", new])?))
 }
 
 /// The first lines of a list.

@@ -263,7 +263,7 @@ impl Aggregate {
             match checked(messages) {
                 Ok(checked) => *messages = checked,
                 Err(why) => {
-                    account.refused(word, why);
+                    account.refused(word, why.to_string());
                     return false;
                 }
             }

@@ -9,6 +9,7 @@
 //! - The first mutation, callback, swap or compaction wins; later ones are conflicts.
 //! - Follow-ups, notices and context of all hooks are kept.
 
+use epitome_tools::ToolError;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ use super::hook_context::HookContext;
 use super::outcome::{interpret, interpret_plain};
 use super::output::{RawOutcome, Resolution};
 
-type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
+type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), ToolError> + Send + Sync;
 
 /// Checks whether the tool of a call accepts an input. The error is the reason for a rejection.
 #[derive(Clone)]

@@ -1,6 +1,8 @@
 //! Functions that the user configured as command lines. One gets the conversation as JSON on stdin and prints the
 //! conversation that replaces it.
 
+use super::functions::BoxError;
+use super::normalise::ItemError;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,7 +10,6 @@ use serde_json::{Value, json};
 use super::functions::{CallbackInput, CallbackOutput};
 use super::hook::HookOrigin;
 use super::normalise::utterance;
-use super::output::{ProcessExit, RawOutcome};
 use super::process::{self, HookProgram, ProcessSpec};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::Workspace;
@@ -20,7 +21,7 @@ pub async fn call(
     workspace: &Workspace,
     reaper: Arc<Reaper>,
     limit: std::time::Duration,
-) -> Result<CallbackOutput, String> {
+) -> Result<CallbackOutput, BoxError> {
     let messages = input.messages.iter().map(|said| json!({ "role": said.role, "content": said.text }));
     let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
     let environment = HookOrigin::User.environment(workspace.exposure(), &workspace.environment);
@@ -33,48 +34,38 @@ pub async fn call(
         limit,
         reaper,
     };
-    match process::run(order).await.map_err(|error| error.to_string())? {
-        RawOutcome::Ended { stdout_cut: true, .. } => {
-            Err(format!("it printed more than {} bytes", process::STDOUT_BYTES_MAX))
-        }
-        RawOutcome::Ended { exit: ProcessExit::Code(0), stdout, .. } => output(&stdout),
-        RawOutcome::Ended { exit, stderr, .. } => {
-            let how = match exit {
-                ProcessExit::Code(code) => format!("it ended with code {code}"),
-                ProcessExit::Signal(signal) => format!("it was ended by signal {signal}"),
-                ProcessExit::TimedOut(limit) => format!("it did not end within {} s", limit.as_secs()),
-            };
-            match stderr.trim().lines().last() {
-                Some(line) => Err(format!("{how}: {line}")),
-                None => Err(how),
-            }
-        }
-        _ => Err("it could not be run".to_owned()),
-    }
+    Ok(output(&process::stdout_of(process::run(order).await?)?)?)
+}
+
+/// Why what a function printed is not its result.
+#[derive(Debug, thiserror::Error)]
+enum PrintedError {
+    #[error("it did not print one JSON object with `messages` or `text`")]
+    NoObject,
+    #[error("the `messages` that it printed are no list")]
+    NoList,
+    #[error("the `text` that it printed is no text")]
+    NoText,
+    #[error("a message that it printed {0}")]
+    Message(#[from] ItemError),
 }
 
 /// Reads what a function printed: nothing, or an object with `messages` or `text`, and `continue`.
-fn output(stdout: &[u8]) -> Result<CallbackOutput, String> {
+fn output(stdout: &[u8]) -> Result<CallbackOutput, PrintedError> {
     if stdout.trim_ascii().is_empty() {
         return Ok(CallbackOutput::default());
     }
-    let printed: Value = serde_json::from_slice(stdout)
-        .ok()
-        .filter(Value::is_object)
-        .ok_or("it did not print one JSON object with `messages` or `text`")?;
+    let printed: Value =
+        serde_json::from_slice(stdout).ok().filter(Value::is_object).ok_or(PrintedError::NoObject)?;
     let messages = match &printed["messages"] {
         Value::Null => Vec::new(),
-        Value::Array(messages) => messages
-            .iter()
-            .map(utterance)
-            .collect::<Result<_, String>>()
-            .map_err(|why| format!("a message that it printed {why}"))?,
-        _ => return Err("the `messages` that it printed are no list".to_owned()),
+        Value::Array(messages) => messages.iter().map(utterance).collect::<Result<_, _>>()?,
+        _ => return Err(PrintedError::NoList),
     };
     let text = match &printed["text"] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        _ => return Err("the `text` that it printed is no text".to_owned()),
+        _ => return Err(PrintedError::NoText),
     };
     Ok(CallbackOutput { text, messages, go_on: printed["continue"] == true })
 }
@@ -88,12 +79,12 @@ mod tests {
     #[test]
     fn a_function_prints_nothing_or_a_new_history() {
         let read = |text: &str| output(text.as_bytes());
-        assert_eq!(read("\n"), Ok(CallbackOutput::default()));
+        assert_eq!(read("\n").expect("nothing"), CallbackOutput::default());
         let said = Utterance { role: Role::Assistant, text: "a".to_owned() };
         let printed = r#"{"messages": [{"role": "assistant", "content": "a"}], "continue": true}"#;
         assert_eq!(
-            read(printed),
-            Ok(CallbackOutput { messages: vec![said], go_on: true, ..CallbackOutput::default() })
+            read(printed).expect("an object"),
+            CallbackOutput { messages: vec![said], go_on: true, ..CallbackOutput::default() }
         );
         for (printed, why) in [
             ("[1]", "it did not print one JSON object"),
@@ -102,7 +93,7 @@ mod tests {
             (r#"{"messages": [{"role": "tool", "content": "a"}]}"#, "has the role \"tool\""),
             (r#"{"text": 1}"#, "is no text"),
         ] {
-            assert!(read(printed).is_err_and(|error| error.contains(why)), "{printed}");
+            assert!(read(printed).is_err_and(|error| error.to_string().contains(why)), "{printed}");
         }
     }
 }

@@ -34,12 +34,16 @@ impl HookFinder<'_> {
             Declaration::Claude(hook) => return Ok(self.of_claude(hook, candidate)),
             Declaration::Declarative { .. } => "",
             Declaration::Executable => answers.answer(&candidate.path).map_err(|message| {
-                problem(message, "called with `hook` it must print the names of its events and end with 0")
+                problem(
+                    &message.to_string(),
+                    "called with `hook` it must print the names of its events and end with 0",
+                )
             })?,
         };
         let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
-        kind.resolve(self.search.environment)
-            .map_err(|message| problem(&message, "set it where the editor or the shell is started"))?;
+        kind.resolve(self.search.environment).map_err(|message| {
+            problem(&message.to_string(), "set it where the editor or the shell is started")
+        })?;
         let hook = Hook {
             name: candidate.name.clone(),
             place: candidate.place,

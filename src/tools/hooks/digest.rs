@@ -12,6 +12,7 @@
 //! can also change what the script reads and starts, at any time. Consent protects against what a repository
 //! *ships*; nothing here protects against programs that already run as the user.
 
+use epitome_config::VariableError;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::claude::command_line::files_named;
+use super::claude::command_line::{DIRECTORIES_MAX, PATHS_MAX, files_named};
 use super::hook::{Hook, HookKind};
 use epitome_config::McpServer;
 use epitome_recipe::command::RecipeArguments;
@@ -43,22 +44,19 @@ pub enum PinError {
     TooManyFiles,
     #[error("a file that it runs has changed since you allowed it; a new session asks again")]
     Changed,
-    /// Its line or its variables cannot be read.
-    #[error("{0}")]
-    Line(String),
+    #[error("its line names more than {PATHS_MAX} paths, so they cannot be pinned")]
+    TooManyPaths,
+    #[error(
+        "its line changes the directory too often (more than {DIRECTORIES_MAX} places), so the files that it names cannot \
+         be pinned"
+    )]
+    TooManyDirectories,
+    #[error(transparent)]
+    Variable(#[from] VariableError),
 }
 
-impl From<String> for PinError {
-    fn from(why: String) -> PinError {
-        PinError::Line(why)
-    }
-}
-
-impl From<PinError> for String {
-    fn from(error: PinError) -> String {
-        error.to_string()
-    }
-}
+/// The SHA-256 of files, in hexadecimal.
+pub type FileDigests = BTreeMap<PathBuf, String>;
 
 /// Whether a hook still matches its digest. Hashes the files each time, because size and times of a file can
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
@@ -121,10 +119,7 @@ pub fn recipe_digest(path: &Path, recipe: &Recipe, roots: &[PathBuf]) -> Result<
 }
 
 /// The digest of a server: its definition and the files that it names. Returns the digest of each file as well.
-pub fn hash_server(
-    server: &McpServer,
-    files: Vec<PathBuf>,
-) -> Result<(String, BTreeMap<PathBuf, String>), PinError> {
+pub fn hash_server(server: &McpServer, files: Vec<PathBuf>) -> Result<(String, FileDigests), PinError> {
     let mut parts = vec![hash_text(&server.definition())];
     let mut sums = BTreeMap::new();
     for file in files {

@@ -181,7 +181,7 @@ impl HookFinder<'_> {
             candidate.digest = match digest {
                 Ok(digest) => digest,
                 Err(reason) => {
-                    self.skip(candidate.path, reason);
+                    self.skip(candidate.path, reason.to_string());
                     continue;
                 }
             };

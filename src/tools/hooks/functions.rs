@@ -13,8 +13,9 @@ use super::handlers::Handler;
 use super::hook::RUN_TIME_MAX;
 use super::hook_context::HookContext;
 use super::output::{HookOutput, Utterance};
+pub use epitome_tools::BoxError;
 
-type FunctionFuture<T> = BoxFuture<'static, Result<T, String>>;
+type FunctionFuture<T> = BoxFuture<'static, Result<T, BoxError>>;
 type CallbackFunction = Arc<dyn Fn(CallbackInput) -> FunctionFuture<CallbackOutput> + Send + Sync>;
 type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOutput> + Send + Sync>;
 
@@ -86,13 +87,13 @@ pub struct CallbackOutput {
 }
 
 /// Why a function returned no result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
     #[error("no function is called {0:?}")]
     NotFound(String),
     /// The function's own error, or its panic message.
-    #[error("the function {name:?} failed: {why}")]
-    Failed { name: String, why: String },
+    #[error("the function {name:?} failed: {source}")]
+    Failed { name: String, source: BoxError },
 }
 
 impl Functions {
@@ -100,7 +101,7 @@ impl Functions {
     pub fn register_callback<F, R>(&mut self, name: impl Into<String>, function: F)
     where
         F: Fn(CallbackInput) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<CallbackOutput, String>> + Send + 'static,
+        R: Future<Output = Result<CallbackOutput, BoxError>> + Send + 'static,
     {
         let function: CallbackFunction = Arc::new(move |input| Box::pin(function(input)));
         self.callbacks.insert(name.into(), function);
@@ -110,7 +111,7 @@ impl Functions {
     pub fn register_handler<F, R>(&mut self, name: impl Into<String>, function: F)
     where
         F: Fn(Handler, HookContext) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<HookOutput, String>> + Send + 'static,
+        R: Future<Output = Result<HookOutput, BoxError>> + Send + 'static,
     {
         let function: HandlerFunction =
             Arc::new(move |handler, hook_context| Box::pin(function(handler, hook_context)));
@@ -151,7 +152,8 @@ impl Functions {
         let run = async move { function(given, hook_context).await };
         let in_time = async {
             let ended = tokio::time::timeout(RUN_TIME_MAX, run).await;
-            ended.unwrap_or_else(|_| Err(format!("it did not end within {} s", RUN_TIME_MAX.as_secs())))
+            ended
+                .unwrap_or_else(|_| Err(format!("it did not end within {} s", RUN_TIME_MAX.as_secs()).into()))
         };
         caught(&handler.name, in_time).await
     }
@@ -167,17 +169,20 @@ impl std::fmt::Debug for Functions {
 }
 
 /// Turns a panic of foreign code into an error.
-async fn caught<T>(name: &str, running: impl Future<Output = Result<T, String>>) -> Result<T, FunctionError> {
-    let why = match AssertUnwindSafe(running).catch_unwind().await {
+async fn caught<T>(
+    name: &str,
+    running: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, FunctionError> {
+    let source = match AssertUnwindSafe(running).catch_unwind().await {
         Ok(Ok(value)) => return Ok(value),
-        Ok(Err(why)) => why,
+        Ok(Err(error)) => error,
         Err(panic) => {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-            format!("it panicked: {}", said.unwrap_or("without a message"))
+            format!("it panicked: {}", said.unwrap_or("without a message")).into()
         }
     };
-    Err(FunctionError::Failed { name: name.to_owned(), why })
+    Err(FunctionError::Failed { name: name.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -212,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn errors_and_panics_name_the_function() {
         let mut functions = Functions::default();
-        functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
+        functions.register_callback("fails", |_| async { Err("no key".into()) });
         functions.register_callback("late", |_| async { panic!("on the way") });
         functions.register_callback("early", |input: CallbackInput| {
             assert!(!input.args.is_empty(), "before it begins");

@@ -20,6 +20,15 @@ use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::text_file::read_text;
 use epitome_thread::problem::Problem;
 
+/// What a file of a hooks folder is.
+enum HookFile {
+    Hook(String, Declaration),
+    /// Not a hook, for this reason.
+    NoHook(String),
+    /// It can't be read, which was reported.
+    Reported,
+}
+
 /// What is read, for error messages.
 const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
@@ -78,8 +87,8 @@ impl HookFinder<'_> {
             if path == enforced(self.search.paths) {
                 continue;
             }
-            match self.written(place, &path) {
-                Ok(Some((name, written))) => {
+            match self.classify(place, &path) {
+                HookFile::Hook(name, written) => {
                     let found_as = format!("{prefix}{name}");
                     // Plugins are installed as `org@repo` and shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
@@ -87,8 +96,8 @@ impl HookFinder<'_> {
                     let files = vec![path];
                     self.add(HookCandidate { alias, ..HookCandidate::new(name, files, place, written) });
                 }
-                Ok(None) => {}
-                Err(reason) => self.skip(path, reason),
+                HookFile::Reported => {}
+                HookFile::NoHook(reason) => self.skip(path, reason),
             }
         }
     }
@@ -165,33 +174,39 @@ impl HookFinder<'_> {
         }
     }
 
-    /// Classifies a file. The error is why it is not a hook; `None` if a problem was reported.
-    fn written(&mut self, place: HookOrigin, path: &Path) -> Result<Option<(String, Declaration)>, String> {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or("its name is not UTF-8")?.to_owned();
+    fn classify(&mut self, place: HookOrigin, path: &Path) -> HookFile {
+        let no_hook = |reason: &str| HookFile::NoHook(reason.to_owned());
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+            return no_hook("its name is not UTF-8");
+        };
         if let Some(reason) = not_by_name(&name) {
-            return Err(reason.to_owned());
+            return no_hook(reason);
         }
         if !self.may_enter(place, path) {
-            return Err(OUT_OF_REPOSITORY.to_owned());
+            return no_hook(OUT_OF_REPOSITORY);
         }
-        let metadata = path.metadata().map_err(|error| format!("it cannot be read: {error}"))?;
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) => return no_hook(&format!("it cannot be read: {error}")),
+        };
         if metadata.is_dir() {
-            return Err("a directory".to_owned());
+            return no_hook("a directory");
         }
         if !metadata.is_file() {
-            return Err("not an ordinary file".to_owned());
+            return no_hook("not an ordinary file");
         }
         let Some(syntax) = syntax_of(&name) else {
             let is_executable = metadata.permissions().mode() & 0o111 != 0;
-            let executable = is_executable.then_some((name, Declaration::Executable));
-            return executable.map(Some).ok_or_else(|| "not executable".to_owned());
+            return match is_executable {
+                true => HookFile::Hook(name, Declaration::Executable),
+                false => no_hook("not executable"),
+            };
         };
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
-            Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
+            Ok(content) => HookFile::Hook(name, Declaration::Declarative { syntax, content }),
             Err(why) => {
                 self.problem(Problem::new(path, why.to_string()));
-                Ok(None)
+                HookFile::Reported
             }
         }
     }

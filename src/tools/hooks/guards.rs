@@ -56,12 +56,21 @@ pub fn follow_up_text(resolution: &Resolution) -> String {
     texts.join("\n\n")
 }
 
-/// Validates a mutation's messages and returns them ready for use; the error is why they are invalid. Whether they fit
-/// the window is checked by code that can count tokens.
-pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
-    let first = messages.first().ok_or("a history cannot be empty")?;
+/// Why messages can't be a history.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryError {
+    #[error("a history cannot be empty")]
+    Empty,
+    #[error("message {at} of {count} is blank")]
+    Blank { at: usize, count: usize },
+}
+
+/// Validates a mutation's messages and returns them ready for use. Whether they fit the window is checked by code that can
+/// count tokens.
+pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, HistoryError> {
+    let first = messages.first().ok_or(HistoryError::Empty)?;
     if let Some(at) = messages.iter().position(|message| message.text.trim().is_empty()) {
-        return Err(format!("message {} of {} is blank", at + 1, messages.len()));
+        return Err(HistoryError::Blank { at: at + 1, count: messages.len() });
     }
     let mut ready = Vec::with_capacity(messages.len() + 1);
     if first.role == Role::Assistant {

@@ -113,15 +113,14 @@ impl fmt::Debug for HookKind {
 }
 
 impl HookKind {
-    /// Replaces the variables in a webhook's headers and secret by their values. The error names a variable
-    /// that is not set.
-    pub fn resolve(&mut self, environment: &[(OsString, OsString)]) -> Result<(), String> {
+    /// Replaces the variables in a webhook's headers and secret by their values.
+    pub fn resolve(&mut self, environment: &[(OsString, OsString)]) -> Result<(), UnsetVariable> {
         let HookKind::Webhook { headers, secret, .. } = self else { return Ok(()) };
         for value in headers.values_mut().chain(secret) {
             let Some(name) = variable(value) else { continue };
             let found = environment.iter().find(|(known, _)| known == name);
             let found = found.and_then(|(_, value)| value.to_str()).filter(|value| !value.is_empty());
-            *value = found.ok_or_else(|| format!("the environment variable {name} is not set"))?.to_owned();
+            *value = found.ok_or_else(|| UnsetVariable(name.to_owned()))?.to_owned();
         }
         Ok(())
     }
@@ -139,6 +138,10 @@ impl HookKind {
         }
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("the environment variable {0} is not set")]
+pub struct UnsetVariable(String);
 
 /// The name in `$NAME` or `${NAME}`.
 fn variable(value: &str) -> Option<&str> {

@@ -124,21 +124,42 @@ fn result_change(fields: &mut ObjectFields<'_>) -> Option<ResultChange> {
     Some(change)
 }
 
+/// Why a message or an edit is invalid, to follow its name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ItemError {
+    #[error("is neither text nor an object")]
+    NeitherTextNorObject,
+    #[error("is not an object")]
+    NotAnObject,
+    #[error("has no {0}")]
+    Missing(&'static str),
+    #[error("has {0} that is not text")]
+    NoText(&'static str),
+    #[error("has blank `content`")]
+    Blank,
+    #[error("has the role {0:?}")]
+    Role(String),
+    #[error("has the entry {0:?}, which is not an id")]
+    Entry(String),
+    #[error("has the op {0:?}, which is not known")]
+    Op(String),
+}
+
 /// Parses a message: a string (from the user), or an object with `role` and `content`.
-pub(super) fn utterance(value: &Value) -> Result<Utterance, String> {
+pub(super) fn utterance(value: &Value) -> Result<Utterance, ItemError> {
     match value {
         Value::String(text) => Ok(Utterance { role: Role::User, text: text.clone() }),
         Value::Object(object) => {
             let role = match object.get("role") {
                 None | Some(Value::Null) => Role::User,
                 Some(Value::String(word)) => serde_json::from_value(word.to_ascii_lowercase().into())
-                    .map_err(|_| format!("has the role {:?}", shown(word)))?,
-                Some(_) => return Err("has a role that is not text".to_owned()),
+                    .map_err(|_| ItemError::Role(shown(word)))?,
+                Some(_) => return Err(ItemError::NoText("a role")),
             };
-            let content = object.get("content").ok_or("has no content")?;
-            Ok(Utterance { role, text: content_text(content).ok_or("has content that is not text")? })
+            let content = object.get("content").ok_or(ItemError::Missing("content"))?;
+            Ok(Utterance { role, text: content_text(content).ok_or(ItemError::NoText("content"))? })
         }
-        _ => Err("is neither text nor an object".to_owned()),
+        _ => Err(ItemError::NeitherTextNorObject),
     }
 }
 
@@ -177,16 +198,19 @@ fn edits(fields: &mut ObjectFields<'_>) -> Option<RequestedEdits> {
     (!edits.is_empty()).then_some(RequestedEdits { revision, edits })
 }
 
-fn edit(value: &Value) -> Result<RequestedEdit, String> {
-    let object = value.as_object().ok_or("is not an object")?;
-    let op = object.get("op").and_then(Value::as_str).ok_or("has no `op`")?;
+fn edit(value: &Value) -> Result<RequestedEdit, ItemError> {
+    let object = value.as_object().ok_or(ItemError::NotAnObject)?;
+    let op = object.get("op").and_then(Value::as_str).ok_or(ItemError::Missing("`op`"))?;
     let entry = || {
-        let id = object.get("entry").and_then(Value::as_str).ok_or("has no `entry`")?;
-        id.parse::<PartId>().map_err(|()| format!("has the entry {:?}, which is not an id", shown(id)))
+        let id = object.get("entry").and_then(Value::as_str).ok_or(ItemError::Missing("`entry`"))?;
+        id.parse::<PartId>().map_err(|()| ItemError::Entry(shown(id)))
     };
     let content = || {
-        let text = object.get("content").and_then(content_text).ok_or("has no `content` that is text")?;
-        if text.trim().is_empty() { Err("has blank `content`".to_owned()) } else { Ok(text) }
+        let text = object
+            .get("content")
+            .and_then(content_text)
+            .ok_or(ItemError::Missing("`content` that is text"))?;
+        if text.trim().is_empty() { Err(ItemError::Blank) } else { Ok(text) }
     };
     match op {
         "pin" => Ok(RequestedEdit::Pin(entry()?)),
@@ -201,6 +225,6 @@ fn edit(value: &Value) -> Result<RequestedEdit, String> {
             content()?;
             Ok(RequestedEdit::Append(utterance(value)?))
         }
-        other => Err(format!("has the op {:?}, which is not known", shown(other))),
+        other => Err(ItemError::Op(shown(other))),
     }
 }

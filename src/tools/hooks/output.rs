@@ -1,6 +1,7 @@
 //! The normalized output of one hook, and the combined result of all hooks of an event.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -117,6 +118,16 @@ pub enum ProcessExit {
     Signal(i32),
     /// It was killed at its time limit.
     TimedOut(std::time::Duration),
+}
+
+impl fmt::Display for ProcessExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProcessExit::Code(code) => write!(f, "ended with exit code {code}"),
+            ProcessExit::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            ProcessExit::TimedOut(limit) => write!(f, "did not end within {} s", limit.as_secs()),
+        }
+    }
 }
 
 /// A recipe or function that a hook calls.

@@ -1,6 +1,7 @@
 //! Queries executables for the events they handle and caches the answers: each version of a hook is queried
 //! once.
 
+use super::process::ProgramError;
 use epitome_platform::os::MetadataExt;
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -13,10 +14,8 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::discover::{HookCandidate, HookSearch};
-use super::output::{ProcessExit, RawOutcome};
 use super::payload::PROTOCOL;
 use super::process::{self, HookProgram, ProcessSpec};
-use super::read::shown;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_files::paths::Paths;
 
@@ -36,8 +35,25 @@ pub(super) struct AnswerCache {
     file: PathBuf,
     known: BTreeMap<PathBuf, ProbeAnswer>,
     /// The answers for this search, or why there is none.
-    answers: BTreeMap<PathBuf, Result<String, String>>,
+    answers: BTreeMap<PathBuf, Result<String, ProbeError>>,
     changed: bool,
+}
+
+/// Why an executable has not answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    #[error("it was not asked")]
+    NotAsked,
+    #[error("it could not be asked: {0}")]
+    Runtime(Arc<io::Error>),
+    #[error("called with `hook` {0}")]
+    Program(#[from] ProgramError),
+    #[error("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024)]
+    TooLong,
+    #[error("its answer to `hook` is not UTF-8 text")]
+    NotUtf8(#[from] std::string::FromUtf8Error),
+    #[error("it no longer exists: {0}")]
+    Gone(#[source] io::Error),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -96,9 +112,9 @@ impl AnswerCache {
         known.is_some()
     }
 
-    pub fn learn(&mut self, path: &Path, digest: &str, answer: Result<String, String>) {
+    pub fn learn(&mut self, path: &Path, digest: &str, answer: Result<String, ProbeError>) {
         let answer = answer.and_then(|answer| {
-            let metadata = path.metadata().map_err(|error| format!("it no longer exists: {error}"))?;
+            let metadata = path.metadata().map_err(ProbeError::Gone)?;
             let (look, sha256) = (FileStamp::from_metadata(&metadata), digest.to_owned());
             self.known.insert(path.to_path_buf(), ProbeAnswer { look, sha256, answer: answer.clone() });
             self.changed = true;
@@ -108,9 +124,8 @@ impl AnswerCache {
     }
 
     /// The answer of an executable, or why there is none.
-    pub fn answer(&self, path: &Path) -> Result<&str, &str> {
-        let answer = self.answers.get(path).ok_or("it was not asked")?;
-        answer.as_deref().map_err(String::as_str)
+    pub fn answer(&self, path: &Path) -> Result<&str, &ProbeError> {
+        self.answers.get(path).map_or(Err(&ProbeError::NotAsked), |answer| answer.as_deref())
     }
 
     /// Saves new answers. If that fails, the executables are queried again next time.
@@ -132,14 +147,17 @@ impl AnswerCache {
 pub(super) fn ask_all(
     search: &HookSearch<'_>,
     executables: &[&HookCandidate],
-) -> Vec<Result<String, String>> {
+) -> Vec<Result<String, ProbeError>> {
     if executables.is_empty() {
         return Vec::new();
     }
     let ask_all = || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return vec![Err(format!("it could not be asked: {error}")); executables.len()],
+            Err(error) => {
+                let error = Arc::new(error);
+                return executables.iter().map(|_| Err(ProbeError::Runtime(error.clone()))).collect();
+            }
         };
         let answers = executables.iter().map(|candidate| ask(search, candidate));
         runtime.block_on(futures_util::stream::iter(answers).buffered(ASKED_AT_ONCE_MAX).collect())
@@ -149,7 +167,7 @@ pub(super) fn ask_all(
     asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<String, String> {
+async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<String, ProbeError> {
     let order = ProcessSpec {
         program: HookProgram::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
@@ -163,23 +181,10 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
     };
-    let ran = process::run(order).await.map_err(|error| error.to_string())?;
-    let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else {
-        return Err("it was not run".to_owned());
-    };
-    let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let last_words = last_line.map_or(String::new(), |line| format!(": {}", shown(line)));
-    let how = match exit {
-        ProcessExit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
-            return Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024));
-        }
-        ProcessExit::Code(0) => {
-            return String::from_utf8(stdout)
-                .map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned());
-        }
-        ProcessExit::Code(code) => format!("it ended with exit code {code}{last_words}"),
-        ProcessExit::Signal(signal) => format!("it was ended by signal {signal}{last_words}"),
-        ProcessExit::TimedOut(limit) => format!("it did not end within {} s", limit.as_secs()),
-    };
-    Err(format!("called with `hook` {how}"))
+    let stdout = process::stdout_of(process::run(order).await.map_err(ProgramError::Start)?);
+    match stdout {
+        Err(ProgramError::TooLong) => Err(ProbeError::TooLong),
+        Ok(stdout) if stdout.len() > ANSWER_BYTES_MAX => Err(ProbeError::TooLong),
+        stdout => Ok(String::from_utf8(stdout?)?),
+    }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::output::{ProcessExit, RawOutcome};
+use super::read::shown;
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
 use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::piped::{Piped, is_not_a_program};
@@ -70,6 +71,32 @@ pub async fn run(order: ProcessSpec) -> io::Result<RawOutcome> {
     let mut process = FollowedProcess::start(&order).await?;
     let exit = process.wait(order.limit, |_| false).await;
     Ok(process.end(exit.unwrap_or(ProcessExit::Code(UNKNOWN_CODE))))
+}
+
+/// Why a program has no output that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error(transparent)]
+    Start(#[from] io::Error),
+    #[error("it could not be run")]
+    NotRun,
+    #[error("it printed more than {STDOUT_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("it {exit}{}", last_line.as_ref().map_or(String::new(), |line| format!(": {line}")))]
+    Ended { exit: ProcessExit, last_line: Option<String> },
+}
+
+/// What a program printed that has ended with code 0.
+pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
+    match ran {
+        RawOutcome::Ended { exit: ProcessExit::Code(0), stdout_cut: true, .. } => Err(ProgramError::TooLong),
+        RawOutcome::Ended { exit: ProcessExit::Code(0), stdout, .. } => Ok(stdout),
+        RawOutcome::Ended { exit, stderr, .. } => {
+            let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+            Err(ProgramError::Ended { exit, last_line: last_line.map(shown) })
+        }
+        _ => Err(ProgramError::NotRun),
+    }
 }
 
 /// Starts the process.

@@ -48,6 +48,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
+use super::functions::BoxError;
 use super::output::RawOutcome;
 use super::process::ProcessSpec;
 use super::resident_process::{Driver, ResidentRequest};
@@ -76,13 +77,13 @@ const WAITING_MAX: usize = 64;
 
 /// Services of the session for resident hooks.
 pub trait HookServices: Send + Sync {
-    /// Handles a call of a hook. The error is a message for the hook. Dropping the future aborts the call.
+    /// Handles a call of a hook, which gets the error's text. Dropping the future aborts the call.
     fn call<'a>(
         &'a self,
         hook: &'a str,
         method: &'a str,
         params: Value,
-    ) -> BoxFuture<'a, Result<Value, String>>;
+    ) -> BoxFuture<'a, Result<Value, BoxError>>;
 }
 
 /// A resident hook to send a request to.

@@ -17,6 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::functions::BoxError;
 use super::output::{ProcessExit, RawOutcome};
 use super::process::{self, ProcessSpec, STDERR_BYTES_MAX};
 use super::read::shown;
@@ -101,7 +102,7 @@ impl Driver {
 }
 
 /// A call of the hook in progress: resolves to its id and result.
-type CallInProgress = BoxFuture<'static, (Value, Result<Value, String>)>;
+type CallInProgress = BoxFuture<'static, (Value, Result<Value, BoxError>)>;
 
 /// A request that was sent and not answered yet.
 struct SentRequest {
@@ -226,10 +227,10 @@ impl ResidentProcess {
         self.open.insert(id, SentRequest { answer, deadline: Instant::now() + limit, limit });
     }
 
-    fn answer(&mut self, id: &Value, result: Result<Value, String>) {
+    fn answer(&mut self, id: &Value, result: Result<Value, BoxError>) {
         self.write(&match result {
             Ok(result) => json!({"id": id, "result": result}),
-            Err(message) => json!({"id": id, "error": {"message": message}}),
+            Err(error) => json!({"id": id, "error": {"message": error.to_string()}}),
         });
     }
 
@@ -313,7 +314,7 @@ impl ResidentProcess {
             None
         };
         if let Some((message, why)) = refusal {
-            self.answer(&id, Err(message));
+            self.answer(&id, Err(message.into()));
             return Err(why);
         }
         self.calls_made += 1;
@@ -322,7 +323,7 @@ impl ResidentProcess {
             let called = AssertUnwindSafe(async { services.call(&hook, &method, params).await });
             let result = called.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(hook, method, "a call of a resident hook panicked");
-                Err("the call hit a bug in Epitome".to_owned())
+                Err("the call hit a bug in Epitome".into())
             });
             (id, result)
         }));

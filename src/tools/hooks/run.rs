@@ -3,6 +3,7 @@
 //! Results are not interpreted here. Any error in running a hook, including a bug in Epitome, is a failure of
 //! that run only.
 
+use super::read::shown;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
@@ -74,7 +75,7 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
 }
 
 /// The path of the transcript, written at most once per event, or why it could not be written.
-type WrittenTranscript = OnceCell<Result<PathBuf, String>>;
+type WrittenTranscript = OnceCell<io::Result<PathBuf>>;
 
 async fn timed(runner: &Runner, run: ChainRun, transcript: &WrittenTranscript) -> (RawOutcome, Duration) {
     let begun = Instant::now();
@@ -127,7 +128,7 @@ async fn perform_one(runner: &Runner, run: &ChainRun, transcript: &WrittenTransc
     let transcript = if wants_transcript(hook) {
         match transcript.get_or_init(|| runner.transcript.write(&run.hook_context)).await {
             Ok(path) => Some(path.as_path()),
-            Err(why) => return RawOutcome::Failed(why.clone()),
+            Err(error) => return RawOutcome::Failed(error.to_string()),
         }
     } else {
         None
@@ -183,7 +184,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if event == "SessionStart" {
                 match runner.transcript.exports_file().await {
                     Ok(path) => order.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
-                    Err(why) => return RawOutcome::Failed(why),
+                    Err(error) => return RawOutcome::Failed(error.to_string()),
                 }
             }
             let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
@@ -209,10 +210,16 @@ async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome 
     let limit = hook.manifest.timeout;
     let asking = runner.services.call(&hook.name, "model.judge", question);
     match tokio::time::timeout(limit, asking).await {
-        Ok(Ok(answer)) => match action::verdict(answer["text"].as_str().unwrap_or_default()) {
-            Ok(object) => RawOutcome::Object(object),
-            Err(why) => RawOutcome::Failed(why),
-        },
+        Ok(Ok(answer)) => {
+            let text = answer["text"].as_str().unwrap_or_default();
+            match action::verdict(text) {
+                Some(object) => RawOutcome::Object(object),
+                None => RawOutcome::Failed(format!(
+                    "the model answered neither yes nor no: {}",
+                    shown(text.trim())
+                )),
+            }
+        }
         Ok(Err(why)) => RawOutcome::Failed(format!("the model could not be asked: {why}")),
         Err(_) => RawOutcome::Failed(format!("the model gave no answer within {} s", limit.as_secs())),
     }

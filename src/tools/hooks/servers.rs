@@ -1,6 +1,7 @@
 //! The scope of consent to a repository's MCP server: its definition, and the files of the repository that its command,
 //! arguments and variables name. Pinned like a hook: if either changes, the user is asked again.
 
+use super::digest::FileDigests;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,7 @@ pub fn pin(
     Some(Ok(PinnedServer { item, record, what, runs: server.runs() }))
 }
 
-/// Checks that the server is still the one that was pinned. The error completes a sentence. Blocks on disk I/O.
+/// Checks that the server is still the one that was pinned. Blocks on disk I/O.
 pub fn unchanged(
     server: &McpServer,
     roots: &[PathBuf],
@@ -91,7 +92,7 @@ fn hashed(
     server: &McpServer,
     roots: &[PathBuf],
     environment: &[(OsString, OsString)],
-) -> Result<(String, BTreeMap<PathBuf, String>), PinError> {
+) -> Result<(String, FileDigests), PinError> {
     // A variable may be part of a path.
     let files = match server.expanded(environment)? {
         McpTransport::Stdio { command, args, env } => {

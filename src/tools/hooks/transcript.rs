@@ -61,24 +61,27 @@ impl Transcript {
     }
 
     /// Writes the conversation of a hook context, replacing the previous version, and returns the path, which is
-    /// the same for the lifetime of the session. The error is a message.
-    pub async fn write(&self, hook_context: &HookContext) -> Result<PathBuf, String> {
+    /// the same for the lifetime of the session.
+    pub async fn write(&self, hook_context: &HookContext) -> io::Result<PathBuf> {
         let (file, base) = (self.file.clone(), hook_context.base.clone());
         let written = tokio::task::spawn_blocking(move || file.write(&base));
         let written = written.await.unwrap_or_else(|_| Err(io::Error::other("the write was aborted")));
         written.map_err(|error| {
             let path = self.file.path.display();
-            format!("the conversation could not be written for it to {path}: {error}")
+            let text = format!("the conversation could not be written for it to {path}: {error}");
+            io::Error::new(error.kind(), text)
         })
     }
 
     /// Returns the file (`CLAUDE_ENV_FILE`) to which hooks write, at the session's start, the shell code with which its
     /// later commands begin. Creates its folder.
-    pub(super) async fn exports_file(&self) -> Result<PathBuf, String> {
+    pub(super) async fn exports_file(&self) -> io::Result<PathBuf> {
         let file = self.file.clone();
         let made = tokio::task::spawn_blocking(move || file.folder().map(|_| file.exports())).await;
         let made = made.unwrap_or_else(|_| Err(io::Error::other("it was aborted")));
-        made.map_err(|error| format!("the folder of its CLAUDE_ENV_FILE can't be made: {error}"))
+        made.map_err(|error| {
+            io::Error::new(error.kind(), format!("the folder of its CLAUDE_ENV_FILE can't be made: {error}"))
+        })
     }
 
     /// Reads the exports file; `None` if no hook has written any. A longer one is truncated after a line.

@@ -98,6 +98,21 @@ struct TrustRow {
     stored: StoredDecision,
 }
 
+/// Why the decisions about hooks and servers can't be read or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("the list of trusted hooks cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("the list of trusted hooks is damaged: {0}")]
+    Parse(#[from] serde_json::Error),
+    #[error("the list of trusted hooks is damaged: more than {} MiB", STORE_BYTES_MAX >> 20)]
+    TooLarge,
+    #[error("the list of trusted hooks has the unknown format version {0}")]
+    Version(u32),
+    #[error("the decision applies to this session only: {} cannot be written: {source}", file.display())]
+    Write { file: PathBuf, source: io::Error },
+}
+
 impl TrustStore {
     /// The path of the store. Not in the configuration, which users edit or copy to other machines: consent
     /// refers to paths of this machine.
@@ -118,7 +133,7 @@ impl TrustStore {
     /// kept.
     pub fn reload(&mut self) -> Option<Problem> {
         let read = read(&self.file);
-        let message = read.as_ref().err().cloned();
+        let message = read.as_ref().err().map(ToString::to_string);
         self.stored = read.unwrap_or_default();
         let hint = "nothing from a repository runs until it is allowed again; the next decision sets this file aside";
         message.map(|message| Problem::new(&self.file, message).with_hint(hint))
@@ -153,9 +168,9 @@ impl TrustStore {
         newest.map(|(_, record)| record)
     }
 
-    /// Records a decision, on disk unless it is only for this session. If writing fails, the error is a
-    /// message and the decision still applies to this session. Blocks on disk I/O.
-    pub fn remember(&mut self, items: &[TrustSubject], decision: TrustDecision) -> Result<(), String> {
+    /// Records a decision, on disk unless it is only for this session. If writing fails,
+    /// the decision still applies to this session. Blocks on disk I/O.
+    pub fn remember(&mut self, items: &[TrustSubject], decision: TrustDecision) -> Result<(), TrustError> {
         let items: Vec<(TrustSubject, Option<ServerRecord>)> =
             items.iter().map(|item| (item.clone(), None)).collect();
         self.remember_recorded(&items, decision)
@@ -166,7 +181,7 @@ impl TrustStore {
         &mut self,
         items: &[(TrustSubject, Option<ServerRecord>)],
         decision: TrustDecision,
-    ) -> Result<(), String> {
+    ) -> Result<(), TrustError> {
         let items = items.iter().map(|(item, covers)| (named(&item.path, &item.digest), covers.clone()));
         let word = match decision {
             TrustDecision::Once => {
@@ -183,12 +198,8 @@ impl TrustStore {
             self.once.remove(item);
             self.stored.insert(item.clone(), stored.clone());
         }
-        self.stored = store(&self.file, new).map_err(|error| {
-            format!(
-                "the decision applies to this session only: {} cannot be written: {error}",
-                self.file.display()
-            )
-        })?;
+        self.stored =
+            store(&self.file, new).map_err(|source| TrustError::Write { file: self.file.clone(), source })?;
         Ok(())
     }
 }
@@ -199,21 +210,19 @@ fn named(path: &Path, digest: &str) -> TrustSubject {
     TrustSubject { path, digest: digest.to_owned() }
 }
 
-fn read(file: &Path) -> Result<BTreeMap<TrustSubject, StoredDecision>, String> {
-    let unreadable = |error: io::Error| format!("the list of trusted hooks cannot be read: {error}");
+fn read(file: &Path) -> Result<BTreeMap<TrustSubject, StoredDecision>, TrustError> {
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(unreadable(error)),
-        Ok(open) => open.take(STORE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?,
+        Err(error) => return Err(error.into()),
+        Ok(open) => open.take(STORE_BYTES_MAX + 1).read_to_end(&mut bytes)?,
     };
     if bytes.len() as u64 > STORE_BYTES_MAX {
-        return Err(format!("the list of trusted hooks is damaged: more than {} MiB", STORE_BYTES_MAX >> 20));
+        return Err(TrustError::TooLarge);
     }
-    let store: TrustFile = serde_json::from_slice(&bytes)
-        .map_err(|error| format!("the list of trusted hooks is damaged: {error}"))?;
+    let store: TrustFile = serde_json::from_slice(&bytes)?;
     if store.version != VERSION {
-        return Err(format!("the list of trusted hooks has the unknown format version {}", store.version));
+        return Err(TrustError::Version(store.version));
     }
     Ok(store.consents.into_iter().map(|row| (row.item, row.stored)).collect())
 }

@@ -17,6 +17,7 @@ use epitome_platform::pipe;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::{McpContext, Variables};
@@ -25,6 +26,7 @@ use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
 use epitome_platform::program;
 use epitome_platform::sandbox::Confinement;
+use epitome_tools::sandbox::SandboxGap;
 
 /// Maximum bytes of one message; a longer one ends the connection. Leaves room for a result with several images.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -50,11 +52,36 @@ pub struct ServerProcess {
     pub diagnostics: Arc<Diagnostics>,
 }
 
+/// Why a server process can't be started. The text completes a sentence and contains no environment values.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerStartError {
+    #[error(
+        "there is no program {0:?} on the PATH of this session; give its full path, or start the editor where the PATH has \
+         it"
+    )]
+    NotFound(String),
+    #[error("{command} cannot be started: {source}")]
+    Program { command: String, source: io::Error },
+    #[error(transparent)]
+    Sandbox(#[from] SandboxGap),
+    #[error("its sandbox could not be prepared")]
+    SandboxTask(#[source] JoinError),
+}
+
+/// A limit that a server has exceeded. The text completes a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutputLimit {
+    #[error("it sent a message of more than {} MiB", LINE_BYTES_MAX >> 20)]
+    MessageBytes,
+    #[error("it sent more than {LINES_MAX} lines in {} s", LINES_WITHIN.as_secs())]
+    Lines,
+}
+
 /// Diagnostics of a process that has ended.
 #[derive(Default)]
 pub struct Diagnostics {
     /// Why Epitome cut off its output.
-    pub cut: OnceLock<String>,
+    pub cut: OnceLock<OutputLimit>,
     stderr: Mutex<String>,
     /// Notified when stderr has reached end of file.
     pub read: Notify,
@@ -83,14 +110,13 @@ impl Diagnostics {
     }
 }
 
-/// Starts a server process whose command, arguments and variables are already expanded. The error completes a sentence
-/// and contains no environment values.
+/// Starts a server process whose command, arguments and variables are already expanded.
 pub async fn start(
     server: &McpServer,
     (command, args, env): (&str, &[String], &[(String, String)]),
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
-) -> Result<ServerProcess, String> {
+) -> Result<ServerProcess, ServerStartError> {
     let mut environment = match &server.from {
         McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
         McpSource::Repository { .. } => context.exposure.for_programs_of_repository(&context.environment),
@@ -108,7 +134,7 @@ pub async fn start(
     let reaper = context.reaper.clone();
     let started = Piped::start(reaper, EndPolicy::ClosedInput, sandbox, program, &cwd, environment).await;
     let Piped { running, stdin, stdout, stderr } =
-        started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
+        started.map_err(|source| ServerStartError::Program { command: redact(command), source })?;
     let diagnostics = Arc::new(Diagnostics::default());
     tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
     let stdout = BoundedReader::new(stdout, diagnostics.clone());
@@ -120,27 +146,23 @@ async fn sandbox(
     server: &McpServer,
     context: &McpContext,
     cwd: PathBuf,
-) -> Result<Option<(Confinement, Variables)>, String> {
+) -> Result<Option<(Confinement, Variables)>, ServerStartError> {
     let Some(wanted) = server.sandbox else { return Ok(None) };
     let make = context.sandbox.clone();
     let made = tokio::task::spawn_blocking(move || make(&cwd, wanted)).await;
-    match made {
-        Ok(made) => made.map(Some).map_err(|gap| gap.to_string()),
-        Err(_) => Err("its sandbox could not be prepared".to_owned()),
-    }
+    Ok(Some(made.map_err(ServerStartError::SandboxTask)??))
 }
 
 /// Resolves a command to a file, like a shell with this environment.
-fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, String> {
+fn found(
+    command: &str,
+    cwd: &Path,
+    environment: &[(OsString, OsString)],
+) -> Result<PathBuf, ServerStartError> {
     if command.contains(std::path::is_separator) {
         return Ok(cwd.join(command));
     }
-    program::named(command, environment).next().ok_or_else(|| {
-        format!(
-            "there is no program {command:?} on the PATH of this session; give its full path, or start the editor \
-             where the PATH has it"
-        )
-    })
+    program::named(command, environment).next().ok_or_else(|| ServerStartError::NotFound(command.to_owned()))
 }
 
 /// Reads stderr to its end, so that the process never blocks on a full pipe. Logs the first lines.
@@ -187,12 +209,12 @@ impl<R> BoundedReader<R> {
         BoundedReader { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
     }
 
-    /// Counts the bytes and lines read. The error completes a sentence that states the exceeded limit.
-    fn count(&mut self, read: &[u8]) -> Result<(), String> {
+    /// Counts the bytes and lines read.
+    fn count(&mut self, read: &[u8]) -> Result<(), OutputLimit> {
         for piece in read.split_inclusive(|byte| *byte == b'\n') {
             self.line_bytes += piece.len();
             if self.line_bytes > LINE_BYTES_MAX {
-                return Err(format!("it sent a message of more than {} MiB", LINE_BYTES_MAX >> 20));
+                return Err(OutputLimit::MessageBytes);
             }
             if piece.ends_with(b"\n") {
                 self.line_bytes = 0;
@@ -203,7 +225,7 @@ impl<R> BoundedReader<R> {
             (self.since, self.lines) = (Instant::now(), 0);
         }
         match self.lines > LINES_MAX {
-            true => Err(format!("it sent more than {LINES_MAX} lines in {} s", LINES_WITHIN.as_secs())),
+            true => Err(OutputLimit::Lines),
             false => Ok(()),
         }
     }
@@ -221,8 +243,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let read = buffer.filled()[before..].to_vec();
-        if let Err(why) = self.count(&read) {
-            self.diagnostics.cut.get_or_init(|| why);
+        if let Err(limit) = self.count(&read) {
+            self.diagnostics.cut.get_or_init(|| limit);
             // Report end of file at this point.
             buffer.set_filled(before);
         }
@@ -239,14 +261,13 @@ mod tests {
     use epitome_platform::reaper::Reaper;
     use epitome_provider::http::Http;
     use epitome_tools::Exposure;
-    use epitome_tools::sandbox::SandboxGap;
 
-    async fn read(text: Vec<u8>) -> (usize, Option<String>) {
+    async fn read(text: Vec<u8>) -> (usize, Option<OutputLimit>) {
         let diagnostics = Arc::new(Diagnostics::default());
         let mut bounded = BoundedReader::new(&text[..], diagnostics.clone());
         let mut all = Vec::new();
         bounded.read_to_end(&mut all).await.expect("memory can be read");
-        (all.len(), diagnostics.cut.get().cloned())
+        (all.len(), diagnostics.cut.get().copied())
     }
 
     #[tokio::test]
@@ -254,9 +275,9 @@ mod tests {
         assert_eq!(read(b"{}\n{}\n".to_vec()).await, (6, None));
         let (bytes, cut) = read(vec![b'x'; 100 << 20]).await;
         assert!(bytes <= LINE_BYTES_MAX);
-        assert!(cut.is_some_and(|why| why.contains("16 MiB")));
+        assert_eq!(cut, Some(OutputLimit::MessageBytes));
         let (_, cut) = read(b"y\n".repeat(LINES_MAX as usize + 1)).await;
-        assert!(cut.is_some_and(|why| why.contains("lines")));
+        assert_eq!(cut, Some(OutputLimit::Lines));
     }
 
     /// Regression: the keys of model providers, and all of the user's tokens, were passed to every server.
@@ -307,7 +328,7 @@ mod tests {
         let way = McpTransport::Http { url, headers: Vec::new(), key_variable: None };
         let mut server = McpServer::new("x".to_owned(), repository, way);
         let refused = context.expanded(&server).expect_err("it is a key");
-        assert_eq!(refused, "it may not have the variable A_PROVIDER");
+        assert_eq!(refused.to_string(), "it may not have the variable A_PROVIDER");
         server.allowed_variables.push("A_PROVIDER".to_owned());
         assert!(context.expanded(&server).is_ok(), "the user's settings permit it");
     }
@@ -317,6 +338,6 @@ mod tests {
         let environment = [(OsString::from("PATH"), OsString::from("relative:/nowhere:/bin:/usr/bin"))];
         assert!(found("sh", Path::new("/w"), &environment).is_ok());
         assert!(found("no-such-program-here", Path::new("/w"), &environment).is_err());
-        assert_eq!(found("./run", Path::new("/w"), &environment), Ok("/w/./run".into()));
+        assert_eq!(found("./run", Path::new("/w"), &environment).expect("a path"), Path::new("/w/./run"));
     }
 }

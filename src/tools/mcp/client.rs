@@ -6,6 +6,7 @@
 #![expect(deprecated)]
 
 use epitome_platform::file_uri;
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -215,7 +216,7 @@ impl ClientHandler for McpClient {
         let question = match self.question(request) {
             Ok(question) => question,
             Err(why) => {
-                self.note(&why);
+                self.note(why);
                 return Ok(declined());
             }
         };
@@ -250,32 +251,35 @@ impl ClientHandler for McpClient {
         request: CreateMessageRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        let refused = |why: String| ErrorData::new(REFUSED, why, None);
-        let messages = sampled_messages(&request).map_err(refused)?;
+        let messages = sampled_messages(&request)?;
         // Counts as activity of the call that caused it.
         let _asking = self.open_question();
         if !self.shared.may_call_model.load(Ordering::Relaxed) {
-            self.ask_about_model(&messages, request.max_tokens).await.map_err(refused)?;
+            self.ask_about_model(&messages, request.max_tokens).await?;
         }
         let (answer, answered) = oneshot::channel();
         let params = json!({ "messages": messages, "max_tokens": request.max_tokens });
         let wanted = McpEvent::ModelWanted { server: self.server.clone(), params, answer };
-        let gone = || "the session is ending".to_owned();
-        let news = self.news.upgrade().ok_or_else(gone).map_err(refused)?;
-        news.send(wanted).await.map_err(|_| refused(gone()))?;
-        let came = answered.await.map_err(|_| refused(gone()))?.map_err(refused)?;
-        let text = came["text"].as_str().unwrap_or_default();
+        let ending = || refused("the session is ending");
+        let news = self.news.upgrade().ok_or_else(ending)?;
+        news.send(wanted).await.map_err(|_| ending())?;
+        let reply = answered.await.map_err(|_| ending())?.map_err(|error| refused(error.to_string()))?;
+        let text = reply["text"].as_str().unwrap_or_default();
         let message = SamplingMessage::assistant_text(text);
-        let model = came["model"].as_str().unwrap_or_default().to_owned();
+        let model = reply["model"].as_str().unwrap_or_default().to_owned();
         Ok(CreateMessageResult::new(message, model)
             .with_stop_reason(CreateMessageResult::STOP_REASON_END_TURN))
     }
 }
 
-/// The messages of a sampling request, with its system prompt first. The error is a sentence for the server.
-fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, String> {
+fn refused(why: impl Into<Cow<'static, str>>) -> ErrorData {
+    ErrorData::new(REFUSED, why, None)
+}
+
+/// The messages of a sampling request, with its system prompt first.
+fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, ErrorData> {
     if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-        return Err("the model is not called with tools of a server".to_owned());
+        return Err(refused("the model is not called with tools of a server"));
     }
     let system = request.system_prompt.iter().map(|text| json!({"role": "system", "content": text}));
     let mut messages: Vec<Value> = system.collect();
@@ -286,14 +290,16 @@ fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, 
         };
         for content in message.content.iter() {
             let Some(text) = content.as_text() else {
-                return Err("the model is called with texts only".to_owned());
+                return Err(refused("the model is called with texts only"));
             };
             messages.push(json!({"role": role, "content": text.text}));
         }
     }
     let bytes: usize = messages.iter().map(|message| message["content"].as_str().map_or(0, str::len)).sum();
     match bytes > SAMPLED_BYTES_MAX {
-        true => Err(format!("the model is called with at most {SAMPLED_BYTES_MAX} bytes, not {bytes}")),
+        true => {
+            Err(refused(format!("the model is called with at most {SAMPLED_BYTES_MAX} bytes, not {bytes}")))
+        }
         false => Ok(messages),
     }
 }
@@ -350,7 +356,7 @@ impl McpClient {
 
     /// Asks the user whether to call the model for the server: the call costs tokens, and its answer goes to the
     /// server. The complete text is shown. The error is a sentence for the server.
-    async fn ask_about_model(&self, messages: &[Value], max_tokens: u32) -> Result<(), String> {
+    async fn ask_about_model(&self, messages: &[Value], max_tokens: u32) -> Result<(), ErrorData> {
         let text = |message: &Value| {
             format!(
                 "{}: {}",
@@ -385,7 +391,7 @@ impl McpClient {
             }
             Some(QuestionReply::Unable) => {
                 self.note("wants to call the model, and your client cannot ask you about it; it was refused");
-                Err("nobody can be asked whether the model may be called for it".to_owned())
+                Err(refused("nobody can be asked whether the model may be called for it"))
             }
             Some(
                 QuestionReply::Accepted(_)
@@ -393,7 +399,7 @@ impl McpClient {
                 | QuestionReply::Cancelled
                 | QuestionReply::TimedOut,
             )
-            | None => Err("the user does not want the model to be called for it".to_owned()),
+            | None => Err(refused("the user does not want the model to be called for it")),
         }
     }
 
@@ -406,23 +412,21 @@ impl McpClient {
     }
 
     /// The question as shown to the user. The error completes a sentence that begins with "The MCP server x".
-    fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, String> {
+    fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, &'static str> {
         let said = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
             format!("The MCP server {} asks: {}", self.server, cut.trim())
         };
         match request {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
-                let schema = serde_json::to_value(&requested_schema).map_err(|_| {
-                    "asks for a form that cannot be read; the question was declined".to_owned()
-                })?;
+                let schema = serde_json::to_value(&requested_schema)
+                    .map_err(|_| "asks for a form that cannot be read; the question was declined")?;
                 let text = schema.to_string();
                 if text.len() > FORM_BYTES_MAX {
-                    return Err("asks for a form that is too large; the question was declined".to_owned());
+                    return Err("asks for a form that is too large; the question was declined");
                 }
                 if wants_secret(&schema) {
-                    return Err("asks for a secret in a form, which is not safe; the question was declined"
-                        .to_owned());
+                    return Err("asks for a secret in a form, which is not safe; the question was declined");
                 }
                 Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema }, call: None })
             }
@@ -430,15 +434,14 @@ impl McpClient {
                 let is_web = url.starts_with("https://") || url.starts_with("http://");
                 if !is_web || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
                     return Err(
-                        "asks you to open an address that is not a web page; the question was declined"
-                            .to_owned(),
+                        "asks you to open an address that is not a web page; the question was declined",
                     );
                 }
                 // The server's id may not be unique; the id shown to the client must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
                 Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id }, call: None })
             }
-            _ => Err("asks in an unsupported way; the question was declined".to_owned()),
+            _ => Err("asks in an unsupported way; the question was declined"),
         }
     }
 }

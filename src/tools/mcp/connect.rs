@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rmcp::ServiceError;
 use rmcp::model::{PaginatedRequestParams, ProtocolVersion};
 use rmcp::service::{
     ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client, serve_client_with_lifecycle,
@@ -12,20 +13,24 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinError;
 
 use super::call::ReadyConnection;
-use super::child::{self, Diagnostics, LINE_BYTES_MAX};
+use super::child::{self, Diagnostics, LINE_BYTES_MAX, ServerStartError};
 use super::client::{ClientShared, McpClient};
 use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
+use super::login::{self, LoginError};
 use super::redact::ServerRedactor;
 use super::server::{ENDING_WITHIN, ServerHandle, bounded};
 use super::sse::{self, SseError, SseHeaders};
 use super::stderr::last_words;
-use super::{McpContext, McpEvent, login};
-use epitome_config::{McpSource, McpTransport, variable};
+use super::{McpContext, McpEvent};
+use epitome_config::{McpSource, McpTransport, VariableError, variable};
 use epitome_platform::group::{CommandExit, RunningCommand};
+use epitome_provider::http::ClientError;
+use epitome_tools::BoxError;
 use epitome_tools::question::QuestionSender;
 
 /// Timeout from starting a server to receiving its listing.
@@ -39,18 +44,38 @@ const LIST_APART: Duration = Duration::from_secs(1);
 /// How an authorization server reports that the client's registration is unknown (RFC 6749, section 5.2).
 const INVALID_CLIENT: &str = "invalid_client";
 
-/// Why a server could not be connected.
+/// Why a server could not be connected. The text completes a sentence and contains no secrets.
+#[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The user has to log in; `challenge` is the server's authentication challenge.
+    #[error("it requires a login")]
     Login { url: String, challenge: Option<String> },
-    /// Completes a sentence and contains no secrets.
-    Other(String),
-}
-
-impl From<String> for ConnectError {
-    fn from(why: String) -> ConnectError {
-        ConnectError::Other(why)
-    }
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// It is not the version that the user consented to.
+    #[error(transparent)]
+    Changed(BoxError),
+    #[error("{what} inside Epitome")]
+    Task { what: &'static str, source: JoinError },
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+    #[error("the variable {0}, which should contain its API key, is not set")]
+    NoKey(String),
+    #[error("it rejected its API key")]
+    KeyRejected,
+    #[error("the header {0:?} has characters that headers cannot contain")]
+    Header(String),
+    #[error("it speaks the version {0:?} of the protocol, which Epitome does not know")]
+    Version(String),
+    #[error(transparent)]
+    Start(#[from] ServerStartError),
+    #[error(transparent)]
+    Http(#[from] ClientError),
+    #[error(transparent)]
+    LoginFile(#[from] LoginError),
+    /// In the words of the server or its SDK, without secrets.
+    #[error("{0}")]
+    Server(String),
 }
 
 /// A connection and everything that ends with it. Dropping it closes the connection and ends the process.
@@ -70,17 +95,14 @@ pub struct ServerConnector {
 }
 
 impl ServerConnector {
-    /// Connects the server and fetches what it offers, within a bounded time. The error completes a sentence and
-    /// contains no secrets.
+    /// Connects the server and fetches what it offers, within a bounded time.
     pub async fn connect(self) -> Result<McpConnection, ConnectError> {
         let limit = match self.server.has_listing() {
             false if matches!(self.server.spec.way, McpTransport::Stdio { .. }) => FIRST_START_TIME_MAX,
             false | true => CONNECT_TIME_MAX,
         };
         let connected = tokio::time::timeout(limit, self.connect_unbounded()).await;
-        connected.unwrap_or_else(|_| {
-            Err(ConnectError::Other(format!("it did not answer within {} s", limit.as_secs())))
-        })
+        connected.unwrap_or(Err(ConnectError::Late(limit)))
     }
 
     async fn connect_unbounded(self) -> Result<McpConnection, ConnectError> {
@@ -88,7 +110,8 @@ impl ServerConnector {
         if matches!(server.spec.from, McpSource::Repository { .. }) {
             let (spec, unchanged) = (server.spec.clone(), context.unchanged.clone());
             let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;
-            checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
+            let what = "checking what it runs failed";
+            checked.map_err(|source| ConnectError::Task { what, source })?.map_err(ConnectError::Changed)?;
         }
         let way = context.expanded(&server.spec)?;
         let redactor = ServerRedactor::new(&way);
@@ -103,9 +126,11 @@ impl ServerConnector {
         };
         match refresh(server, context, &connection.link).await {
             Ok(()) => Ok(connection),
-            Err(why) => {
+            Err(error) => {
                 let own = exit_reason(&mut connection.process, &connection.link.redactor).await;
-                Err(own.unwrap_or_else(|| bounded(&connection.link.redactor.redact(&why))).into())
+                let own =
+                    own.unwrap_or_else(|| bounded(&connection.link.redactor.redact(&service_reason(&error))));
+                Err(ConnectError::Server(own))
             }
         }
     }
@@ -130,10 +155,7 @@ impl ServerConnector {
     ) -> Result<McpConnection, ConnectError> {
         let version = service.peer().peer_info().map(|info| info.protocol_version.clone());
         if let Some(version) = version.filter(|version| !ProtocolVersion::KNOWN_VERSIONS.contains(version)) {
-            return Err(ConnectError::Other(format!(
-                "it speaks the version {:?} of the protocol, which Epitome does not know",
-                listed::short(version.as_str())
-            )));
+            return Err(ConnectError::Version(listed::short(version.as_str())));
         }
         let (peer, shared) = (service.peer().clone(), service.service().shared.clone());
         let link = Arc::new(ReadyConnection { peer, shared, redactor, news: self.news.clone() });
@@ -163,7 +185,7 @@ impl ServerConnector {
             Err(error) => {
                 let own = exit_reason(&mut process, &redactor).await;
                 let own = own.unwrap_or_else(|| bounded(&redactor.redact(&initialize_reason(&error))));
-                Err(own.into())
+                Err(ConnectError::Server(own))
             }
         }
     }
@@ -176,7 +198,7 @@ impl ServerConnector {
             ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::NO_INITIALIZE] };
         match serve_client_with_lifecycle(self.client(&redactor), transport, lifecycle).await {
             Ok(service) => self.connection(service, redactor, None),
-            Err(error) => Err(bounded(&redactor.redact(&initialize_reason(&error))).into()),
+            Err(error) => Err(ConnectError::Server(bounded(&redactor.redact(&initialize_reason(&error))))),
         }
     }
 
@@ -188,15 +210,16 @@ impl ServerConnector {
         key_variable: Option<&str>,
     ) -> Result<McpConnection, ConnectError> {
         let key = match key_variable {
-            Some(name) => Some(variable(&self.context.environment, name).ok_or_else(|| {
-                format!("the variable {name}, which should contain its API key, is not set")
-            })?),
+            Some(name) => {
+                let key = variable(&self.context.environment, name);
+                Some(key.ok_or_else(|| ConnectError::NoKey(name.to_owned()))?)
+            }
             None => None,
         };
         let redactor = redactor.and(key.as_ref());
         let has_key =
             key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let asker = self.context.http.client(url).map_err(|why| why.to_string())?;
+        let asker = self.context.http.client(url)?;
         let key_header = key.as_ref().map(|key| format!("Bearer {key}"));
         let config = http_config(url, headers, key)?;
         let kept = if has_key { None } else { login::stored_login(url, &self.context).await };
@@ -226,7 +249,7 @@ impl ServerConnector {
             match self.over_sse(url, headers, &redactor).await {
                 Ok(service) => return self.connection(service, redactor, None),
                 Err(SseError::Unauthorized(asked)) => challenge = Some(asked),
-                Err(SseError::Other(also)) => why = format!("{why}; over the older SSE transport: {also}"),
+                Err(also) => why = format!("{why}; over the older SSE transport: {also}"),
             }
         }
         if is_logged_in && why.contains(INVALID_CLIENT) {
@@ -236,8 +259,8 @@ impl ServerConnector {
         }
         Err(match challenge {
             Some(challenge) if !has_key => ConnectError::Login { url: url.to_owned(), challenge },
-            Some(_) => ConnectError::Other("it rejected its API key".to_owned()),
-            None => ConnectError::Other(bounded(&redactor.redact(&why))),
+            Some(_) => ConnectError::KeyRejected,
+            None => ConnectError::Server(bounded(&redactor.redact(&why))),
         })
     }
 
@@ -249,7 +272,7 @@ impl ServerConnector {
     ) -> Result<RunningService<RoleClient, McpClient>, SseError> {
         let transport = sse::open(&self.context.http, url, headers).await?;
         let served = serve_client(self.client(redactor), transport).await;
-        served.map_err(|error| SseError::Other(initialize_reason(&error)))
+        served.map_err(|error| SseError::Server(initialize_reason(&error)))
     }
 }
 
@@ -257,12 +280,11 @@ fn http_config(
     url: &str,
     headers: &[(String, String)],
     key: Option<String>,
-) -> Result<StreamableHttpClientTransportConfig, String> {
+) -> Result<StreamableHttpClientTransportConfig, ConnectError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = key;
     for (name, value) in headers {
-        let unfit =
-            || format!("the header {:?} has characters that headers cannot contain", listed::short(name));
+        let unfit = || ConnectError::Header(listed::short(name));
         let parsed = (name.parse().map_err(|_| unfit())?, value.parse().map_err(|_| unfit())?);
         config.custom_headers.insert(parsed.0, parsed.1);
     }
@@ -270,13 +292,12 @@ fn http_config(
     Ok(config)
 }
 
-/// Fetches what the server offers, and stores it for later sessions. The error is the server's text and may contain
-/// secrets.
+/// Fetches what the server offers, and stores it for later sessions.
 async fn refresh(
     server: &Arc<ServerHandle>,
     context: &McpContext,
     link: &ReadyConnection,
-) -> Result<(), String> {
+) -> Result<(), ServiceError> {
     let mut raw = list(&link.peer).await?;
     raw.task_tools = server.task_tools();
     server.set_listing(&raw);
@@ -286,7 +307,7 @@ async fn refresh(
     Ok(())
 }
 
-async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, String> {
+async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, ServiceError> {
     let Some(info) = peer.peer_info() else { return Ok(RawListing::default()) };
     let mut raw = RawListing {
         instructions: info.instructions.clone(),
@@ -301,7 +322,7 @@ async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, String> {
         }
         let mut params = PaginatedRequestParams::default();
         params.cursor = cursor.take();
-        let page = peer.list_tools(Some(params)).await.map_err(|error| service_reason(&error))?;
+        let page = peer.list_tools(Some(params)).await?;
         raw.tools.extend(page.tools);
         cursor = page.next_cursor;
         if cursor.is_none() || raw.tools.len() > TOOLS_MAX * 4 {

@@ -10,9 +10,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::connect::{ConnectError, McpConnection, ServerConnector};
+use super::login::{self, LoginError};
 use super::retry::{AttemptEnd, NextAttempt, RetryPolicy};
 use super::server::{ConnectionState, ServerHandle};
-use super::{McpContext, McpEvent, login};
+use super::{McpContext, McpEvent};
 use epitome_config::{McpServer, McpTransport};
 use epitome_tools::question::QuestionSender;
 
@@ -100,19 +101,19 @@ impl ServerDriver {
                 }
                 Err(ConnectError::Login { url, challenge }) if may_log_in => {
                     may_log_in = false;
-                    if let Err(why) = self.log_in(&url, challenge).await {
-                        return (why, AttemptEnd::NeedsLogin);
+                    if let Err(error) = self.log_in(&url, challenge).await {
+                        return (error.to_string(), AttemptEnd::NeedsLogin);
                     }
                 }
-                Err(ConnectError::Login { .. }) => {
-                    return ("it requires a login".to_owned(), AttemptEnd::NeedsLogin);
+                Err(error @ ConnectError::Login { .. }) => {
+                    return (error.to_string(), AttemptEnd::NeedsLogin);
                 }
-                Err(ConnectError::Other(why)) => return (why, AttemptEnd::Failed),
+                Err(error) => return (error.to_string(), AttemptEnd::Failed),
             }
         }
     }
 
-    async fn log_in(&self, url: &str, challenge: Option<String>) -> Result<(), String> {
+    async fn log_in(&self, url: &str, challenge: Option<String>) -> Result<(), LoginError> {
         let why = "it waits for you to log in".to_owned();
         self.server().set(ConnectionState::Gone(why));
         let ServerConnector { server, context, door, .. } = &self.connector;
@@ -124,7 +125,7 @@ impl ServerDriver {
     async fn connect(&self) -> Result<McpConnection, ConnectError> {
         let connecting = tokio::spawn(self.connector.clone().connect());
         let _attempt = ConnectionAttempt { server: self.server().clone(), task: connecting.abort_handle() };
-        let failed = |_| Err(ConnectError::Other("connecting it failed inside Epitome".to_owned()));
+        let failed = |source| Err(ConnectError::Task { what: "connecting it failed", source });
         connecting.await.unwrap_or_else(failed)
     }
 

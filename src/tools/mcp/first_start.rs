@@ -43,8 +43,8 @@ impl FirstStart {
         stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&serde_json::to_vec(self)?))
     }
 
-    /// Connects the server once, which stores what it offers. The error completes a sentence.
-    pub async fn complete(self, context: McpContext) -> Result<(), String> {
+    /// Connects the server once, which stores what it offers.
+    pub async fn complete(self, context: McpContext) -> io::Result<()> {
         // There is no user to answer questions.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
@@ -53,13 +53,15 @@ impl FirstStart {
             while news.recv().await.is_some() {
                 match hub.statuses().into_iter().next().map(|status| status.state) {
                     Some(ServerState::Ready) => return Ok(()),
-                    Some(ServerState::Gone(why)) => return Err(why),
+                    Some(ServerState::Gone(why)) => return Err(io::Error::other(why)),
                     Some(ServerState::Idle | ServerState::Connecting) | None => {}
                 }
             }
-            Err("it ended".to_owned())
+            Err(io::Error::other("it ended"))
         };
         let limit = FIRST_START_TIME_MAX + SPARE_TIME;
-        tokio::time::timeout(limit, settled).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
+        tokio::time::timeout(limit, settled)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("it takes too long")))
     }
 }

@@ -53,11 +53,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-use epitome_config::{McpSandbox, McpServer, McpSource, McpTransport, VariableUse};
+use epitome_config::{McpSandbox, McpServer, McpSource, McpTransport, VariableError, VariableUse};
 use epitome_platform::reaper::Reaper;
 use epitome_platform::sandbox::Confinement;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
+use epitome_tools::BoxError;
 use epitome_tools::question::QuestionSender;
 use epitome_tools::sandbox::SandboxGap;
 use epitome_tools::{Exposure, Tool};
@@ -82,7 +83,7 @@ const NEWS_MAX: usize = 64;
 const OFF: &str = "it is switched off";
 
 /// Checks a server before it is started.
-pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
+pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), BoxError> + Send + Sync>;
 
 /// Variables of a program's environment.
 pub type Variables = Vec<(OsString, OsString)>;
@@ -124,7 +125,7 @@ pub struct McpContext {
 impl McpContext {
     /// The connection of a server, with its variables expanded. A repository's server gets no key of a model provider,
     /// whatever the name of its variable. The error completes a sentence and names a variable.
-    fn expanded(&self, spec: &McpServer) -> Result<McpTransport, String> {
+    fn expanded(&self, spec: &McpServer) -> Result<McpTransport, VariableError> {
         if let McpSource::Repository { .. } = spec.from {
             let given = self.exposure.for_programs_of_repository(&self.environment);
             let is_in = |variables: &[(OsString, OsString)], name: &str| {
@@ -136,11 +137,22 @@ impl McpContext {
                     && !is_in(&given, &used.name)
             };
             if let Some(used) = spec.variables().into_iter().find(is_withheld) {
-                return Err(format!("it may not have the variable {}", used.name));
+                return Err(VariableError::Refused(used.name));
             }
         }
         spec.expanded(&self.environment)
     }
+}
+
+/// Why an order for a server is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error("There is no MCP server {name:?} in this session; there are: {}.", known.join(", "))]
+    NotFound { name: String, known: Vec<String> },
+    #[error("The MCP server {0} needs no login: it is not reached over the network.")]
+    NoLogin(String),
+    #[error("The login of {name} cannot be removed: {source}.")]
+    LogOut { name: String, source: std::io::Error },
 }
 
 /// Server events that the session handles.
@@ -154,7 +166,7 @@ pub enum McpEvent {
     Remark(String),
     /// A server requests a model call, to which the user has agreed. `params` has `messages` and `max_tokens`; the
     /// answer is an object with `text` and `model`.
-    ModelWanted { server: String, params: Value, answer: oneshot::Sender<Result<Value, String>> },
+    ModelWanted { server: String, params: Value, answer: oneshot::Sender<Result<Value, BoxError>> },
 }
 
 /// State of a server, as reported to the user.
@@ -272,24 +284,22 @@ impl Hub {
         self.servers.is_empty()
     }
 
-    /// Carries out an order for the server of this name. Returns what was done, or the error; both are sentences. A
-    /// logout blocks on one disk write.
-    pub fn order(&mut self, name: &str, order: ServerOrder) -> Result<String, String> {
+    /// Carries out an order for the server of this name. Returns what was done, as a sentence. A logout blocks on one
+    /// disk write.
+    pub fn order(&mut self, name: &str, order: ServerOrder) -> Result<String, OrderError> {
         let at = self.servers.iter().position(|server| server.handle.spec.name == name);
         let at = at.ok_or_else(|| {
-            let names: Vec<&str> = self.handles().map(|server| server.spec.name.as_str()).collect();
-            format!("There is no MCP server {name:?} in this session; there are: {}.", names.join(", "))
+            let known = self.handles().map(|server| server.spec.name.clone()).collect();
+            OrderError::NotFound { name: name.to_owned(), known }
         })?;
         let old = self.servers[at].handle.clone();
         if matches!(order, ServerOrder::LogIn | ServerOrder::LogOut) {
             let expanded = self.context.expanded(&old.spec);
             let Ok(McpTransport::Http { url, .. }) = expanded else {
-                return Err(format!(
-                    "The MCP server {name} needs no login: it is not reached over the network."
-                ));
+                return Err(OrderError::NoLogin(name.to_owned()));
             };
-            let removed = log_out(&self.context.logins, &url);
-            removed.map_err(|error| format!("The login of {name} cannot be removed: {error}."))?;
+            log_out(&self.context.logins, &url)
+                .map_err(|source| OrderError::LogOut { name: name.to_owned(), source })?;
         }
         old.completes_start.store(false, Ordering::Relaxed);
         self.servers[at].task.abort();

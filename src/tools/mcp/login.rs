@@ -20,7 +20,7 @@ use super::cache::digest;
 use super::{McpContext, McpEvent};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_provider::http::Http;
-use epitome_provider::loopback::{RedirectListener, has};
+use epitome_provider::loopback::{RedirectError, RedirectListener, has};
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
 /// Time limit for the user to log in.
@@ -50,7 +50,28 @@ async fn manager(url: &str, context: &McpContext) -> Result<AuthorizationManager
     Ok(manager)
 }
 
-/// Asks the user to log in and waits for the login. The error completes a sentence and contains no secrets.
+/// Why a login failed. The text completes a sentence and contains no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error(transparent)]
+    Redirect(#[from] RedirectError),
+    #[error("its login is at an address without https")]
+    NotHttps,
+    #[error("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60)]
+    Late,
+    #[error("you declined the login")]
+    Declined,
+    #[error("{what}: {}", plain(source))]
+    Auth { what: &'static str, source: Box<AuthError> },
+}
+
+impl LoginError {
+    fn of(what: &'static str) -> impl FnOnce(AuthError) -> LoginError {
+        move |source| LoginError::Auth { what, source: Box::new(source) }
+    }
+}
+
+/// Asks the user to log in and waits for the login.
 pub async fn login(
     name: &str,
     url: &str,
@@ -58,8 +79,8 @@ pub async fn login(
     context: &McpContext,
     door: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
-) -> Result<(), String> {
-    let listener = RedirectListener::open(CALLBACK).await.map_err(|why| why.to_string())?;
+) -> Result<(), LoginError> {
+    let listener = RedirectListener::open(CALLBACK).await?;
     let begun = async {
         let mut state = OAuthState::Unauthorized(manager(url, context).await?);
         let mut request = AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
@@ -70,13 +91,12 @@ pub async fn login(
         let link = state.get_authorization_url().await?;
         Ok::<_, AuthError>((state, link))
     };
-    let (mut state, link) =
-        begun.await.map_err(|error| format!("its login cannot be started: {}", plain(&error)))?;
+    let (mut state, link) = begun.await.map_err(LoginError::of("its login cannot be started"))?;
     if !(link.starts_with("https://")
         || link.starts_with("http://127.0.0.1")
         || link.starts_with("http://localhost"))
     {
-        return Err("its login is at an address without https".to_owned());
+        return Err(LoginError::NotHttps);
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
     let shown = show(name, link, id.clone(), door, news);
@@ -87,19 +107,17 @@ pub async fn login(
     let mut is_shown = false;
     let address = loop {
         tokio::select! {
-            came = &mut back => break came
-                .map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))?
-                .map_err(|why| why.to_string())?,
-            went = &mut shown, if !is_shown => match went {
+            address = &mut back => break address.map_err(|_| LoginError::Late)??,
+            is_opened = &mut shown, if !is_shown => match is_opened {
                 // Opening the link does not complete the login.
                 true => is_shown = true,
-                false => return Err("you declined the login".to_owned()),
+                false => return Err(LoginError::Declined),
             },
         }
     };
     let done = state.handle_callback_url(&address).await;
     door.done(id).await;
-    done.map_err(|error| format!("its login failed: {}", plain(&error)))
+    done.map_err(LoginError::of("its login failed"))
 }
 
 /// Shows the link, in the client if it supports that. Returns `false` if the user declines.
@@ -162,9 +180,12 @@ fn file_of(folder: &Path, url: &str) -> PathBuf {
     folder.join(format!("{}.json", digest(url)))
 }
 
-/// Removes the stored registration and tokens of a server. The error completes a sentence.
-pub async fn forget(url: &str, context: &McpContext) -> Result<(), String> {
-    TokenFile(file_of(&context.logins, url)).clear().await.map_err(|error| plain(&error))
+/// Removes the stored registration and tokens of a server.
+pub async fn forget(url: &str, context: &McpContext) -> Result<(), LoginError> {
+    TokenFile(file_of(&context.logins, url))
+        .clear()
+        .await
+        .map_err(LoginError::of("its stored login cannot be removed"))
 }
 
 /// Removes the stored tokens of a server; returns whether there were any. Blocks on disk I/O.

@@ -191,18 +191,29 @@ fn link_text(link: &Resource) -> String {
     format!("[Resource {} at {}{said}]", short(&link.name), link.uri)
 }
 
+/// Why an image is left out. The text completes a sentence that begins with "it".
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("is not valid base64")]
+    Encoding(#[from] base64::DecodeError),
+    #[error("is {0}")]
+    TooLarge(String),
+    #[error("has a type that models cannot read")]
+    Type,
+}
+
 /// Detects an image's type from its bytes. The server's claim isn't trusted, because one wrong image makes a
-/// provider reject every later request. The error completes a sentence that begins with "it".
-pub fn checked_image(data: &str) -> Result<&'static str, String> {
-    let bytes = STANDARD.decode(data).map_err(|_| "is not valid base64".to_owned())?;
+/// provider reject every later request.
+pub fn checked_image(data: &str) -> Result<&'static str, ImageError> {
+    let bytes = STANDARD.decode(data)?;
     match FileType::detect(&bytes) {
         Some(kind @ (FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp)) => {
             match kind.too_large(bytes.len()) {
-                Some(why) => Err(format!("is {why}")),
+                Some(why) => Err(ImageError::TooLarge(why)),
                 None => Ok(kind.mime_type()),
             }
         }
-        Some(FileType::Pdf) | None => Err("has a type that models cannot read".to_owned()),
+        Some(FileType::Pdf) | None => Err(ImageError::Type),
     }
 }
 

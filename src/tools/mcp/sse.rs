@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::transport::auth::AuthorizationManager;
+use rmcp::transport::auth::{AuthError, AuthorizationManager};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use epitome_provider::http::Http;
+use epitome_provider::http::{ClientError, Http};
 use epitome_provider::wire::sse::{EventTooLong, SseParser};
 use epitome_tools::BoxFuture;
 
@@ -42,18 +42,33 @@ impl Drop for SseTransport {
     }
 }
 
-/// Why a connection could not be opened.
+/// Why a connection could not be opened. The text completes a sentence.
+#[derive(Debug, thiserror::Error)]
 pub enum SseError {
     /// The user has to log in; contains the server's challenge.
+    #[error("it requires a login")]
     Unauthorized(Option<String>),
-    /// Completes a sentence.
-    Other(String),
-}
-
-impl From<String> for SseError {
-    fn from(why: String) -> SseError {
-        SseError::Other(why)
-    }
+    #[error(transparent)]
+    Http(#[from] ClientError),
+    #[error(transparent)]
+    Token(#[from] AuthError),
+    #[error("it cannot be reached")]
+    Unreachable,
+    #[error("it answers with HTTP {0}, not with events")]
+    Status(u16),
+    #[error("it closed the connection before it named an address for messages")]
+    Closed,
+    #[error("it sent an event that is too long")]
+    EventTooLong,
+    #[error("it named no address for messages")]
+    NoAddress,
+    #[error("it named an address on another host for messages")]
+    OtherHost,
+    #[error("it named no address for messages within {} s", OPEN_TIME_MAX.as_secs())]
+    Late,
+    /// It could not be initialized, for this reason.
+    #[error("{0}")]
+    Server(String),
 }
 
 /// Headers sent with each request.
@@ -65,10 +80,10 @@ pub struct SseHeaders {
 }
 
 impl SseHeaders {
-    async fn current(&self) -> Result<Vec<(String, String)>, String> {
+    async fn current(&self) -> Result<Vec<(String, String)>, AuthError> {
         let mut headers = self.fixed.clone();
         if let Some(login) = &self.login {
-            let token = login.lock().await.get_access_token().await.map_err(|error| error.to_string())?;
+            let token = login.lock().await.get_access_token().await?;
             headers.push(("authorization".to_owned(), format!("Bearer {token}")));
         }
         Ok(headers)
@@ -79,41 +94,37 @@ impl SseHeaders {
 pub async fn open(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTransport, SseError> {
     let opening = open_unbounded(http, url, headers);
     let opened = tokio::time::timeout(OPEN_TIME_MAX, opening).await;
-    opened.unwrap_or_else(|_| {
-        Err(format!("it named no address for messages within {} s", OPEN_TIME_MAX.as_secs()).into())
-    })
+    opened.unwrap_or(Err(SseError::Late))
 }
 
 async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<SseTransport, SseError> {
-    let client = http.client(url).map_err(|why| why.to_string())?;
+    let client = http.client(url)?;
     let mut request = client.get(url).header("accept", EVENTS);
     for (name, value) in headers.current().await? {
         request = request.header(name, value);
     }
-    let mut response = request.send().await.map_err(|_| "it cannot be reached".to_owned())?;
+    let mut response = request.send().await.map_err(|_| SseError::Unreachable)?;
     if response.status().as_u16() == UNAUTHORIZED {
         let challenge = response.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
         return Err(SseError::Unauthorized(challenge.map(str::to_owned)));
     }
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !response.status().is_success() || !kind.starts_with(EVENTS) {
-        return Err(format!("it answers with HTTP {}, not with events", response.status().as_u16()).into());
+        return Err(SseError::Status(response.status().as_u16()));
     }
     let mut parser = SseParser::default();
     let mut events: Vec<String> = Vec::new();
     while events.is_empty() {
-        let piece = response.chunk().await.ok().flatten();
-        let piece =
-            piece.ok_or("it closed the connection before it named an address for messages".to_owned())?;
+        let piece = response.chunk().await.ok().flatten().ok_or(SseError::Closed)?;
         read(&mut parser, &piece, &mut events)?;
     }
     let rest = events.split_off(1);
     let named = events.pop().unwrap_or_default();
     let address = response.url().join(named.trim());
-    let address = address.map_err(|_| "it named no address for messages".to_owned())?;
+    let address = address.map_err(|_| SseError::NoAddress)?;
     if address.origin() != response.url().origin() {
         // The headers, which may contain a key, would go to another host.
-        return Err("it named an address on another host for messages".to_owned().into());
+        return Err(SseError::OtherHost);
     }
     let post = move |body: Vec<u8>| -> BoxFuture<io::Result<()>> {
         let mut request = client.post(address.clone()).header("content-type", "application/json").body(body);
@@ -150,12 +161,12 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
 }
 
 /// Appends the data of the events that end in this piece.
-fn read(parser: &mut SseParser, piece: &[u8], events: &mut Vec<String>) -> Result<(), String> {
+fn read(parser: &mut SseParser, piece: &[u8], events: &mut Vec<String>) -> Result<(), SseError> {
     let read: Result<(), EventTooLong> = parser.push(piece, |event| {
         events.push(event.to_owned());
         Ok(())
     });
-    read.map_err(|EventTooLong| "it sent an event that is too long".to_owned())
+    read.map_err(|EventTooLong| SseError::EventTooLong)
 }
 
 impl Transport<RoleClient> for SseTransport {

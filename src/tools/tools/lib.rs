@@ -71,6 +71,9 @@ use epitome_thread::{
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// An error of a part that another one plugs in.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A tool that the model can call.
 ///
 /// Tool names and input keys are those that hooks written for other agents match on; never rename them.

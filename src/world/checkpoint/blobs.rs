@@ -103,17 +103,19 @@ impl CheckpointBlobs {
         Ok(hash)
     }
 
-    /// Returns a file's content by its hash. The error is a clause that continues a sentence about a file.
-    pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
+    /// Returns a file's content by its hash.
+    pub fn get(&self, wanted: &str, bytes: u64) -> io::Result<Vec<u8>> {
         let packed = self.disk.disk.read(&self.directory.join(wanted), u64::MAX);
         let packed = packed.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "its earlier content is not stored any more".to_owned(),
-            _ => format!("its stored content can't be read: {error}"),
+            kind @ io::ErrorKind::NotFound => {
+                io::Error::new(kind, "its earlier content is not stored any more")
+            }
+            kind => io::Error::new(kind, format!("its stored content can't be read: {error}")),
         })?;
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its stored content is damaged");
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let content = decompress_to_vec_zlib_with_limit(&packed, limit)
-            .map_err(|_| "its stored content is damaged".to_owned())?;
-        if hash(&content) == wanted { Ok(content) } else { Err("its stored content is damaged".to_owned()) }
+        let content = decompress_to_vec_zlib_with_limit(&packed, limit).map_err(|_| damaged())?;
+        if hash(&content) == wanted { Ok(content) } else { Err(damaged()) }
     }
 
     /// Removes all contents except the needed ones.
@@ -170,9 +172,9 @@ mod tests {
             CheckpointBlobs::open(CheckpointDisk::real(), directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
         assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
-        assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not stored"));
+        assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").to_string().contains("not stored"));
         std::fs::write(directory.path().join("blobs").join(&name), b"nonsense").expect("written");
-        assert!(blobs.get(&name, 8).expect_err("it is damaged").contains("damaged"));
+        assert!(blobs.get(&name, 8).expect_err("it is damaged").to_string().contains("damaged"));
     }
 
     /// A content that an earlier process had stored counted as stored, even if a power loss had left its file empty: a

@@ -135,7 +135,7 @@ impl Rewind {
         };
         match &step.to {
             FileNode::File { hash, bytes, mode } => {
-                let content = blobs.get(hash, *bytes).map_err(|why| failed(&why))?;
+                let content = blobs.get(hash, *bytes).map_err(|why| failed(&why.to_string()))?;
                 blobs.files().write(staged()?, &content, *mode).map_err(|error| failed(&error))
             }
             FileNode::Link { target } => {

@@ -92,7 +92,7 @@ fn an_option_adds_an_allow_rule_or_says_why_not() {
         [("bsh(ls)", "did you mean \"bash\"?"), ("Foo", "no tool \"Foo\""), ("bash(", "closing")]
     {
         let error = settings.allow(rule, "--allow").expect_err(rule);
-        assert!(error.contains(why), "{rule}: {error}");
+        assert!(error.to_string().contains(why), "{rule}: {error}");
     }
     assert_eq!(settings.permissions.len(), 1);
 }

@@ -29,7 +29,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
@@ -52,7 +52,7 @@ pub use logins::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, 
 pub use mcp::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSandbox, McpServer, McpSettings, McpSource, McpTransport, origin,
 };
-pub use mcp_variables::{VariableUse, variable};
+pub use mcp_variables::{VariableError, VariableUse, variable};
 pub use models::{EditTools, Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use policy::{Policy, check_policy_of_store, set_policy_of_store};
 use rules::{WrittenRule, covered};
@@ -269,7 +269,8 @@ impl LoadedSettings {
                 self.problems.extend(problems);
             }
             Ok(None) => {}
-            Err(message) => {
+            Err(error) => {
+                let message = error.to_string();
                 // Its restrictions are unknown.
                 let mut applies = "every call is asked for";
                 if let FileOwner::User { .. } = owner {
@@ -290,7 +291,7 @@ impl LoadedSettings {
                 self.problems.extend(mcp_json::read(path, &text, &mut self.settings.mcp.servers));
             }
             Ok(None) => {}
-            Err(message) => self.problem(path, message, None),
+            Err(error) => self.problem(path, error.to_string(), None),
         }
         for server in self.settings.mcp.servers.iter().skip(known) {
             let key = ["mcp", "servers", &server.name].map(str::to_owned).to_vec();
@@ -348,27 +349,29 @@ fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThresh
 }
 
 /// Reads a file; `None` if it does not exist.
-fn text_of(path: &Path) -> Result<Option<String>, String> {
+fn text_of(path: &Path) -> io::Result<Option<String>> {
+    let unreadable =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot read the settings: {error}"));
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         // A link shows that there are settings, for example on a disk that isn't mounted. They may contain rules.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
-            return Err("the settings are a link to a file that does not exist".to_owned());
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            return Err(io::Error::other("the settings are a link to a file that does not exist"));
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(format!("cannot read the settings: {error}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
     };
     // Opening a named pipe would block until a writer appears.
     if !metadata.is_file() {
-        return Err("the settings must be an ordinary file".to_owned());
+        return Err(io::Error::other("the settings must be an ordinary file"));
     }
     let mut text = String::new();
-    let file = std::fs::File::open(path);
-    file.and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| format!("cannot read the settings: {error}"))?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
-        return Err(format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024));
+        let text = format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024);
+        return Err(io::Error::other(text));
     }
     Ok(Some(text))
 }

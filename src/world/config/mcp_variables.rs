@@ -68,22 +68,18 @@ impl McpServer {
         uses
     }
 
-    /// Returns the connection with its variables expanded. Definitions given by a client are not expanded. The error
-    /// completes a sentence and names a variable.
-    pub fn expanded(&self, environment: &EnvironmentSlice) -> Result<McpTransport, String> {
+    /// Returns the connection with its variables expanded. Definitions given by a client are not expanded.
+    pub fn expanded(&self, environment: &EnvironmentSlice) -> Result<McpTransport, VariableError> {
         if self.from == McpSource::Client {
             return Ok(self.way.clone());
         }
         if let Some(refused) = self.refused_variables(environment).first() {
-            return Err(format!("it may not have the variable {}", refused.name));
+            return Err(VariableError::Refused(refused.name.clone()));
         }
         let one = |text: &String| expand(text, environment);
-        let list = |texts: &[String]| texts.iter().map(one).collect::<Result<Vec<String>, String>>();
+        let list = |texts: &[String]| texts.iter().map(one).collect::<Result<Vec<_>, _>>();
         let pairs = |pairs: &[(String, String)]| {
-            pairs
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), one(value)?)))
-                .collect::<Result<Vec<_>, String>>()
+            pairs.iter().map(|(name, value)| Ok((name.clone(), one(value)?))).collect::<Result<Vec<_>, _>>()
         };
         Ok(match &self.way {
             McpTransport::Stdio { command, args, env } => {
@@ -97,6 +93,15 @@ impl McpServer {
             McpTransport::Client { .. } => self.way.clone(),
         })
     }
+}
+
+/// Why a server's definition can't be expanded. The text completes a sentence about the server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VariableError {
+    #[error("it may not have the variable {0}")]
+    Refused(String),
+    #[error("the variable {0}, which its definition uses, is not set")]
+    NotSet(String),
 }
 
 /// The value of a variable, if it is set, not empty and valid UTF-8.
@@ -140,7 +145,7 @@ fn names_in(text: &str) -> Vec<&str> {
     pieces(text).into_iter().filter_map(name).collect()
 }
 
-fn expand(text: &str, environment: &EnvironmentSlice) -> Result<String, String> {
+fn expand(text: &str, environment: &EnvironmentSlice) -> Result<String, VariableError> {
     let mut out = String::new();
     for piece in pieces(text) {
         match piece {
@@ -148,9 +153,7 @@ fn expand(text: &str, environment: &EnvironmentSlice) -> Result<String, String> 
             TextPiece::Variable { name, default } => match (variable(environment, name), default) {
                 (Some(value), _) => out.push_str(&value),
                 (None, Some(default)) => out.push_str(default),
-                (None, None) => {
-                    return Err(format!("the variable {name}, which its definition uses, is not set"));
-                }
+                (None, None) => return Err(VariableError::NotSet(name.to_owned())),
             },
         }
     }
@@ -222,7 +225,7 @@ mod tests {
         // Detected by its value, because the name isn't suspicious.
         let environment = [("PLAIN".into(), "postgres://app:made-up-pw-81734@db.example/x".into())];
         assert_eq!(refused(&stdio, &environment), ["GH_PAT", "PLAIN"]);
-        assert!(stdio.expanded(&environment).is_err_and(|why| why.contains("GH_PAT")));
+        assert!(stdio.expanded(&environment).is_err_and(|why| why.to_string().contains("GH_PAT")));
         let allowed = McpServer { allowed_variables: vec!["GH_PAT".to_owned()], ..stdio.clone() };
         assert_eq!(refused(&allowed, &[]), Vec::<String>::new());
         let own = McpServer { from: McpSource::Person, ..stdio };

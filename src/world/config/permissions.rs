@@ -18,23 +18,19 @@ use epitome_thread::problem::{Problem, nearest};
 const RULES_MAX: usize = 500;
 
 impl Settings {
-    /// Adds an allow rule from the source `by`, for example a command-line option. The error explains an invalid
-    /// rule.
-    pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), String> {
+    /// Adds an allow rule from the source `by`, for example a command-line option.
+    pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), RuleError> {
         self.add_rule(RuleEffect::Allow, rule, by)
     }
 
     /// The same for a deny rule.
-    pub fn deny(&mut self, rule: &str, by: &str) -> Result<(), String> {
+    pub fn deny(&mut self, rule: &str, by: &str) -> Result<(), RuleError> {
         self.add_rule(RuleEffect::Deny, rule, by)
     }
 
-    fn add_rule(&mut self, word: RuleEffect, rule: &str, by: &str) -> Result<(), String> {
-        let pattern = rules::parse(rule).and_then(|pattern| pattern.check_tool().map(|()| pattern));
-        let pattern = pattern.map_err(|RuleError { message, hint }| match hint {
-            Some(hint) => format!("{message} ({hint})"),
-            None => message,
-        })?;
+    fn add_rule(&mut self, word: RuleEffect, rule: &str, by: &str) -> Result<(), RuleError> {
+        let pattern = rules::parse(rule)?;
+        pattern.check_tool()?;
         let (path, line) = (PathBuf::from(by), 1);
         self.permissions.push(WrittenRule { word, pattern, path, line, mistake: None });
         Ok(())

@@ -5,6 +5,7 @@
 //! they set. The file is applied last, so that nobody changes in the database what the administrator of the machine sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
 //! models that may be chosen. With a mistake in the policy, no model is called.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,8 +117,8 @@ impl Policy {
                 }));
                 (Policy { files, ..Policy::default() }, None)
             }
-            Err(message) => {
-                let problem = Problem::new(file, message);
+            Err(error) => {
+                let problem = Problem::new(file, error.to_string());
                 (Policy { files, fault: Some(problem.to_string()), ..Policy::default() }, Some(problem))
             }
         }
@@ -305,8 +306,10 @@ fn models() -> Kind<Vec<String>> {
 type Owned = (PathBuf, u32, u32);
 
 /// The file, or the directory, and the directories above it, without links. Empty if it does not exist.
-fn chain_of(path: &Path) -> Result<Vec<Owned>, String> {
-    let failed = |error: std::io::Error| format!("{} can't be examined: {error}", path.display());
+fn chain_of(path: &Path) -> io::Result<Vec<Owned>> {
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("{} can't be examined: {error}", path.display()))
+    };
     // Windows has no such owners. There, only administrators can change files in the directory.
     if cfg!(windows) || !path.try_exists().map_err(failed)? {
         return Ok(Vec::new());
@@ -321,16 +324,17 @@ fn chain_of(path: &Path) -> Result<Vec<Owned>, String> {
 }
 
 /// Fails if anybody but the administrator could have written a file, or put another one in its place.
-fn mistrust(chain: &[Owned], administrator: u32) -> Result<(), String> {
+fn mistrust(chain: &[Owned], administrator: u32) -> io::Result<()> {
     for (path, owner, permissions) in chain {
         let path = path.display();
         if *owner != administrator {
-            return Err(format!("{path} belongs to the user {owner}, and not to root, so it is no policy"));
+            let text = format!("{path} belongs to the user {owner}, and not to root, so it is no policy");
+            return Err(io::Error::other(text));
         }
         if permissions & WRITABLE_BY_OTHERS != 0 {
-            return Err(format!(
-                "{path} can be changed by others than root; `chmod go-w {path}` prevents that"
-            ));
+            let text =
+                format!("{path} can be changed by others than root; `chmod go-w {path}` prevents that");
+            return Err(io::Error::other(text));
         }
     }
     Ok(())

@@ -113,7 +113,8 @@ const TOOLS: [(&str, ArgumentKind); 25] = [
 ];
 
 /// An error in a rule, and a suggested fix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})")))]
 pub struct RuleError {
     pub message: String,
     pub hint: Option<String>,

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use epitome_platform::os::{
     DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, copy_owner_and_mode,
@@ -149,16 +149,23 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_private(path, bytes)?.put_new(path)
 }
 
-/// Reads a file with a secret, which others must not be able to read. An error is a clause without the path.
-pub fn read_private(path: &Path) -> Result<String, String> {
-    let unreadable = |error: io::Error| format!("can't be read: {error}");
-    let mut file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(format!("can be read by others: `chmod 600 {}` changes that", path.display()));
+/// Why a file with a secret is not used. The text continues a sentence that begins with the path.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateFileError {
+    #[error("can't be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("can be read by others: `chmod 600 {}` changes that", .0.display())]
+    Public(PathBuf),
+}
+
+/// Reads a file with a secret, which others must not be able to read.
+pub fn read_private(path: &Path) -> Result<String, PrivateFileError> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        return Err(PrivateFileError::Public(path.to_path_buf()));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text).map_err(unreadable)?;
+    file.read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -37,28 +37,46 @@ pub fn git(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command in a directory and returns what it printed, or the reason why it failed.
+/// Why a command has no output.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    #[error("{program} can't be run: {source}")]
+    Run { program: String, source: io::Error },
+    #[error("{program} takes more than {} seconds", limit.as_secs())]
+    Late { program: String, limit: Duration },
+    /// Another limit was reached.
+    #[error("{0}")]
+    Over(String),
+    #[error("{}", if message.is_empty() { format!("{program} failed") } else { message.clone() })]
+    Failed { program: String, message: String },
+}
+
+/// Runs a command in a directory and returns what it printed.
 pub fn output_of(
     mut command: Command,
     directory: &Path,
     limits: &OutputLimits<'_>,
-) -> Result<String, String> {
+) -> Result<String, OutputError> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.current_dir(for_programs(directory)).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("{program} can't be started: {error}"))?;
+    let failed = |source| OutputError::Run { program: program.clone(), source };
+    let mut child = command.spawn().map_err(failed)?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (reader(out, limits.bytes), reader(err, limits.bytes));
     let since = Instant::now();
     let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
+        match child.try_wait().map_err(failed)? {
             Some(status) => break status,
             None if since.elapsed() > limits.time => {
-                let why = format!("{program} takes more than {} seconds", limits.time.as_secs());
-                return Err(end(child, why));
+                end(child);
+                return Err(OutputError::Late { program, limit: limits.time });
             }
             None => match (limits.is_over)() {
-                Some(why) => return Err(end(child, why)),
+                Some(why) => {
+                    end(child);
+                    return Err(OutputError::Over(why));
+                }
                 None => std::thread::sleep((since.elapsed() / 4).clamp(Duration::from_millis(1), LOOK_MAX)),
             },
         }
@@ -66,8 +84,7 @@ pub fn output_of(
     let (out, err) = (text(out), text(err));
     match status.success() {
         true => Ok(out),
-        false if err.trim().is_empty() => Err(format!("{program} failed")),
-        false => Err(err.trim().to_owned()),
+        false => Err(OutputError::Failed { program, message: err.trim().to_owned() }),
     }
 }
 
@@ -89,8 +106,7 @@ fn text(reader: PipeReader) -> String {
     String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
 }
 
-fn end(mut child: Child, why: String) -> String {
+fn end(mut child: Child) {
     kill_group(&mut child);
     drop(child.wait());
-    why
 }

@@ -61,8 +61,8 @@ impl BlobStore {
         self.disk.put(&path, body, PutMode::Replace)
     }
 
-    /// Checks that a body exists and is unchanged; the error is the rest of a sentence.
-    pub fn check(&self, hash: &str) -> Result<(), String> {
+    /// Checks that a body exists and is unchanged.
+    pub fn check(&self, hash: &str) -> Result<(), BodyError> {
         BodyReader::new(self).read(hash).map(drop)
     }
 
@@ -169,6 +169,24 @@ pub(super) fn move_in(entry: &mut Value, moved: &MovedStrings, bodies: &BodyRead
     }
 }
 
+/// Why a body has no text. The words continue a sentence about it.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("has no valid name")]
+    InvalidName,
+    #[error("is missing")]
+    Missing,
+    #[error("was changed")]
+    Changed,
+    #[error("is not text")]
+    NotText(#[from] std::string::FromUtf8Error),
+    #[error("cannot be read: {0}")]
+    Read(#[from] StoreError),
+    /// The store can't be reached. Each attempt may wait for a timeout, so there is only one.
+    #[error("cannot be read")]
+    NotTried,
+}
+
 /// Reads the bodies of one log, and records which are lost.
 pub(super) struct BodyReader<'a> {
     blobs: &'a dyn Blobs,
@@ -182,33 +200,31 @@ impl<'a> BodyReader<'a> {
         BodyReader { blobs, lost: RefCell::default(), unreachable: RefCell::default() }
     }
 
-    /// Reads a body and verifies its hash; the error is the rest of a sentence.
-    fn read(&self, hash: &str) -> Result<String, String> {
+    /// Reads a body and verifies its hash.
+    fn read(&self, hash: &str) -> Result<String, BodyError> {
         self.verified(hash).inspect_err(|_| {
             self.lost.borrow_mut().insert(hash.to_owned());
         })
     }
 
-    fn verified(&self, hash: &str) -> Result<String, String> {
+    fn verified(&self, hash: &str) -> Result<String, BodyError> {
         if !is_hash(hash) {
-            return Err("has no valid name".to_owned());
+            return Err(BodyError::InvalidName);
         }
-        // Each attempt may wait for a timeout.
         if self.unreachable.borrow().is_some() {
-            return Err("cannot be read".to_owned());
+            return Err(BodyError::NotTried);
         }
-        let body = self.blobs.get(hash).map_err(|error| {
-            let reason = format!("cannot be read: {error}");
-            if matches!(error, StoreError::Unreachable { .. }) {
+        let body = match self.blobs.get(hash) {
+            Err(error @ StoreError::Unreachable { .. }) => {
                 self.unreachable.replace(Some(error));
+                return Err(BodyError::NotTried);
             }
-            reason
-        })?;
-        let body = body.ok_or_else(|| "is missing".to_owned())?;
+            body => body?.ok_or(BodyError::Missing)?,
+        };
         if digest(&body) != hash {
-            return Err("was changed".to_owned());
+            return Err(BodyError::Changed);
         }
-        String::from_utf8(body).map_err(|_| "is not text".to_owned())
+        Ok(String::from_utf8(body)?)
     }
 
     /// Returns the lost bodies. Fails if some could not be read at the moment: their entries then contain placeholders,

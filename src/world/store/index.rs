@@ -3,6 +3,7 @@
 //! No session ever waits for it. It does not access sled; the thread at the end of the queue does
 //! (`index_thread`).
 
+use super::index_thread::RebuildError;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -125,10 +126,10 @@ impl Index {
         state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
     }
 
-    /// Rebuilds sled from the journals. The error is a sentence.
-    pub fn rebuild(&self, keep: OldIndex) -> Result<Rebuilt, String> {
+    /// Rebuilds sled from the journals.
+    pub fn rebuild(&self, keep: OldIndex) -> Result<Rebuilt, RebuildError> {
         let rebuilt = self.request(WHOLE_WAITS, move |thread| thread.rebuild(keep));
-        rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
+        rebuilt.unwrap_or_else(|| Err(RebuildError::NoAnswer))
     }
 
     /// Waits until everything is indexed and sled is closed, at most `SETTLE_WAITS`.

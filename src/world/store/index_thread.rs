@@ -59,6 +59,25 @@ struct OpenIndex {
     lock: File,
 }
 
+/// Why the index was not rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the index thread does not answer")]
+    NoAnswer,
+    #[error("sled has not ended; restart and try again")]
+    NotEnded,
+    #[error("the index is open in {0}; it closes it when no session is at work, so try again later")]
+    InUse(String),
+    #[error("the index cannot be locked: {0}")]
+    Lock(#[source] std::io::Error),
+    #[error("the old index cannot be moved or removed: {0}")]
+    Move(#[source] std::io::Error),
+    #[error(transparent)]
+    Write(Box<dyn std::error::Error + Send + Sync>),
+}
+
 impl IndexThread {
     /// Starts the thread; it ends when all senders of requests are dropped.
     pub fn start(
@@ -166,35 +185,31 @@ impl IndexThread {
     }
 
     /// Moves the old database away and writes a new one.
-    pub fn rebuild(&mut self, keep: OldIndex) -> Result<Rebuilt, String> {
-        let not_ended = || "sled has not ended; restart and try again".to_owned();
+    pub fn rebuild(&mut self, keep: OldIndex) -> Result<Rebuilt, RebuildError> {
         self.close();
         if self.given_up {
-            return Err(not_ended());
+            return Err(RebuildError::NotEnded);
         }
         let lock = self.lock_soon().map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => {
                 let who = holder(&self.paths.db_lock()).unwrap_or_else(|| "another process".to_owned());
-                format!(
-                    "the index is open in {who}; it closes it when no session is at work, so try again later"
-                )
+                RebuildError::InUse(who)
             }
-            _ => error.to_string(),
+            _ => RebuildError::Lock(error),
         })?;
         let directory = self.paths.db();
         let bytes_before = bytes_below(&directory, 0);
-        let failed = |error: std::io::Error| format!("the old index cannot be moved or removed: {error}");
         let old = self.retired(match keep {
             OldIndex::Aside => "db.corrupt",
             OldIndex::Nothing => "db.old",
         });
-        std::fs::rename(&directory, &old).map_err(failed)?;
+        std::fs::rename(&directory, &old).map_err(RebuildError::Move)?;
         self.refused = None;
         // A crash here leaves no index; the next use rebuilds it from the journals.
         let (written, _lock) = match guarded(|| Rows::open(&directory)) {
             Ok(rows) => {
                 let written = guarded(|| write_all(&self.paths, &rows));
-                (written, self.end(OpenIndex { rows, lock }).ok_or_else(not_ended)?)
+                (written, self.end(OpenIndex { rows, lock }).ok_or(RebuildError::NotEnded)?)
             }
             Err(error) => (Err(error), lock),
         };
@@ -204,7 +219,7 @@ impl IndexThread {
                 let kept = match keep {
                     OldIndex::Aside => Some(old),
                     OldIndex::Nothing => {
-                        std::fs::remove_dir_all(&old).map_err(failed)?;
+                        std::fs::remove_dir_all(&old).map_err(RebuildError::Move)?;
                         None
                     }
                 };
@@ -216,7 +231,7 @@ impl IndexThread {
                 if let Err(error) = restored {
                     tracing::warn!(%error, old = %old.display(), "the old index cannot be restored");
                 }
-                Err(error.to_string())
+                Err(RebuildError::Write(error.into()))
             }
         }
     }

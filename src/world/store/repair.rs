@@ -5,6 +5,7 @@ use super::check::leftovers;
 use super::disk::OpenMode;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::OldIndex;
+use super::index_thread::RebuildError;
 use super::{DiskResultExt, Store, StoreError, entries, files, now};
 use epitome_platform::holder::holder;
 use epitome_thread::{Change, SessionId};
@@ -48,10 +49,9 @@ impl Store {
         Ok(Repair { done, refused, health: self.check()? })
     }
 
-    /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. The error is
-    /// a sentence.
-    pub fn compact_index(&self) -> Result<Rebuilt, String> {
-        self.only_files("rewrite the index").map_err(|error| error.to_string())?;
+    /// Rewrites the index to reclaim space. The old one is removed once the new one is in place.
+    pub fn compact_index(&self) -> Result<Rebuilt, RebuildError> {
+        self.only_files("rewrite the index")?;
         self.index.rebuild(OldIndex::Nothing)
     }
 

@@ -14,8 +14,8 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connections::{SqlFailure, TRY_FOR};
-use super::tls::{TlsChoice, tls_error};
-use epitome_files::atomic_file::read_private;
+use super::tls::{TlsChoice, TlsChoiceError, tls_error};
+use epitome_files::atomic_file::{PrivateFileError, read_private};
 
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
@@ -51,15 +51,31 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
+/// Why the address of a store can't be used, without any part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreAddressError {
+    #[error("the store must be an address like postgres://user@host/database")]
+    Scheme,
+    #[error("the address of the store is not one of PostgreSQL")]
+    Invalid,
+    #[error("the address of the store contains a password; put it into PGPASSWORD or ~/.pgpass")]
+    Password,
+    #[error("the address of the store: {0}")]
+    Tls(#[from] TlsChoiceError),
+}
+
 impl StoreAddress {
     /// Reads `postgres://user@host/database`. The password is `PGPASSWORD`, or that of the file `PGPASSFILE` or
-    /// `~/.pgpass`. The error is a sentence without any part of the address.
-    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<StoreAddress, String> {
+    /// `~/.pgpass`.
+    pub fn parse(
+        url: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<StoreAddress, StoreAddressError> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err("the store must be an address like postgres://user@host/database".to_owned());
+            return Err(StoreAddressError::Scheme);
         }
         let (url, choice) = TlsChoice::taken_from(url, &variable);
-        let (mode, tls) = choice.connector().map_err(|why| format!("the address of the store: {why}"))?;
+        let (mode, tls) = choice.connector()?;
         let hosts: Vec<Config> =
             for_each_host(&url).iter().map(|url| config(url, mode)).collect::<Result<_, _>>()?;
         let names: Vec<String> = hosts.iter().flat_map(Config::get_hosts).map(host_name).collect();
@@ -157,13 +173,11 @@ fn for_each_host(url: &str) -> Vec<String> {
     hosts.split(',').map(|host| format!("{scheme}://{user}{host}{rest}")).collect()
 }
 
-/// The configuration of one host. The error is a sentence without any part of the address.
-fn config(url: &str, mode: SslMode) -> Result<Config, String> {
-    let mut config: Config =
-        url.parse().map_err(|_| "the address of the store is not one of PostgreSQL".to_owned())?;
+/// The configuration of one host.
+fn config(url: &str, mode: SslMode) -> Result<Config, StoreAddressError> {
+    let mut config: Config = url.parse().map_err(|_| StoreAddressError::Invalid)?;
     if config.get_password().is_some() {
-        let where_to = "put it into PGPASSWORD or ~/.pgpass";
-        return Err(format!("the address of the store contains a password; {where_to}"));
+        return Err(StoreAddressError::Password);
     }
     // There is no TLS over a Unix socket, whatever is asked for.
     let is_local = !config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
@@ -204,7 +218,7 @@ impl PasswordSource {
         let (user, port) = (config.get_user()?, config.get_ports().first().copied().unwrap_or(5432));
         let (port, database) = (port.to_string(), database_of(config));
         let file = self.file.as_ref().filter(|file| file.exists())?;
-        let ignored = |why: &String| tracing::warn!(path = %file.display(), why, "the passwords are ignored");
+        let ignored = |why: &PrivateFileError| tracing::warn!(path = %file.display(), %why, "the passwords are ignored");
         let text = read_private(file).inspect_err(ignored).ok()?;
         let mut hosts = config.get_hosts().iter().map(host_name);
         hosts.find_map(|host| password_in(&text, [&host, &port, &database, user]))
@@ -291,7 +305,7 @@ mod tests {
         let running = address(None);
         std::fs::write(&file, "db:5432:work:me:new\n").unwrap();
         assert_eq!(now(&running).as_deref(), Some("new"));
-        let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err();
+        let refused = StoreAddress::parse("postgres://me:secret@db/work", |_| None).unwrap_err().to_string();
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
     }
 

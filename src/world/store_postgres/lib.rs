@@ -45,7 +45,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-pub use address::{Dial, StoreAddress};
+pub use address::{Dial, StoreAddress, StoreAddressError};
 use connections::{Connections, Param, SqlFailure, TRY_FOR, param};
 use epitome_store::{
     Blobs, Header, JournalLine, Listing, Log, LogStore, Scan, SessionHolder, SessionQuery, StoreError,

@@ -716,7 +716,7 @@ fn tls_verifies_as_much_as_the_address_asks_for() {
     let home = tempfile::tempdir().unwrap();
     let connect = |host: &str, options: &str| {
         let url = format!("postgres://epitome@{host}/postgres?hostaddr=127.0.0.1{options}");
-        let address = StoreAddress::parse(&url, |_| None)?;
+        let address = StoreAddress::parse(&url, |_| None).map_err(|error| error.to_string())?;
         let postgres = Postgres::new(address).expect("threads");
         let store = Store::elsewhere(&Paths::below(home.path()), Arc::new(postgres), "a database");
         store.list().map(drop).map_err(|error| error.to_string())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{self, WebPkiSupportedAlgorithms};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -24,6 +24,26 @@ pub(crate) struct TlsChoice {
     roots: Option<String>,
     /// The file of trusted certificates if nothing names one.
     default_roots: Option<String>,
+}
+
+/// What is wrong with `sslmode` or `sslrootcert`.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsChoiceError {
+    #[error("sslmode {0:?} is not supported; it can be disable, prefer, require, verify-ca or verify-full")]
+    Mode(String),
+    #[error("sslrootcert=system needs sslmode=verify-full, not {0}")]
+    System(String),
+    #[error(
+        "sslmode={0} needs the certificate of the server's authority: name its file with sslrootcert, or put it into \
+         ~/.postgresql/root.crt; sslrootcert=system trusts the public authorities"
+    )]
+    NoAuthority(String),
+    #[error("sslrootcert names {0}, which has no certificate in PEM form")]
+    NoCertificate(String),
+    #[error("sslrootcert names {file}, which can't be read: {source}")]
+    Certificates { file: String, source: pem::Error },
+    #[error("no version of TLS can be used: {0}")]
+    Versions(#[source] rustls::Error),
 }
 
 impl TlsChoice {
@@ -48,8 +68,7 @@ impl TlsChoice {
         (url, choice)
     }
 
-    /// The error is a sentence about `sslmode` or `sslrootcert`.
-    pub fn connector(self) -> Result<(SslMode, MakeRustlsConnect), String> {
+    pub fn connector(self) -> Result<(SslMode, MakeRustlsConnect), TlsChoiceError> {
         let is_system = self.roots.as_deref() == Some(SYSTEM);
         let default_mode = if is_system { "verify-full" } else { "prefer" };
         let mode = self.mode.as_deref().unwrap_or(default_mode);
@@ -61,22 +80,14 @@ impl TlsChoice {
             "require" => (SslMode::Require, roots.is_some(), false),
             "verify-ca" => (SslMode::Require, true, false),
             "verify-full" => (SslMode::Require, true, true),
-            other => {
-                let known = "disable, prefer, require, verify-ca or verify-full";
-                return Err(format!("sslmode {other:?} is not supported; it can be {known}"));
-            }
+            other => return Err(TlsChoiceError::Mode(other.to_owned())),
         };
         if is_system && !checks_name {
-            return Err(format!("sslrootcert=system needs sslmode=verify-full, not {mode}"));
+            return Err(TlsChoiceError::System(mode.to_owned()));
         }
         let trusted = match roots {
             _ if !verifies => None,
-            None => {
-                return Err(format!(
-                    "sslmode={mode} needs the certificate of the server's authority: name its file with sslrootcert, or \
-                     put it into ~/.postgresql/root.crt; sslrootcert=system trusts the public authorities"
-                ));
-            }
+            None => return Err(TlsChoiceError::NoAuthority(mode.to_owned())),
             Some(_) if is_system => Some(webpki_root_certs::TLS_SERVER_ROOT_CERTS.to_vec()),
             Some(file) => Some(certificates(&file)?),
         };
@@ -87,7 +98,7 @@ impl TlsChoice {
         let verifier = ServerCertificates { trusted, roots, checks_name, algorithms };
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(TlsChoiceError::Versions)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
@@ -96,14 +107,12 @@ impl TlsChoice {
     }
 }
 
-fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, TlsChoiceError> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(found) if found.is_empty() => {
-            Err(format!("sslrootcert names {file}, which has no certificate in PEM form"))
-        }
+        Ok(found) if found.is_empty() => Err(TlsChoiceError::NoCertificate(file.to_owned())),
         Ok(found) => Ok(found),
-        Err(error) => Err(format!("sslrootcert names {file}, which can't be read: {error}")),
+        Err(source) => Err(TlsChoiceError::Certificates { file: file.to_owned(), source }),
     }
 }
 

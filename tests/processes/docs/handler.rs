@@ -30,7 +30,8 @@ fn the_worked_handler_reports_only_long_replies() {
     let mut hook_context = super::sample::hook_context(HookEvent::TurnEnd);
     let notice = |hook_context: &_, words: u64| {
         let params::HandlerRun::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
-        let output = run(&params(json!({ "words": words })), hook_context).map_err(String::from)?;
+        let output =
+            run(&params(json!({ "words": words })), hook_context).map_err(|error| error.to_string())?;
         Ok(output.notice)
     };
     assert_eq!(notice(&hook_context, 3), Ok(None));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionPlan, CompactionRequest, NO_GAIN, Preview, SummaryResult,
+    Budget, CompactionDecision, CompactionPlan, CompactionRefusal, CompactionRequest, Preview, SummaryResult,
     compacted, decide, due, preview, pruned,
 };
 use epitome::config::{Settings, WireFormat};
@@ -68,8 +68,8 @@ impl History {
                 match made {
                     Ok(change) => change,
                     Err(why) => {
-                        let by_pins = why.contains("unpin");
-                        ensure!(by_pins || why == NO_GAIN && was <= budget.room(), "{why}");
+                        let by_pins = matches!(why, CompactionRefusal::Pins { .. });
+                        ensure!(by_pins || why == CompactionRefusal::NoGain && was <= budget.room(), "{why}");
                         self.count(match by_pins {
                             true => "refusals because of pins",
                             false => "refusals without a gain",
@@ -102,7 +102,7 @@ impl History {
         budget: &Budget,
         plan: &CompactionPlan,
         text: Option<String>,
-    ) -> Checked<Change> {
+    ) -> Result<Change, CompactionRefusal> {
         let written = SummaryResult { text, ..SummaryResult::default() };
         compacted(&Ruler::for_model(None), before, budget, plan, before.next_message(), written)
     }

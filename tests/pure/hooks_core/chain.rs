@@ -1,5 +1,6 @@
 //! The combined effect of several hooks for one event, and the trail entry of each.
 
+use epitome::tools::ToolError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,7 +313,7 @@ fn a_changed_input_is_passed_to_the_next_hook() {
 #[test]
 fn a_rejected_input_is_not_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("guard"))];
-    let refuses = ToolInputCheck(Arc::new(|_| Err("`command` is missing".to_owned())));
+    let refuses = ToolInputCheck(Arc::new(|_| Err(ToolError::new("`command` is missing"))));
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call())).checking_inputs(refuses);
     chain.next();
     chain.record_results(vec![(printed(json!({"input": {}})), Duration::ZERO)]);

@@ -1,7 +1,7 @@
 //! The guards: limits on hooks that prevent endless loops.
 
 use epitome::hooks::guards::{
-    BEGINNING, Guards, checked, claude_continuations, continues, enforce, follow_up_text,
+    BEGINNING, Guards, HistoryError, checked, claude_continuations, continues, enforce, follow_up_text,
 };
 use epitome::hooks::output::{CallbackRequest, HistoryAction, HistoryTail, Resolution, Utterance};
 use epitome::thread::{HookRunResult, Role};
@@ -166,8 +166,8 @@ fn a_mutation_is_valid_or_refused_with_a_reason() {
         (vec![user("a"), user("b"), agent("c")], Ok(vec![user("a"), user("b"), agent("c")])),
         (vec![system.clone(), agent("c")], Ok(vec![system, agent("c")])),
         (vec![agent("c")], Ok(vec![user(BEGINNING), agent("c")])),
-        (vec![], Err("a history cannot be empty".to_owned())),
-        (vec![user("a"), user("\n ")], Err("message 2 of 2 is blank".to_owned())),
+        (vec![], Err(HistoryError::Empty)),
+        (vec![user("a"), user("\n ")], Err(HistoryError::Blank { at: 2, count: 2 })),
     ] {
         assert_eq!(checked(&messages), expected);
     }

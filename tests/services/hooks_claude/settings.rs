@@ -379,7 +379,7 @@ fn files_named_in_a_command_line_are_found() {
     ];
     for (line, expected) in table {
         let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-        assert_eq!(files_named(line, Path::new("/w/app")), Ok(expected), "{line}");
+        assert_eq!(files_named(line, Path::new("/w/app")).expect("few paths"), expected, "{line}");
     }
     let wanders = "cd a; ".repeat(20);
     assert!(files_named(&wanders, Path::new("/w/app")).is_err());

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use epitome::hooks::chain::{Chain, ChainLink};
 use epitome::hooks::event::HookEvent;
+use epitome::hooks::functions::BoxError;
 use epitome::hooks::functions::Functions;
 use epitome::hooks::handlers::{Handler, HandlerContext};
 use epitome::hooks::hook::{ClaudeOptions, Hook, HookKind, HookOrigin, Manifest};
@@ -34,8 +35,8 @@ use super::scripts::{AMPLE, environment, patiently, script};
 struct NoServices;
 
 impl HookServices for NoServices {
-    fn call<'a>(&'a self, _: &'a str, _: &'a str, _: Value) -> BoxFuture<'a, Result<Value, String>> {
-        Box::pin(async { Err("there are none".to_owned()) })
+    fn call<'a>(&'a self, _: &'a str, _: &'a str, _: Value) -> BoxFuture<'a, Result<Value, BoxError>> {
+        Box::pin(async { Err("there are none".into()) })
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use epitome::hooks::functions::BoxError;
 use epitome::hooks::output::{ProcessExit, RawOutcome};
 use epitome::hooks::process::{HookProgram, ProcessSpec};
 use epitome::hooks::resident::{
@@ -26,7 +27,7 @@ impl HookServices for Echo {
         hook: &'a str,
         method: &'a str,
         params: Value,
-    ) -> BoxFuture<'a, Result<Value, String>> {
+    ) -> BoxFuture<'a, Result<Value, BoxError>> {
         Box::pin(async move {
             match method {
                 "nested" => {
@@ -38,7 +39,7 @@ impl HookServices for Echo {
                 }
                 "boom" => panic!("a bug"),
                 "wait" => std::future::pending().await,
-                "no" => Err("that cannot be done".to_owned()),
+                "no" => Err("that cannot be done".into()),
                 _ => Ok(json!({"hook": hook, "method": method, "params": params})),
             }
         })

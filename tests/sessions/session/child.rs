@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
 use epitome::session::child::{
-    self, ChildHistory, ChildModel, ChildNews, ChildOrder, ChildOutcome, Lineage, NewsReceiver,
+    self, ChildError, ChildHistory, ChildModel, ChildNews, ChildOrder, ChildOutcome, Lineage, NewsReceiver,
 };
 use epitome::session::complete::{complete, find_endpoint};
 use epitome::session::registry::SessionQuery;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 /// Time limit of a child, except of those that are ended early.
 const TIME: Duration = Duration::from_secs(15);
 
-type Running = (JoinHandle<Result<ChildOutcome, String>>, NewsReceiver);
+type Running = (JoinHandle<Result<ChildOutcome, ChildError>>, NewsReceiver);
 
 fn thread(test: &TestSession) -> Thread {
     Thread::replay(test.log()).expect("a log")
@@ -70,7 +70,7 @@ fn start(test: &TestSession, order: ChildOrder) -> Running {
 
 fn run(test: &TestSession, order: ChildOrder) -> Result<ChildOutcome, String> {
     let (child, _received) = start(test, order);
-    test.wait_for(child).expect("no panic")
+    test.wait_for(child).expect("no panic").map_err(|error| error.to_string())
 }
 
 /// The next message of a child, except its usage and start.
@@ -374,6 +374,6 @@ fn a_completion_is_one_request_without_tools() {
     );
     assert!(request.body["system"].to_string().contains("Count."));
     assert_eq!(request.seen(), [SeenPart::User("Two and two?".into())]);
-    let error = answer(vec![said(Role::Assistant, "Hm.")]).expect_err("nothing to answer");
+    let error = answer(vec![said(Role::Assistant, "Hm.")]).expect_err("nothing to answer").to_string();
     assert!(error.contains("user"), "{error}");
 }

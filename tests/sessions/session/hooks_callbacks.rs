@@ -236,7 +236,7 @@ fn a_function_returns_a_new_history() {
         // The text is ignored if there are messages.
         Ok(CallbackOutput { messages, text: "no".into(), go_on: false })
     });
-    functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
+    functions.register_callback("fails", |_| async { Err("no key".into()) });
     let mut test = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
     answers(
         &test,
@@ -275,7 +275,7 @@ fn a_function_of_the_configuration_returns_a_new_history() {
         ]
     );
     let why = &refused(&test)[0];
-    assert!(why.contains("fails") && why.contains("ended with code 3: no key"), "{why}");
+    assert!(why.contains("fails") && why.contains("ended with exit code 3: no key"), "{why}");
 }
 
 /// A test with the function `later`, which returns when the test releases it.

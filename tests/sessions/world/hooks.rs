@@ -41,7 +41,7 @@ pub fn functions(seed: u64, is_calm: Arc<AtomicBool>, acts: HookActs) -> Functio
             acts.lock().push(act);
             match answer {
                 Answer::Output(output) => Ok(*output),
-                Answer::Dies => Err("it died".to_owned()),
+                Answer::Dies => Err("it died".into()),
                 Answer::Hangs => std::future::pending().await,
             }
         }

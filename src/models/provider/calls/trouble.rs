@@ -102,7 +102,7 @@ fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> 
         }
         // What `openssl req -x509` makes.
         Some(rustls::Error::InvalidCertificate(why)) if why.to_string().contains("CaUsedAsEndEntity") => {
-            return "It is that of an authority (CA:TRUE). The server needs one with CA:FALSE, which may be named in \
+            return "Its certificate is that of an authority (CA:TRUE). The server needs one with CA:FALSE, which may be named in \
                     SSL_CERT_FILE."
                 .to_owned();
         }

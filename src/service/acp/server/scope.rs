@@ -53,7 +53,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
 
 fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result<(), wire::Error> {
     let name: String = method.chars().take(METHOD_CHARS_MAX).collect();
-    grant.check(&format!("`{name}`"), needed(method)).map_err(answers::invalid_request)?;
+    grant
+        .check(&format!("`{name}`"), needed(method))
+        .map_err(|error| answers::invalid_request(error.to_string()))?;
     if !matches!(method, "session/new" | "session/fork" | "session/load" | "session/resume") {
         return Ok(());
     }
@@ -64,7 +66,9 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
         let is_empty = serde_json::from_str::<Value>(given.get())
             .is_ok_and(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty));
         if !is_empty {
-            grant.check(&format!("`{name}` of `{method}`"), scope).map_err(answers::invalid_request)?;
+            grant
+                .check(&format!("`{name}` of `{method}`"), scope)
+                .map_err(|error| answers::invalid_request(error.to_string()))?;
         }
     }
     Ok(())

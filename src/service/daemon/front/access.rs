@@ -1,6 +1,7 @@
 //! Who may connect over a port: clients that know a token, and of web pages only those that the user allows. A server
 //! listens on loopback only, unless its connections are encrypted.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -69,8 +70,8 @@ impl RemoteAccess {
                 )),
                 Ok(Some(found)) => Ok(Some(found)),
                 Ok(None) => Err(refused),
-                Err(why) => {
-                    tracing::error!(why, "no client is admitted");
+                Err(error) => {
+                    tracing::error!(%error, "no client is admitted");
                     Err((
                         StatusCode::SERVICE_UNAVAILABLE,
                         "The tokens can't be read; see the log of the server",
@@ -83,8 +84,8 @@ impl RemoteAccess {
     /// Whether the token of a connected client has neither been revoked nor expired.
     pub fn is_valid(&self, token: &AdmittedToken) -> bool {
         match (&self.tokens, token) {
-            (AcceptedTokens::Stored(tokens), Some(token)) => tokens.is_valid(token).unwrap_or_else(|why| {
-                tracing::error!(why, "clients are disconnected");
+            (AcceptedTokens::Stored(tokens), Some(token)) => tokens.is_valid(token).unwrap_or_else(|error| {
+                tracing::error!(%error, "clients are disconnected");
                 false
             }),
             (AcceptedTokens::Stored(_) | AcceptedTokens::One(_), _) => true,
@@ -106,21 +107,29 @@ pub fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     offered.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Listens on a loopback address. An error is a sentence for the user.
-pub async fn listen_on_loopback(address: SocketAddr) -> Result<TcpListener, String> {
-    if !address.ip().is_loopback() {
-        return Err(format!(
-            "{address} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, or serve \
-             other machines with `epitome serve` and a certificate"
-        ));
+/// Listens on a loopback address.
+pub async fn listen_on_loopback(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    match address.ip().is_loopback() {
+        true => listen_on(address).await,
+        false => Err(ListenError::NotLoopback(address)),
     }
-    listen_on(address).await
 }
 
-/// Listens on any address. An error is a sentence for the user.
-pub async fn listen_on(address: SocketAddr) -> Result<TcpListener, String> {
-    let listener = TcpListener::bind(address);
-    listener.await.map_err(|error| format!("{address} can't be listened on: {error}"))
+/// Listens on any address.
+pub async fn listen_on(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })
+}
+
+/// Why a server does not listen on an address.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error(
+        "{0} is not a loopback address, and connections are not encrypted: listen on 127.0.0.1, or serve other machines \
+         with `epitome serve` and a certificate"
+    )]
+    NotLoopback(SocketAddr),
+    #[error("{address} can't be listened on: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
 }
 
 /// Limits a frame to the length of a line on other transports.

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::dial::DialError;
 use crate::build::Build;
 use crate::control::EnvironmentObject;
 use crate::handshake::{ANSWER_BYTES_MAX, Hello, HelloAnswer, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::{RuntimeDir, open_lock};
-use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, is_timeout};
+use crate::start::{self, READY_TIME_MAX, SLOW_AFTER, SlowNotices, StartError, is_timeout};
 use crate::token::Token;
 use epitome_files::paths::Paths;
 use epitome_platform::local;
@@ -48,11 +49,38 @@ pub struct Connector {
     notices: SlowNotices,
 }
 
+/// Why no daemon can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("this program is not found: {0}")]
+    Program(#[source] io::Error),
+    #[error("the directory for sockets can't be used: {0}")]
+    RuntimeDir(#[source] io::Error),
+    #[error("{} can't be locked: {source}", path.display())]
+    Lock { path: PathBuf, source: io::Error },
+    #[error("the daemon's socket {} can't be used: {source}", path.display())]
+    Socket { path: PathBuf, source: io::Error },
+    #[error("{0}; `epitome daemon stop` ends it, and the next window starts another")]
+    Refused(String),
+    #[error("the daemon did not answer in time")]
+    NoAnswer,
+    #[error("the daemon closes every connection without an answer")]
+    Closes,
+    #[error("no daemon was ready within {0:?}")]
+    NotReady(Duration),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("a socket can't be made or used: {0}")]
+    Relay(#[source] io::Error),
+}
+
 /// What finds a daemon for a front end, at the start and when the last one has died.
 pub trait FindDaemon: Send {
-    /// An error is a sentence saying why none was found. `to_newer`: another front end is about to start a newer daemon,
+    /// `to_newer`: another front end is about to start a newer daemon,
     /// which is waited for.
-    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String>;
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, AttachError>;
 
     /// Has this called when finding a daemon, or returning to one, takes long.
     fn report_to(&mut self, _report: WaitReport) {}
@@ -76,7 +104,7 @@ pub enum Redirect {
 pub type WaitReport = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 impl FindDaemon for Connector {
-    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, String> {
+    fn find(&mut self, ids_above: u64, to_newer: bool) -> Result<DaemonLink, AttachError> {
         let wait = if to_newer { NEWER_TIME_MAX } else { Duration::ZERO };
         self.attach_from(ids_above, Instant::now() + wait)
     }
@@ -154,13 +182,13 @@ impl Connector {
         self.notices = SlowNotices::LogOnly;
     }
 
-    /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
-    pub fn attach(&mut self, ids_above: u64) -> Result<DaemonLink, String> {
+    /// Attaches to the daemon, starting it if there is none.
+    pub fn attach(&mut self, ids_above: u64) -> Result<DaemonLink, AttachError> {
         self.attach_from(ids_above, Instant::now())
     }
 
     /// Attaches to the daemon if one is running.
-    pub fn attach_running(&mut self) -> Result<Option<DaemonLink>, String> {
+    pub fn attach_running(&mut self) -> Result<Option<DaemonLink>, AttachError> {
         // Dropped before the next connection: a daemon may serve one at a time.
         match local::connect(&self.runtime_dir.acp_socket()).map(drop) {
             // It may be about to end, or to write its token again.
@@ -176,15 +204,13 @@ impl Connector {
             }
             Err(error) => {
                 let socket = self.runtime_dir.acp_socket();
-                Err(format!("the daemon's socket {} can't be used: {error}", socket.display()))
+                Err(AttachError::Socket { path: socket, source: error })
             }
         }
     }
 
-    fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<DaemonLink, String> {
-        self.runtime_dir
-            .prepare()
-            .map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
+    fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<DaemonLink, AttachError> {
+        self.runtime_dir.prepare().map_err(AttachError::RuntimeDir)?;
         self.hello.ids_above = ids_above;
         let began = Instant::now();
         let mut is_slow = false;
@@ -204,17 +230,15 @@ impl Connector {
                         std::thread::sleep(TRY_TOKEN_AGAIN);
                     }
                     Ok(Greeting::Refused(why)) => {
-                        return Err(format!(
-                            "{why}; `epitome daemon stop` ends it, and the next window starts another"
-                        ));
+                        return Err(AttachError::Refused(why));
                     }
                     Err(error) if is_timeout(&error) => {
-                        return Err("the daemon did not answer in time".to_owned());
+                        return Err(AttachError::NoAnswer);
                     }
                     Ok(Greeting::Closed) | Err(_) => {
                         closes += 1;
                         if closes > CLOSES_MAX && self.runtime_dir.daemon().is_none() {
-                            return Err("the daemon closes every connection without an answer".to_owned());
+                            return Err(AttachError::Closes);
                         }
                         std::thread::sleep(TRY_ENDING_AGAIN);
                     }
@@ -236,13 +260,12 @@ impl Connector {
                 // The listen backlog is full because many clients connect at once.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    let socket = self.runtime_dir.acp_socket();
-                    return Err(format!("{} can't be connected to: {error}", socket.display()));
+                    return Err(AttachError::Socket { path: self.runtime_dir.acp_socket(), source: error });
                 }
             }
             let waited = began.elapsed();
             if waited > READY_TIME_MAX {
-                return Err(format!("no daemon was ready within {READY_TIME_MAX:?}"));
+                return Err(AttachError::NotReady(READY_TIME_MAX));
             }
             if waited > ATTACH_TIME_MAX && !is_slow {
                 match self.runtime_dir.daemon() {
@@ -250,7 +273,7 @@ impl Connector {
                     None if start_lock.is_none() && self.runtime_dir.is_starting() => {
                         self.notices.report("the daemon that another process starts is not ready");
                     }
-                    None => return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}")),
+                    None => return Err(AttachError::NotReady(ATTACH_TIME_MAX)),
                 }
                 is_slow = true;
             }
@@ -258,15 +281,14 @@ impl Connector {
         }
     }
 
-    fn try_start_lock(&self) -> Result<Option<File>, String> {
+    fn try_start_lock(&self) -> Result<Option<File>, AttachError> {
         let path = self.runtime_dir.start_lock();
-        let file =
-            open_lock(&path).map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
-        match try_lock(&file) {
+        let locked = open_lock(&path).and_then(|file| match try_lock(&file) {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(format!("{} can't be locked: {error}", path.display())),
-        }
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+        locked.map_err(|source| AttachError::Lock { path, source })
     }
 
     fn greet(&mut self, stream: local::Stream) -> io::Result<Greeting> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::{HeaderMap, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
@@ -31,19 +31,20 @@ use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::http::Uri;
+use tokio_tungstenite::tungstenite::http::uri::InvalidUri;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tower_service::Service;
 
 use super::LAST_WORDS_TIME_MAX;
-use super::attach::{DaemonLink, FindDaemon, Redirect, WaitReport};
+use super::attach::{AttachError, DaemonLink, FindDaemon, Redirect, WaitReport};
 use super::kept_frames::KeptFrames;
 use super::progress::{CountedSocket, SocketProgress};
 use super::remote::{
     CONNECTION_HEADER, IDS_HEADER, PATH, RECEIVED_HEADER, SILENCE_MAX, WRITE_TIME_MAX, front_protocol,
 };
-use super::tls;
+use super::tls::{self, TlsError};
 use crate::handshake::RETURN_TIME_MAX;
 use crate::messages::MESSAGE_BYTES_MAX;
 use epitome_acp::envelope::{self, Incoming};
@@ -139,7 +140,8 @@ struct DialedSocket {
 }
 
 /// Why no socket was connected.
-enum DialError {
+#[derive(Debug)]
+pub enum DialError {
     Unreachable(String),
     Refused(StatusCode, String),
     /// What answers is another program, or an `epitome serve` with another version of the protocol.
@@ -165,6 +167,8 @@ impl DialError {
     }
 }
 
+impl std::error::Error for DialError {}
+
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,53 +182,68 @@ impl fmt::Display for DialError {
     }
 }
 
+/// Why an address of a server can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerAddressError {
+    #[error("{address:?} is not an address: {source}")]
+    Invalid { address: String, source: InvalidUri },
+    #[error("the address of a server begins with wss://, as in wss://host:4711/acp")]
+    Scheme,
+    #[error("{host} is another machine, and ws:// is not encrypted: use wss://, or a tunnel to this machine")]
+    Unencrypted { host: String },
+    #[error("the address of a server has a host, perhaps a port and a path, and nothing else")]
+    Parts,
+    #[error("the token has characters that no token has")]
+    Token(#[from] InvalidHeaderValue),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("{server} and {other} differ in their encryption")]
+    Encryption { server: Box<Uri>, other: Box<Uri> },
+}
+
 impl RemoteServerAddress {
     /// Parses an address, wss:// or, on this machine, ws://. Without a path, it is the usual one. `ca`: PEM files with the
-    /// certificates to trust instead of the public ones. An error is a sentence for the user.
-    pub fn parse(address: &str, token: &str, ca: Option<&[u8]>) -> Result<RemoteServerAddress, String> {
-        let uri =
-            address.parse::<Uri>().map_err(|error| format!("{address:?} is not an address: {error}"))?;
+    /// certificates to trust instead of the public ones.
+    pub fn parse(
+        address: &str,
+        token: &str,
+        ca: Option<&[u8]>,
+    ) -> Result<RemoteServerAddress, ServerAddressError> {
+        let invalid = |source| ServerAddressError::Invalid { address: address.to_owned(), source };
+        let uri = address.parse::<Uri>().map_err(invalid)?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let (default_port, tls) = match uri.scheme_str() {
             Some("wss") => (443, Some(TlsConnector::from(tls::client(ca)?))),
             Some("ws") if is_loopback(&host) => (80, None),
             Some("ws") => {
-                return Err(format!(
-                    "{host} is another machine, and ws:// is not encrypted: use wss://, or a tunnel to this machine"
-                ));
+                return Err(ServerAddressError::Unencrypted { host });
             }
-            _ => {
-                return Err(
-                    "the address of a server begins with wss://, as in wss://host:4711/acp".to_owned()
-                );
-            }
+            _ => return Err(ServerAddressError::Scheme),
         };
         if host.is_empty()
             || uri.query().is_some()
             || uri.authority().is_some_and(|it| it.as_str().contains('@'))
         {
-            return Err(
-                "the address of a server has a host, perhaps a port and a path, and nothing else".to_owned()
-            );
+            return Err(ServerAddressError::Parts);
         }
         let path = if matches!(uri.path(), "" | "/") { PATH } else { uri.path() };
         let port = uri.port_u16().unwrap_or(default_port);
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let uri = format!("{scheme}://{authority}{path}")
-            .parse::<Uri>()
-            .map_err(|error| format!("{address:?}: {error}"))?;
-        let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| "the token has characters that no token has".to_owned())?;
+        let uri = format!("{scheme}://{authority}{path}").parse::<Uri>().map_err(invalid)?;
+        let mut token = HeaderValue::from_str(&format!("Bearer {token}"))?;
         token.set_sensitive(true);
         Ok(RemoteServerAddress { uri, host, port, tls, token })
     }
 
     /// Another server with the same tokens, to which this one refers.
-    fn other(&self, address: &str) -> Result<RemoteServerAddress, String> {
+    fn other(&self, address: &str) -> Result<RemoteServerAddress, ServerAddressError> {
         let other = RemoteServerAddress::parse(address, "", None)?;
         if other.tls.is_some() != self.tls.is_some() {
-            return Err(format!("{} and {address} differ in their encryption", self.uri));
+            return Err(ServerAddressError::Encryption {
+                server: Box::new(self.uri.clone()),
+                other: Box::new(other.uri),
+            });
         }
         Ok(RemoteServerAddress { tls: self.tls.clone(), token: self.token.clone(), ..other })
     }
@@ -233,14 +252,10 @@ impl RemoteServerAddress {
         self: Arc<Self>,
         dialed: DialedSocket,
         link: Arc<Mutex<LinkState>>,
-    ) -> Result<(local::Stream, impl Future<Output = ()> + Send), String> {
-        let linked = || {
-            let (front, relay) = local::pair()?;
-            relay.set_nonblocking(true)?;
-            Ok::<_, io::Error>((front, local::AsyncStream::from_std(relay)?))
-        };
-        let (front, relay) = linked().map_err(|error| format!("a socket can't be made: {error}"))?;
-        Ok((front, carry(self, dialed, relay, link)))
+    ) -> io::Result<(local::Stream, impl Future<Output = ()> + Send)> {
+        let (front, relay) = local::pair()?;
+        relay.set_nonblocking(true)?;
+        Ok((front, carry(self, dialed, local::AsyncStream::from_std(relay)?, link)))
     }
 
     async fn dial(&self, headers: Vec<(HeaderName, HeaderValue)>) -> Result<DialedSocket, DialError> {
@@ -362,25 +377,25 @@ impl RemoteConnector {
         &mut self,
         server: Arc<RemoteServerAddress>,
         dialed: DialedSocket,
-    ) -> Result<DaemonLink, String> {
+    ) -> Result<DaemonLink, AttachError> {
         let link = LinkState { history: LinkHistory::Linked, report: self.report.clone() };
         self.link = Arc::new(Mutex::new(link));
         let _entered = self.runtime.enter();
         let name = server.host.clone();
-        let (front, carrying) = server.linked(dialed, self.link.clone())?;
+        let (front, carrying) = server.linked(dialed, self.link.clone()).map_err(AttachError::Relay)?;
         self.runtime.spawn(carrying);
-        DaemonLink::new(front, name).map_err(|error| format!("a socket can't be used: {error}"))
+        DaemonLink::new(front, name).map_err(AttachError::Relay)
     }
 }
 
 impl FindDaemon for RemoteConnector {
-    fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, String> {
+    fn find(&mut self, ids_above: u64, _to_newer: bool) -> Result<DaemonLink, AttachError> {
         self.link.lock().report = None;
         let headers = vec![(IDS_HEADER, HeaderValue::from(ids_above))];
         if let Some((address, next)) = self.next.take() {
             let why = match self.runtime.block_on(dial_referred(&next, headers.clone())) {
                 Ok(dialed) => return self.linked_to(Arc::new(next), dialed),
-                Err(why) => why,
+                Err(error) => error.to_string(),
             };
             tracing::info!(address, why, "the server that has the session can't be used");
             self.unusable = Some((address, why));
@@ -403,7 +418,7 @@ impl FindDaemon for RemoteConnector {
             }
             dialed => dialed,
         };
-        self.linked_to(self.server.clone(), dialed.map_err(|error| error.to_string())?)
+        self.linked_to(self.server.clone(), dialed?)
     }
 
     fn go_to(&mut self, address: &str) -> Redirect {
@@ -415,7 +430,7 @@ impl FindDaemon for RemoteConnector {
                 self.next = Some((address.to_owned(), next));
                 Redirect::Followed
             }
-            Err(why) => Redirect::Impossible(why),
+            Err(error) => Redirect::Impossible(error.to_string()),
         }
     }
 
@@ -627,11 +642,9 @@ async fn dial_again(
 async fn dial_referred(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
-) -> Result<DialedSocket, String> {
-    match timeout(MOVE_TIME_MAX, dial_until_answered(server, headers)).await {
-        Ok(dialed) => dialed.map_err(|error| error.to_string()),
-        Err(_) => Err(NO_ANSWER.to_owned()),
-    }
+) -> Result<DialedSocket, DialError> {
+    let dialed = timeout(MOVE_TIME_MAX, dial_until_answered(server, headers)).await;
+    dialed.unwrap_or_else(|_| Err(server.unreachable(NO_ANSWER)))
 }
 
 async fn dial_until_answered(
@@ -769,7 +782,7 @@ mod tests {
         connector.find(0, false).expect("it listens");
         let why = connector.find(0, false).err().expect("it knows no front ends of this version");
         serving.join().expect("it answered twice");
-        assert!(why.contains("of the same version"), "{why}");
+        assert!(why.to_string().contains("of the same version"), "{why}");
         assert!(waiting.try_recv().is_err(), "it does not wait");
     }
 

@@ -187,18 +187,24 @@ enum DaemonState {
     OutOfReach(String),
 }
 
-type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<local::Stream>);
+enum FoundDaemon<'a> {
+    /// Its socket.
+    Here(MutexGuard<'a, FrontState>, Arc<local::Stream>),
+    /// There is none, for this reason.
+    OutOfReach(String),
+    /// The front end is ending, or none is started for the line.
+    NotNeeded,
+}
 
 impl FrontShared {
-    /// Waits for a daemon for this line other than the dead one, and returns its socket, or why there is none; `None`
-    /// once the front end is ending, and if none is started for the line. If the daemon can't be reached at the moment,
-    /// the user is shown that.
-    fn daemon(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Option<Result<Locked<'_>, String>> {
+    /// Waits for a daemon for this line other than the dead one. If the daemon can't be reached at the moment, the user is
+    /// shown that.
+    fn daemon(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> FoundDaemon<'_> {
         let mut state = self.state.lock();
         let mut tried = false;
         loop {
             if state.ended {
-                return None;
+                return FoundDaemon::NotNeeded;
             }
             let shown = state.reconnect.shown_waiting_for(line);
             if !shown.is_empty() {
@@ -208,15 +214,15 @@ impl FrontShared {
             match &state.daemon {
                 DaemonState::Here(writer) if dead.is_none_or(|dead| !Arc::ptr_eq(writer, dead)) => {
                     let writer = writer.clone();
-                    return Some(Ok((state, writer)));
+                    return FoundDaemon::Here(state, writer);
                 }
                 // The downstream thread is about to notice that it died.
                 DaemonState::Here(_) => {}
-                DaemonState::OutOfReach(why) if tried => return Some(Err(why.clone())),
+                DaemonState::OutOfReach(why) if tried => return FoundDaemon::OutOfReach(why.clone()),
                 DaemonState::Stopped | DaemonState::OutOfReach(_) => {
                     // A response is for the daemon that asked.
                     if matches!(envelope::read(line), Incoming::Response { .. }) {
-                        return None;
+                        return FoundDaemon::NotNeeded;
                     }
                     tried = true;
                     state.daemon = DaemonState::Wanted;
@@ -238,9 +244,9 @@ impl FrontShared {
     /// empty.
     fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Result<Arc<local::Stream>, Vec<u8>> {
         match self.daemon(line, dead) {
-            None => Err(Vec::new()),
-            Some(Err(why)) => Err(unserved(line, &why).unwrap_or_default()),
-            Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
+            FoundDaemon::NotNeeded => Err(Vec::new()),
+            FoundDaemon::OutOfReach(why) => Err(unserved(line, &why).unwrap_or_default()),
+            FoundDaemon::Here(mut state, writer) => match state.reconnect.from_editor(line) {
                 LineAction::Forward => Ok(writer),
                 LineAction::Drop => Err(Vec::new()),
                 LineAction::Answer(answer) => Err(answer),
@@ -513,9 +519,10 @@ impl<F: FindDaemon> Downstream<'_, F> {
             let ids_above = self.shared.state.lock().reconnect.ids_above();
             match self.connector.find(ids_above, to_newer) {
                 Ok(link) => return self.take_up(link),
-                Err(why) => {
-                    tracing::error!(why, "no other daemon can be reached");
-                    self.wait_for_editor(DaemonState::OutOfReach(why), ReconnectState::give_up)?;
+                Err(error) => {
+                    tracing::error!(%error, "no other daemon can be reached");
+                    let state = DaemonState::OutOfReach(error.to_string());
+                    self.wait_for_editor(state, ReconnectState::give_up)?;
                 }
             }
         }
@@ -573,6 +580,7 @@ mod tests {
 
     use serde_json::Value;
 
+    use super::attach::AttachError;
     use super::attach::WaitReport;
     use super::*;
 
@@ -584,13 +592,12 @@ mod tests {
     }
 
     impl FindDaemon for TestConnector {
-        fn find(&mut self, _: u64, _: bool) -> Result<DaemonLink, String> {
-            let is_over = || "the test is over".to_owned();
-            self.begins.send(()).map_err(|_| is_over())?;
+        fn find(&mut self, _: u64, _: bool) -> Result<DaemonLink, AttachError> {
+            self.begins.send(()).map_err(|_| AttachError::Closes)?;
             if let Some(report) = &self.report {
                 report(Some("No server"));
             }
-            self.links.recv().map_err(|_| is_over())
+            self.links.recv().map_err(|_| AttachError::Closes)
         }
 
         fn report_to(&mut self, report: WaitReport) {

@@ -14,6 +14,7 @@ mod http;
 mod metrics;
 mod websocket;
 
+use crate::control::fault::Fault;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::JoinError;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -38,9 +40,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use super::access::{
-    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, RemoteAccess, listen_on, listen_on_loopback,
+    ACCEPT_AGAIN, AccessRefusal, AdmittedToken, ListenError, RemoteAccess, listen_on, listen_on_loopback,
 };
-use super::attach::{Connector, FindDaemon};
+use super::attach::{AttachError, Connector, FindDaemon};
 use super::through_socket;
 use crate::remote_tokens::StoredToken;
 use crate::token::secret;
@@ -109,7 +111,34 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HTTP2_PREFACE: &[u8] = b"PRI";
 
 /// Opens a link to the daemon for a new connection.
-pub type NewConnector = Arc<dyn Fn() -> Result<Connector, String> + Send + Sync>;
+pub type NewConnector = Arc<dyn Fn() -> Result<Connector, AttachError> + Send + Sync>;
+
+/// Why a server does not listen, attach a client, or end properly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("{DRAINING}")]
+    Draining,
+    #[error("there are {CONNECTIONS_MAX} connections already")]
+    TooManyConnections,
+    #[error("this token has {CONNECTIONS_OF_TOKEN_MAX} connections already")]
+    TooManyOfToken,
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error("a connection can't be relayed: {0}")]
+    Relay(#[from] io::Error),
+    #[error(transparent)]
+    Task(#[from] JoinError),
+    #[error(transparent)]
+    Control(#[from] Fault),
+    #[error("the daemon has closed the connection")]
+    Closed,
+    #[error("the daemon does not answer")]
+    NoAnswer,
+    #[error("the daemon does not exit")]
+    NoExit,
+}
 
 /// How the sockets of a server are kept from being read by others.
 pub enum SocketSecurity {
@@ -149,14 +178,13 @@ type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
 type RemoteResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
 impl RemoteServer {
-    /// Listens on an address, which is one of this machine alone unless the sockets are encrypted. An error is a sentence
-    /// for the user.
+    /// Listens on an address, which is one of this machine alone unless the sockets are encrypted.
     pub async fn listen(
         address: SocketAddr,
         security: SocketSecurity,
         access: RemoteAccess,
         connector: NewConnector,
-    ) -> Result<RemoteServer, String> {
+    ) -> Result<RemoteServer, ServeError> {
         let listener = match security {
             SocketSecurity::Loopback => listen_on_loopback(address).await?,
             SocketSecurity::Proxy | SocketSecurity::Tls(_) => listen_on(address).await?,
@@ -380,13 +408,13 @@ impl RemoteClients {
         carrier: Carrier,
         token: AdmittedToken,
         front: Option<u64>,
-    ) -> Result<Arc<RemoteConnection>, String> {
+    ) -> Result<Arc<RemoteConnection>, ServeError> {
         if self.draining.load(Ordering::Relaxed) {
-            return Err(DRAINING.to_owned());
+            return Err(ServeError::Draining);
         }
-        let id = secret().map_err(|error| error.to_string())?;
+        let id = secret()?;
         let permit = self.slots.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
+        let permit = permit.map_err(|_| ServeError::TooManyConnections)?;
         let (connector, grant) = (self.connector.clone(), token.as_ref().map(StoredToken::grant));
         let attached = tokio::task::spawn_blocking(move || {
             let mut connector = connector()?;
@@ -394,16 +422,15 @@ impl RemoteClients {
                 connector.restrict(grant);
             }
             let link = connector.find(front.unwrap_or(0), false)?;
-            Ok::<_, String>((connector, link))
+            Ok::<_, AttachError>((connector, link))
         });
-        let (connector, link) = attached.await.map_err(|error| error.to_string())??;
+        let (connector, link) = attached.await??;
         let (over, is_over) = oneshot::channel::<()>();
         let (relayed, over) = match front {
             Some(_) => (link.into_stream(), Some(over)),
             None => (through_socket(connector, link, move || drop(over)), None),
         };
-        let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
-        let (from_front, to_front) = relayed.and_then(AsyncStream::from_std).map_err(failed)?.into_split();
+        let (from_front, to_front) = relayed.and_then(AsyncStream::from_std)?.into_split();
         let draining = self.draining.clone();
         let connection =
             RemoteConnection::new(id.clone(), carrier, token, to_front, draining, front.is_some());
@@ -424,12 +451,12 @@ impl RemoteClients {
         Ok(connection)
     }
 
-    fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), String> {
+    fn enter(&self, connection: &Arc<RemoteConnection>) -> Result<(), ServeError> {
         let mut connections = self.connections.lock();
         if connection.token.is_some() {
             let same = connections.values().filter(|other| other.token == connection.token).count();
             if same >= CONNECTIONS_OF_TOKEN_MAX {
-                return Err(format!("this token has {CONNECTIONS_OF_TOKEN_MAX} connections already"));
+                return Err(ServeError::TooManyOfToken);
             }
         }
         connections.insert(connection.id.clone(), connection.clone());

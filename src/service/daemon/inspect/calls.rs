@@ -8,7 +8,7 @@ use super::news::{ActivityOutlet, News};
 use crate::Daemon;
 use crate::attachments::{Attached, Present, fresh_client};
 use crate::control::wire::{self, Caller};
-use epitome_session::{Attachment, ClientId};
+use epitome_session::{Attachment, ClientId, SessionError};
 use epitome_thread::{Seq, SessionId};
 
 /// The response to a call that is not a request, with JSON-RPC's error code for it.
@@ -31,8 +31,8 @@ impl Backend {
         answer.unwrap_or_else(|| NO_REQUEST.to_owned())
     }
 
-    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a sentence.
-    pub fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String> {
+    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk.
+    pub fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, SessionError> {
         let (client, outlet) = (fresh_client(), Arc::<ActivityOutlet>::default());
         let attachment = Attachment { client, outlet: outlet.clone() };
         // Counts as an attachment, so that a daemon whose page is open is not idle. Its gauge is 0, because
@@ -40,7 +40,7 @@ impl Backend {
         let present = self.daemon.attachments.enter(Attached::control(client, None), Box::new(|| (0, None)));
         let (daemon, news) = (self.daemon.clone(), outlet.news());
         let following = Following { news, _outlet: outlet, daemon, client, _present: present };
-        self.daemon.sessions.watch(session, from, attachment).map_err(|error| error.to_string())?;
+        self.daemon.sessions.watch(session, from, attachment)?;
         Ok(following)
     }
 }

@@ -235,7 +235,7 @@ async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId
     let followed = tokio::task::spawn_blocking(move || backend.follow(&session, from)).await;
     let following = match followed {
         Ok(Ok(following)) => following,
-        Ok(Err(sentence)) => return plain_text(StatusCode::NOT_FOUND, &sentence),
+        Ok(Err(error)) => return plain_text(StatusCode::NOT_FOUND, &error.to_string()),
         Err(_) => return plain_text(StatusCode::INTERNAL_SERVER_ERROR, "The session could not be read."),
     };
     let frames = stream::unfold((following, open), |mut state| async move {

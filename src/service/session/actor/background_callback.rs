@@ -4,6 +4,7 @@
 use super::Session;
 use crate::background::BackgroundResult;
 use crate::called::{Called, StartedCallback, guarded};
+use crate::refusal::HookRefusal;
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
 impl Session {
@@ -11,11 +12,11 @@ impl Session {
     pub(super) fn start_background_callback(
         &mut self,
         by: String,
-        called: impl Future<Output = Result<Called, String>> + Send + 'static,
-    ) -> Result<(), String> {
+        called: impl Future<Output = Result<Called, HookRefusal>> + Send + 'static,
+    ) -> Result<(), HookRefusal> {
         let slot = self.hooks.background_callback();
         if let Some(StartedCallback { by, .. }) = slot {
-            return Err(format!("a background callback of {by} is still running; one at a time"));
+            return Err(HookRefusal::BackgroundBusy(by.clone()));
         }
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot =
@@ -26,7 +27,7 @@ impl Session {
 
     /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
     /// latest.
-    pub(super) fn background_callback_ended(&mut self, result: Result<Called, String>) {
+    pub(super) fn background_callback_ended(&mut self, result: Result<Called, HookRefusal>) {
         if let Some(started) = self.hooks.background_callback() {
             started.result = Some(result);
         }
@@ -45,12 +46,12 @@ impl Session {
         let Some(started) = slot.take_if(|started| started.result.is_some()) else { return };
         let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
-            Some(Ok(_)) if self.core.thread.view().revision() != revision => {
-                Err("the history was edited while it ran, so its result is stale and was dropped".to_owned())
-            }
+            Some(Ok(_)) if self.core.thread.view().revision() != revision => Err(HookRefusal::Stale),
             Some(Ok(called)) => {
                 let took = called.took.clone();
-                self.apply_called(&by, called, Some(through)).map(|applied| (applied, took))
+                self.apply_called(&by, called, Some(through))
+                    .map(|applied| (applied, took))
+                    .map_err(HookRefusal::from)
             }
             Some(Err(why)) => Err(why),
             None => return,
@@ -60,7 +61,7 @@ impl Session {
                 let took = std::iter::once(format!("it took {took}"));
                 (HookRunResult::Done, took.chain(applied.remarks).collect(), applied.changes)
             }
-            Err(why) => (HookRunResult::Refused, vec![why], Vec::new()),
+            Err(why) => (HookRunResult::Refused, vec![why.to_string()], Vec::new()),
         };
         let run = HookRun {
             hook: by,

@@ -8,28 +8,26 @@ use futures_util::future::BoxFuture;
 
 use super::Session;
 use crate::called::{Called, guarded};
-use crate::child::{self, ChildHistory, ChildModel, ChildOrder, ChildOutcome};
+use crate::child::{self, ChildError, ChildHistory, ChildModel, ChildOrder, ChildOutcome};
 use crate::compacting::{self, CompactionOrder};
-use crate::cpu_worker;
+use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::MayRun;
 use crate::lineage::{HandedHistory, Lineage};
 use crate::recipes::not_run;
+use crate::refusal::{HookRefusal, ReplacementRefusal};
 use crate::work::{JobResult, PendingResolution};
-use epitome_compaction::{self as compaction, CompactionDecision};
+use epitome_compaction::CompactionDecision;
 use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
-use epitome_recipe::command::{self, RecipeArguments};
+use epitome_recipe::command::{self, ArgumentError, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
 use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason};
 use epitome_tools::ToolContext;
 use epitome_turn::CompactionReason;
-
-/// Why a history is not replaced twice: the model would never have seen the first replacement.
-const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
 
 /// The result of a callback that a child has run.
 fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
@@ -60,7 +58,7 @@ fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
 enum Callable {
     /// A recipe that summarizes this conversation.
     Compaction(Arc<Recipe>, CallbackRequest),
-    Run(BoxFuture<'static, Result<Called, String>>),
+    Run(BoxFuture<'static, Result<Called, HookRefusal>>),
 }
 
 /// The changes made from a callback's output.
@@ -90,9 +88,9 @@ impl Session {
         }
     }
 
-    fn callable(&mut self, event: HookEvent, callback: CallbackRequest) -> Result<Callable, String> {
+    fn callable(&mut self, event: HookEvent, callback: CallbackRequest) -> Result<Callable, HookRefusal> {
         if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
-            return Err(format!("a callback works on its own conversation, and {target} is another one"));
+            return Err(HookRefusal::OtherConversation(target.clone()));
         }
         if self.core.services.functions.has_callback(&callback.name)
             || self.core.settings.hooks.functions.contains_key(&callback.name)
@@ -100,18 +98,15 @@ impl Session {
             let called = self.function_call(event, callback.name, callback.args);
             return Ok(Callable::Run(called.boxed()));
         }
-        let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
-            format!(
-                "there is no recipe or function called {:?}; epitome recipes list shows all",
-                callback.name
-            )
-        })?;
+        let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
+            return Err(HookRefusal::NoCallback(callback.name));
+        };
         if !recipe.callable_by.hook {
-            return Err(format!("the recipe {} does not let hooks call it (callable_by)", recipe.id));
+            return Err(HookRefusal::NotCallable(recipe.id.clone()));
         }
         let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == OutputMode::Mutate);
         if replaces && self.is_compacted_since_reply() {
-            return Err(REPLACED_ALREADY.to_owned());
+            return Err(ReplacementRefusal::CompactedAlready.into());
         }
         if recipe.is_compaction() && !callback.text_only {
             return Ok(Callable::Compaction(recipe, callback));
@@ -130,11 +125,11 @@ impl Session {
     ) {
         let Some(mut pending) = self.hooks.take_pending() else { return };
         let ordered = match decided {
-            Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
+            Some((_, CompactionDecision::Nothing(why))) => Err(why.into()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
-                self.compaction_called(recipe, callback)
+                self.compaction_called(recipe, callback).map_err(HookRefusal::from)
             }
-            None => Err(cpu_worker::FAULT.to_owned()),
+            None => Err(WorkerFault.into()),
         };
         match ordered {
             Ok(order) => {
@@ -151,7 +146,7 @@ impl Session {
         &self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
-    ) -> Result<CompactionOrder, String> {
+    ) -> Result<CompactionOrder, ArgumentError> {
         let arguments = called_with(&recipe, &callback.args)?;
         let (declared, _) = self.core.handlers_of(&recipe, &arguments.named);
         let swap = compacting::without_swap(declared).0;
@@ -174,7 +169,7 @@ impl Session {
         event: HookEvent,
         name: String,
         args: BTreeMap<String, String>,
-    ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
+    ) -> impl Future<Output = Result<Called, HookRefusal>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
         let continuations = self.hooks.continuations().0;
@@ -198,8 +193,7 @@ impl Session {
         }
         async move {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
-            let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
-            let output = output.map_err(|error| error.to_string())?;
+            let output = output.map_err(|_| HookRefusal::Late(limit))??;
             Ok(Called {
                 output,
                 becomes: OutputMode::Mutate,
@@ -214,7 +208,7 @@ impl Session {
         &mut self,
         pending: PendingResolution,
         asynchronous: bool,
-        called: BoxFuture<'static, Result<Called, String>>,
+        called: BoxFuture<'static, Result<Called, HookRefusal>>,
     ) {
         if asynchronous {
             let by = pending.resolution.action_by.clone();
@@ -227,7 +221,7 @@ impl Session {
         self.start_job(guarded(called), JobResult::CallbackEnded);
     }
 
-    pub(super) fn callback_ended(&mut self, called: Result<Called, String>) {
+    pub(super) fn callback_ended(&mut self, called: Result<Called, HookRefusal>) {
         // Its spending is recorded before it ends.
         self.take_child_news();
         let Some(mut pending) = self.hooks.take_pending() else { return };
@@ -235,7 +229,7 @@ impl Session {
         let applied = called.and_then(|called| {
             let took = called.took.clone();
             pending.resolution.go_on |= called.output.go_on;
-            self.apply_called(&by, called, None).map(|applied| (applied, took))
+            Ok((self.apply_called(&by, called, None)?, took))
         });
         let (Applied { changes, remarks }, took) = match applied {
             Ok(applied) => applied,
@@ -254,7 +248,7 @@ impl Session {
         by: &str,
         called: Called,
         through: Option<Seq>,
-    ) -> Result<Applied, String> {
+    ) -> Result<Applied, ReplacementRefusal> {
         let mut remarks = called.remarks;
         let mut handed = called.handed.into_iter();
         if let Some(HandedHistory { by: hook, messages, preserve_recent }) = handed.next() {
@@ -306,9 +300,9 @@ impl Session {
         messages: Vec<Utterance>,
         preserve_recent: usize,
         through: Option<Seq>,
-    ) -> Result<Change, String> {
+    ) -> Result<Change, ReplacementRefusal> {
         if self.is_compacted_since_reply() {
-            return Err(REPLACED_ALREADY.to_owned());
+            return Err(ReplacementRefusal::CompactedAlready);
         }
         self.core.mutation(by, messages, preserve_recent, through)
     }
@@ -318,7 +312,7 @@ impl Session {
         &mut self,
         recipe: &Arc<Recipe>,
         args: &BTreeMap<String, String>,
-    ) -> Result<impl Future<Output = Result<ChildOutcome, String>> + Send + use<>, String> {
+    ) -> Result<impl Future<Output = Result<ChildOutcome, ChildError>> + Send + use<>, ArgumentError> {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
@@ -327,7 +321,7 @@ impl Session {
         let prompt = maker.prompt(context, arguments, move |_| not_run(may_run));
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
-            let order = ChildOrder { prompt: prompt.await.map_err(|problem| problem.to_string())?, ..order };
+            let order = ChildOrder { prompt: prompt.await?, ..order };
             child::run(services, order, news).await
         })
     }
@@ -379,12 +373,12 @@ impl Session {
 }
 
 /// Converts a hook's arguments to those of the recipe, which need not declare them; `input` is the free text.
-fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<RecipeArguments, String> {
+fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<RecipeArguments, ArgumentError> {
     let mut named = args.clone();
     let free = match recipe.arguments.contains_key("input") {
         true => args.get("input").cloned(),
         false => named.remove("input"),
     };
     let free = free.unwrap_or_default();
-    command::complete(recipe, RecipeArguments { named, free }).map_err(|why| why.to_string())
+    command::complete(recipe, RecipeArguments { named, free })
 }

@@ -20,7 +20,7 @@ use epitome_thread::{
 };
 use epitome_tools::buffers::BufferQuery;
 use epitome_tools::permission::ruled::HiddenFiles;
-use epitome_tools::{Access, Needs, Tool, ToolContext};
+use epitome_tools::{Access, Needs, Tool, ToolContext, ToolError};
 use epitome_turn::{EffectResult, Permit};
 
 impl Core {
@@ -83,10 +83,14 @@ impl Session {
     }
 
     /// Asks the user about a call, unless it can't run in the current state.
-    pub(super) fn permission_previewed(&mut self, call: CallId, preview: Result<Vec<ToolDisplay>, String>) {
+    pub(super) fn permission_previewed(
+        &mut self,
+        call: CallId,
+        preview: Result<Vec<ToolDisplay>, ToolError>,
+    ) {
         match preview {
             Ok(preview) => self.show_ask(&call, preview),
-            Err(why) => self.cannot_run(call, why),
+            Err(why) => self.cannot_run(call, why.to_string()),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::Opening;
 use crate::child::ChildOrder;
 use crate::draft::ReplyDraft;
 use crate::hook_host::HookHost;
 use crate::lineage::{Handover, Lineage, RunningCost};
+use crate::{Opening, SessionError};
 use epitome_provider::endpoint::Endpoint;
 use epitome_thread::{Content, Seq};
 use epitome_tools::Toolbox;
@@ -21,7 +21,7 @@ impl Session {
         endpoint: &Endpoint,
         own_from: Seq,
         running: RunningCost,
-    ) -> Result<(), String> {
+    ) -> Result<(), SessionError> {
         // Exactly the given tools: a new session offers some on its own, which the child may not be allowed.
         self.core.services.toolbox = toolbox.clone();
         self.core.log.draft = ReplyDraft::default();

@@ -589,7 +589,7 @@ impl Session {
         if let (Some(built_in), Some(grant)) =
             (typed.and_then(commands::find), self.core.clients.grant(client))
         {
-            built_in.check(grant).map_err(SessionError::Invalid)?;
+            built_in.check(grant).map_err(|error| SessionError::Invalid(error.to_string()))?;
         }
         if typed.is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()

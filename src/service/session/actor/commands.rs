@@ -2,14 +2,15 @@
 
 use super::Session;
 use super::session_state::commit_command;
+use crate::SessionAnswer;
 use crate::background::BackgroundResult;
 use crate::commands::on_disk::DiskResult;
 use crate::commands::{
     BuiltInCommand, CommandContext, CommandOutcome, find, order_server, report_unsent_attachments, rewind,
 };
 use crate::core::Core;
+use crate::cpu_worker::WorkerFault;
 use crate::responder::QueuedPrompt;
-use crate::{SessionAnswer, cpu_worker};
 use epitome_recipe::command;
 use epitome_thread::{Change, StopReason, Usage};
 
@@ -82,7 +83,7 @@ impl Session {
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
             Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
             Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
-            None => CommandOutcome::text(format!("Not done: {}.", cpu_worker::FAULT)),
+            None => CommandOutcome::text(format!("Not done: {}.", WorkerFault)),
         };
         self.finish_command(prompt, ran);
     }

@@ -4,16 +4,20 @@ mod ease;
 mod hooks;
 mod prepared;
 
+use std::fmt::Display;
+
 use tracing::Instrument as _;
 
 use super::Session;
 use crate::compacting::{CompactionDraft, keep_of, trigger_of};
+use crate::cpu_worker::{self, WorkerFault};
 use crate::provider_errors::sentence;
 use crate::summary::{Attempt, WrittenSummary};
 use crate::work::{AfterScan, JobResult, PendingResolution, TurnFault};
-use crate::{CompactionState, NoticeSeverity, cpu_worker, effects};
+use crate::{CompactionState, NoticeSeverity, effects};
 use epitome_compaction::{
-    self as compaction, CompactionDecision, CompactionInput, CompactionPlan, CompactionRequest, SummaryResult,
+    self as compaction, CompactionDecision, CompactionInput, CompactionPlan, CompactionRefusal,
+    CompactionRequest, SummaryResult,
 };
 use epitome_config::Summariser;
 use epitome_hooks::output::HistoryTail;
@@ -39,8 +43,8 @@ impl Session {
         self.answer_turn(EffectResult::Compacted(answer));
     }
 
-    pub(super) fn fail_compaction(&mut self, why: impl Into<String>) {
-        self.end_compaction(CompactionResult::Failed(why.into()));
+    pub(super) fn fail_compaction(&mut self, why: impl Display) {
+        self.end_compaction(CompactionResult::Failed(why.to_string()));
     }
 
     /// Drops the compaction. Its unused summary was paid for, so the usage is recorded.
@@ -98,7 +102,7 @@ impl Session {
         decided: Option<(Seq, CompactionDecision)>,
     ) {
         let Some((revision, decision)) = decided else {
-            return self.fail_compaction(cpu_worker::FAULT);
+            return self.fail_compaction(WorkerFault);
         };
         if revision == self.core.thread.view().revision() {
             match decision {
@@ -125,8 +129,8 @@ impl Session {
         }
         // If the model has to be looked for, the compaction is planned again once it is found.
         let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(why)) else { return };
-        if let Err(message) = self.ensure_frame() {
-            return self.fail_compaction(message);
+        if let Err(error) = self.ensure_frame() {
+            return self.fail_compaction(error);
         }
         match self.compactor.take_prepared(&plan, why) {
             Ok((prepared, written)) => {
@@ -170,7 +174,7 @@ impl Session {
         let change = match pruned {
             Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
             Some(_) => return self.fail_compaction(CHANGED),
-            None => return self.fail_compaction(cpu_worker::FAULT),
+            None => return self.fail_compaction(WorkerFault),
         };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
@@ -215,7 +219,7 @@ impl Session {
         self.start_job(cpu_worker::run(composing), JobResult::CompactionComposed);
     }
 
-    pub(super) fn compaction_composed(&mut self, composed: Option<Result<Change, String>>) {
+    pub(super) fn compaction_composed(&mut self, composed: Option<Result<Change, CompactionRefusal>>) {
         let why = self.compactor.draft().map_or(CompactionReason::Command, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
@@ -223,7 +227,7 @@ impl Session {
                 self.answer_turn(EffectResult::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
-            None => self.fail_compaction(cpu_worker::FAULT),
+            None => self.fail_compaction(WorkerFault),
         }
     }
 
@@ -247,8 +251,7 @@ impl Session {
     pub(super) fn swap_text(&mut self, pending: PendingResolution, text: &str, keep: HistoryTail) {
         let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
-            let why = "the reply has no text that could be a summary".to_owned();
-            return self.refuse_action(pending, why);
+            return self.refuse_action(pending, "the reply has no text that could be a summary");
         };
         let wish = CompactionRequest {
             keep: keep_of(&keep),
@@ -265,30 +268,27 @@ impl Session {
                     compaction::compacted_in(&scene, &plan, id, written)
                 }
                 CompactionDecision::Nothing(reason) => Err(reason),
-                CompactionDecision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
+                CompactionDecision::Prune(_) => Err(CompactionRefusal::NoGain),
             }
         };
         self.hooks.keep_pending(pending);
         self.start_job(cpu_worker::run(composing), move |made| JobResult::SwapComposed { revision, made });
     }
 
-    pub(super) fn swap_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
+    pub(super) fn swap_composed(&mut self, revision: Seq, made: Option<Result<Change, CompactionRefusal>>) {
         let Some(mut pending) = self.hooks.take_pending() else { return };
-        let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
-        let made = match revision == self.core.thread.view().revision() {
-            true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
-            false => Err(CHANGED.to_owned()),
-        };
         match made {
-            Ok(change) => {
+            _ if revision != self.core.thread.view().revision() => self.refuse_action(pending, CHANGED),
+            Some(Ok(change)) => {
                 pending.answer.swap = Some(Box::new(change));
                 self.settle_round(pending);
             }
-            Err(why) => self.refuse_action(pending, why),
+            Some(Err(no_gain)) => self.refuse_action(pending, format!("nothing is gained: {no_gain}")),
+            None => self.refuse_action(pending, WorkerFault),
         }
     }
 
-    fn nothing_to_compact(&mut self, why: CompactionReason, no_gain: &str) {
+    fn nothing_to_compact(&mut self, why: CompactionReason, no_gain: &CompactionRefusal) {
         self.drop_draft();
         let text = format!("Nothing to compact: {no_gain}.");
         match why {

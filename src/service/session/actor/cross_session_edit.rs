@@ -5,6 +5,7 @@ use crate::called::guarded;
 use crate::core::Core;
 use crate::cross_session_edit::{Mutation, Replaced, ReplacedAnswer, RequesterContext, may_change, replaced};
 use crate::lineage::HandedHistory;
+use crate::refusal::ReplacementRefusal;
 use crate::work::{JobResult, PendingResolution};
 use epitome_hooks::output::Utterance;
 use epitome_thread::SessionId;
@@ -17,11 +18,9 @@ impl Core {
         messages: Vec<Utterance>,
         preserve_recent: usize,
         target: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplacementRefusal> {
         if self.lineage.parent.as_ref().is_none_or(|parent| parent.0 != target) {
-            return Err(format!(
-                "a callback run can change the conversation that called it, and {target} is not it"
-            ));
+            return Err(ReplacementRefusal::NotTheCaller(target.to_owned()));
         }
         self.lineage.handed.put(HandedHistory { by: by.to_owned(), messages, preserve_recent });
         Ok(())
@@ -38,13 +37,11 @@ impl Session {
         target: String,
     ) {
         let way = match (SessionId::parse(&target), self.core.process.sessions()) {
-            (None, _) => Err(format!("{target:?} is not the id of a conversation")),
-            (Some(_), _) if !self.core.settings.hooks.cross_session => Err(format!(
-                "{target} is another conversation ({} messages), and the configuration does not let hooks change \
-                 others (hooks.cross_session)",
-                messages.len()
-            )),
-            (Some(_), None) => Err(format!("{target} can't be reached from here")),
+            (None, _) => Err(ReplacementRefusal::NotAnId(target)),
+            (Some(target), _) if !self.core.settings.hooks.cross_session => {
+                Err(ReplacementRefusal::NotConfigured { target, messages: messages.len() })
+            }
+            (Some(target), None) => Err(ReplacementRefusal::Unreachable(target)),
             (Some(target), Some(sessions)) => Ok((target, sessions)),
         };
         let (target, sessions) = match way {
@@ -66,7 +63,7 @@ impl Session {
         &mut self,
         target: &SessionId,
         count: usize,
-        replaced: Result<Replaced, String>,
+        replaced: Result<Replaced, ReplacementRefusal>,
     ) {
         let Some(mut pending) = self.hooks.take_pending() else { return };
         let Replaced { tokens_before, tokens_after } = match replaced {
@@ -87,7 +84,7 @@ impl Session {
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
         let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
         let made = match is_busy {
-            true => Err(format!("a prompt runs in {}", self.core.id())),
+            true => Err(ReplacementRefusal::PromptRuns(self.core.id().clone())),
             false => may_change(&self.core.thread, mutation).and_then(|()| {
                 let (author, messages) = (mutation.author(), mutation.messages.clone());
                 self.core.mutation(&author, messages, mutation.preserve_recent, None)
@@ -95,12 +92,14 @@ impl Session {
         };
         let committed = made.and_then(|change| {
             let replaced = replaced(&change, mutation, self.core.id());
-            self.core.commit(change).map(|_| replaced).map_err(|error| error.to_string())
+            self.core.commit(change)?;
+            Ok(replaced)
         });
         match committed {
             Ok(replaced) => self.core.sync_then(move |synced| {
                 // The receiver may be gone.
-                drop(answer.send(synced.as_ref().map(|()| replaced).map_err(ToString::to_string)));
+                let synced = synced.clone().map_err(ReplacementRefusal::Store);
+                drop(answer.send(synced.map(|()| replaced)));
             }),
             Err(why) => drop(answer.send(Err(why))),
         }

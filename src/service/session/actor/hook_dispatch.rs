@@ -133,7 +133,7 @@ impl Session {
         let tool = self.core.services.toolbox.get(&call.tool)?.clone();
         let workspace = self.core.workspace.clone();
         let takes = move |input: &Map<String, Value>| {
-            tool.access(&Value::Object(input.clone()), &workspace).map(drop).map_err(String::from)
+            tool.access(&Value::Object(input.clone()), &workspace).map(drop)
         };
         Some(ToolInputCheck(Arc::new(takes)))
     }

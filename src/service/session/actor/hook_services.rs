@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Session;
+use crate::NoticeSeverity;
 use crate::background::BackgroundResult;
 use crate::child::news::{ChildNews, NewsSender};
 use crate::complete::{complete, find_endpoint};
 use crate::core::Core;
+use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::calls::{ServiceCall, ServiceReply};
+use crate::refusal::HookRefusal;
 use crate::services::SessionServices;
-use crate::{NoticeSeverity, cpu_worker};
 use epitome_compaction::CompactionDecision;
 use epitome_config::Settings;
 use epitome_hooks::hook::PayloadMessages;
@@ -28,7 +30,7 @@ const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
 impl Core {
     /// Returns messages of the view or of the complete log: by id, by a range of entries, by kind.
-    fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
+    fn read_context(&self, params: &Map<String, Value>) -> Result<Value, HookRefusal> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
             // Without the layers that compactions and hooks have added.
@@ -37,7 +39,9 @@ impl Core {
                 let layers = entries.iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
                 View::fold(entries, &layers.collect())
             }
-            other => return Err(format!("\"from\" can be view or log, not {other:?}")),
+            other => {
+                return Err(not_a_choice("\"from\"", "view or log", other));
+            }
         };
         let ids: Option<Vec<&str>> = params
             .get("ids")
@@ -71,7 +75,7 @@ impl Session {
                     self.core.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
                     Ok(Value::Null)
                 }
-                None => Err("notice needs \"text\"".to_owned()),
+                None => Err(HookRefusal::Missing { of: "notice", what: "\"text\"" }),
             },
             "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
                 "do" => self.service_compact(&hook),
@@ -83,41 +87,45 @@ impl Session {
                         answer,
                     );
                 }
-                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+                other => Err(not_a_choice("\"mode\"", "plan, dry_run or do", other)),
             },
             "recipe.run" => return self.service_recipe(hook, params, answer),
             "model.complete" | "model.judge" => return self.service_model(hook, &method, params, answer),
-            other => Err(format!(
-                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
-            )),
+            other => Err(HookRefusal::NoMethod(other.to_owned())),
         };
         self.serve_now(&hook, &method, served, answer);
     }
 
-    fn serve_now(&mut self, hook: &str, method: &str, served: Result<Value, String>, answer: ServiceReply) {
-        self.serve_noted(hook, method, served.as_ref().map(drop).map_err(Clone::clone));
-        let _ = answer.send(served);
+    fn serve_now(
+        &mut self,
+        hook: &str,
+        method: &str,
+        served: Result<Value, HookRefusal>,
+        answer: ServiceReply,
+    ) {
+        self.serve_noted(hook, method, served.as_ref().err());
+        let _ = answer.send(served.map_err(Into::into));
     }
 
-    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
+    fn serve_noted(&mut self, hook: &str, method: &str, refusal: Option<&HookRefusal>) {
         let run = HookRun {
             hook: hook.to_owned(),
             event: "service".to_owned(),
             end: "answered".to_owned(),
             asked: method.to_owned(),
-            verdict: if served.is_ok() { HookRunResult::Done } else { HookRunResult::Refused },
-            remarks: served.err().into_iter().collect(),
+            verdict: if refusal.is_none() { HookRunResult::Done } else { HookRunResult::Refused },
+            remarks: refusal.map(ToString::to_string).into_iter().collect(),
             ..HookRun::default()
         };
         self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
     }
 
-    fn service_compact(&mut self, hook: &str) -> Result<Value, String> {
+    fn service_compact(&mut self, hook: &str) -> Result<Value, HookRefusal> {
         if self.core.lineage.is_child() {
-            return Err("a callback run is not compacted by hooks".to_owned());
+            return Err(HookRefusal::InCallback("is not compacted by hooks"));
         }
         if self.work.is_none() {
-            return Err("no turn runs; the next one can be asked".to_owned());
+            return Err(HookRefusal::NoTurn("; the next one can be asked"));
         }
         self.hooks.want_compaction(hook);
         Ok(json!({ "status": "at the next safe point" }))
@@ -155,14 +163,14 @@ impl Session {
 
     /// Answers a hook that has asked what a compaction would do.
     pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: ServiceReply) {
-        let plan = plan.ok_or_else(|| cpu_worker::FAULT.to_owned());
+        let plan = plan.ok_or_else(|| WorkerFault.into());
         self.serve_now(hook, "compact", plan, answer);
     }
 
     /// Counts a call that costs money; an error if the limit is reached or no turn runs.
-    fn count_paid_call(&mut self) -> Result<(), String> {
+    fn count_paid_call(&mut self) -> Result<(), HookRefusal> {
         if self.work.is_none() {
-            return Err("no turn runs, so nothing is paid for".to_owned());
+            return Err(HookRefusal::NoTurn(", so nothing is paid for"));
         }
         self.hooks.count_paid_call()
     }
@@ -171,20 +179,20 @@ impl Session {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.count_paid_call().and_then(|()| {
             if self.core.lineage.is_child() {
-                return Err("a callback run starts no other recipe".to_owned());
+                return Err(HookRefusal::InCallback("starts no other recipe"));
             }
-            let recipe =
-                self.recipes.catalog().find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+            let recipe = self.recipes.catalog().find(name).cloned();
+            let recipe = recipe.ok_or_else(|| HookRefusal::NoRecipe(name.to_owned()))?;
             if !recipe.callable_by.hook {
-                return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
+                return Err(HookRefusal::NotCallable(name.to_owned()));
             }
-            self.child_run(&recipe, &string_map(params.get("args")))
+            Ok(self.child_run(&recipe, &string_map(params.get("args")))?)
         });
         let run = match run {
             Ok(run) => run,
             Err(why) => return self.serve_now(&hook, "recipe.run", Err(why), answer),
         };
-        self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
+        self.serve_noted(&hook, &format!("recipe.run {name}"), None);
         let text = async move {
             let child = run.await?;
             // Histories that its hooks hand over apply to no conversation here.
@@ -208,7 +216,7 @@ impl Session {
         if let Err(why) = counted {
             return self.serve_now(&hook, method, Err(why), answer);
         }
-        self.serve_noted(&hook, method, Ok(()));
+        self.serve_noted(&hook, method, None);
         let utterances = utterances_in(params.get("messages"));
         let wanted =
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
@@ -229,10 +237,10 @@ impl Session {
 }
 
 /// Answers with the result of the work, which is cancelled if the hook gives up.
-async fn served(mut answer: ServiceReply, work: impl Future<Output = Result<Value, String>>) {
+async fn served(mut answer: ServiceReply, work: impl Future<Output = Result<Value, HookRefusal>>) {
     tokio::select! {
-        came_to = work => {
-            let _ = answer.send(came_to);
+        result = work => {
+            let _ = answer.send(result.map_err(Into::into));
         }
         () = answer.closed() => {}
     }
@@ -252,21 +260,29 @@ fn string_map(value: Option<&Value>) -> std::collections::BTreeMap<String, Strin
     map.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
+fn not_a_choice(what: &'static str, choices: &'static str, value: &str) -> HookRefusal {
+    HookRefusal::NotAChoice { what, choices, value: value.to_owned() }
+}
+
 /// The messages of `model.complete`: strings, or objects with `role` and `content`.
-fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, String> {
-    let list = value.and_then(Value::as_array).ok_or("model.complete needs \"messages\", a list")?;
+fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, HookRefusal> {
+    let list = value.and_then(Value::as_array);
+    let list = list.ok_or(HookRefusal::Missing { of: "model.complete", what: "\"messages\", a list" })?;
     let one = |value: &Value| {
         if let Some(text) = value.as_str() {
             return Ok(Utterance { role: Role::User, text: text.to_owned() });
         }
-        let text = value["content"].as_str().ok_or("a message needs \"content\", a text")?.to_owned();
+        let text = value["content"].as_str();
+        let text = text.ok_or(HookRefusal::Missing { of: "a message", what: "\"content\", a text" })?;
         let role = match value["role"].as_str().unwrap_or("user") {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "system" => Role::System,
-            other => return Err(format!("a role can be user, assistant or system, not {other:?}")),
+            other => {
+                return Err(not_a_choice("a role", "user, assistant or system", other));
+            }
         };
-        Ok(Utterance { role, text })
+        Ok(Utterance { role, text: text.to_owned() })
     };
     list.iter().map(one).collect()
 }
@@ -302,19 +318,17 @@ impl CompletionModel {
         }
     }
 
-    /// Has the model answer these messages. `by` names who pays for it in the log. An error is a sentence.
+    /// Has the model answer these messages. `by` names who pays for it in the log.
     async fn complete(
         self,
         messages: &[Utterance],
         max_tokens: u32,
         by: String,
-    ) -> Result<Completion, String> {
+    ) -> Result<Completion, HookRefusal> {
         let CompletionModel { services, settings, environment, small, main, news } = self;
         let endpoint = match (small, main) {
             (None, Some(endpoint)) => endpoint,
-            (name, _) => find_endpoint(&services, name.as_ref(), &settings, &environment)
-                .await
-                .map_err(|error| error.to_string())?,
+            (name, _) => find_endpoint(&services, name.as_ref(), &settings, &environment).await?,
         };
         let (text, usage) = complete(&services.http, &endpoint, messages, max_tokens).await?;
         let model = endpoint.name;

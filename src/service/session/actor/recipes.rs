@@ -4,11 +4,12 @@ use super::Session;
 use crate::background::{BackgroundResult, PreviewedCompaction};
 use crate::commands::{self, compact};
 use crate::compacting::{self, CompactionOrder};
+use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::MayRun;
 use crate::recipes::{Rendering, not_run, shell_outputs};
 use crate::responder::QueuedPrompt;
 use crate::work::{RecipeRun, RunningTurn};
-use crate::{NoticeSeverity, SessionError, SessionEvent, Ticket, cpu_worker};
+use crate::{NoticeSeverity, SessionError, SessionEvent, Ticket};
 use epitome_compaction::{self as compaction, Budget, CompactionRequest};
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
@@ -82,7 +83,7 @@ impl Session {
                 }
                 Ok(asked) => (above, arguments.free) = (asked.above, asked.focus.unwrap_or_default()),
                 Err(why) => {
-                    return self.carry_out(prompt, typed, |_, _| commands::no_compaction(&why));
+                    return self.carry_out(prompt, typed, |_, _| commands::no_compaction(&why.to_string()));
                 }
             }
         }
@@ -211,7 +212,7 @@ impl Session {
         let PreviewedCompaction { ticket, typed, command, revision, budget, preview } = previewed;
         let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
         self.carry_out(rendering.prompt, typed, |core, _| match preview {
-            None => commands::no_compaction(&format!("{}.", cpu_worker::FAULT)),
+            None => commands::no_compaction(&format!("{WorkerFault}.")),
             Some(_) if revision != core.thread.view().revision() => {
                 commands::no_compaction("the conversation was changed meanwhile. Say it again.")
             }

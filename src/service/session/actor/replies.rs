@@ -12,7 +12,7 @@ use crate::model_link::Located;
 use crate::provider_errors::{sentence, with_full_stop};
 use crate::reminders::{self, Topic};
 use crate::work::{AfterScan, TurnFault};
-use crate::{NoticeSeverity, SessionEvent};
+use crate::{NoticeSeverity, SessionError, SessionEvent};
 use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
@@ -46,7 +46,7 @@ impl Session {
         if ready.is_ok() && may_compact && self.compactor.is_due_before(&mut self.core, &endpoint) {
             return self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
         }
-        let started = ready.and_then(|()| {
+        let started = ready.map_err(|error| error.to_string()).and_then(|()| {
             let message = self.core.fresh_message();
             let counting = may_compact.then(|| self.core.count_before_call(&endpoint)).flatten();
             let encoded = self.core.encode(&endpoint, Purpose::Reply);
@@ -66,14 +66,14 @@ impl Session {
 
     /// Appends a short user line if the view ends with the agent's own text, as hooks may leave it: newer models
     /// refuse to continue from that. A reply that the provider paused needs no such line.
-    fn append_user_line(&mut self) -> Result<(), String> {
+    fn append_user_line(&mut self) -> Result<(), SessionError> {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if is_paused || !self.core.thread.view().ends_with_agent() {
             return Ok(());
         }
         let message = self.core.message(GO_ON);
         let origin = Origin::Context { by: "epitome".to_owned() };
-        self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
+        self.core.commit(Change::Said { message, origin }).map(drop)
     }
 
     /// Returns the current model's endpoint; the user may have chosen another model during the turn. `None` while the
@@ -116,7 +116,7 @@ impl Session {
 
     /// Freezes the system prompt and the tools at the first model call. The instruction files must have been checked
     /// before.
-    pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
+    pub(super) fn ensure_frame(&mut self) -> Result<(), SessionError> {
         instructions::client::reframe(&mut self.core)?;
         if self.core.thread.frame().is_some() && !self.core.thread.is_frame_outdated() {
             return self.mcp.renew_frame(&mut self.core);
@@ -134,7 +134,7 @@ impl Session {
         if self.core.thread.frame().is_none() && !self.core.lineage.is_child() {
             self.warn_of_small_window(&system, &tools);
         }
-        self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+        self.core.commit(Change::Framed { system, tools }).map(drop)
     }
 
     /// Says so if half of the model's window is gone before the conversation begins: servers of local models often load
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Reminds the model of facts that its view does not contain. Requires that no tool call is open.
-    fn remind(&mut self) -> Result<(), String> {
+    fn remind(&mut self) -> Result<(), SessionError> {
         // The model continues from a reply that its provider paused: nothing may follow it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
@@ -166,7 +166,7 @@ impl Session {
                 // Both may quote files.
                 self.tools.masker(&self.core).map(|masker| masker.mask_in(&mut text));
                 let said = self.core.context(by, text);
-                self.core.commit(said).map_err(|error| error.to_string())?;
+                self.core.commit(said)?;
             }
         }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
@@ -187,7 +187,7 @@ impl Session {
             let view = self.core.model.reminded(self.core.thread.view());
             if let Some(words) = topic.missing(view) {
                 let said = self.core.context(by, words);
-                self.core.commit(said).map_err(|error| error.to_string())?;
+                self.core.commit(said)?;
             }
         }
         for status in commands.iter().filter(|status| status.ended.is_some()) {

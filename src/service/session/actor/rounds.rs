@@ -1,9 +1,12 @@
 //! End of a round and agent stop: applies the history changes and follow-ups that hooks request.
 
+use std::fmt::Display;
+
 use super::Session;
 use crate::NoticeSeverity;
 use crate::compacting::CompactionOrder;
 use crate::core::Core;
+use crate::refusal::ReplacementRefusal;
 use crate::replacement::replacement;
 use crate::work::PendingResolution;
 use epitome_compaction as compaction;
@@ -23,7 +26,7 @@ impl Core {
         messages: Vec<Utterance>,
         preserve_recent: usize,
         through: Option<Seq>,
-    ) -> Result<Change, String> {
+    ) -> Result<Change, ReplacementRefusal> {
         let first = self.fresh_message();
         // If the messages begin with the agent, one more is prepended.
         self.log.skip_messages(messages.len());
@@ -143,9 +146,9 @@ impl Session {
     }
 
     /// Settles the round without its action, which is refused.
-    pub(super) fn refuse_action(&mut self, mut pending: PendingResolution, why: String) {
+    pub(super) fn refuse_action(&mut self, mut pending: PendingResolution, why: impl Display) {
         let by = pending.resolution.action_by.clone();
-        refuse(&mut pending.resolution, &by, why);
+        refuse(&mut pending.resolution, &by, why.to_string());
         self.settle_round(pending);
     }
 
@@ -192,8 +195,9 @@ impl Session {
                 Some(_) | None => edited.view().revision(),
             };
             let first = MessageId(self.core.fresh_message().0 + 1);
-            let checked =
-                edits::check(&edited, revision, first, &edits).map_err(String::from).and_then(|edits| {
+            let checked = edits::check(&edited, revision, first, &edits)
+                .map_err(|why| why.to_string())
+                .and_then(|edits| {
                     self.core.log.skip_messages(edits.len());
                     let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
                     let change = Change::Edited { by: by.clone(), edits };
@@ -241,16 +245,14 @@ impl Session {
     ) {
         let made = match target.filter(|target| *target != self.core.id().0) {
             Some(target) => self.core.hand_to_parent(by, messages, preserve_recent, &target),
-            None if self.core.lineage.depth > 0 => {
-                Err("a callback run has no history of its own to replace".to_owned())
-            }
+            None if self.core.lineage.depth > 0 => Err(ReplacementRefusal::InCallback),
             None => self.core.mutation(by, messages, preserve_recent, None).map(|change| {
                 pending.answer.commits.push(change);
                 pending.answer.replaced = true;
             }),
         };
         if let Err(why) = made {
-            refuse(&mut pending.resolution, by, why);
+            refuse(&mut pending.resolution, by, why.to_string());
         }
     }
 }

@@ -153,7 +153,7 @@ impl PreparedChild {
         if let Some(why) = &failure
             && !is_agent
         {
-            return Err(ChildFailure::Other(why.clone()));
+            return Err(ChildFailure::Ended(why.clone()));
         }
         if let Some(Ok(SessionAnswer::TurnEnded { usage: last, .. })) = &words {
             usage.add(last);

@@ -1,5 +1,6 @@
 //! Parses the arguments of `/compact`. Pure.
 
+use super::CommandRefusal;
 use super::layers::entry_named;
 use epitome_thread::{Seq, Thread};
 
@@ -16,22 +17,22 @@ pub(crate) struct CompactArguments {
 
 impl CompactArguments {
     /// Returns the command if the entry that it names splits the view in two.
-    pub(crate) fn checked(self, thread: &Thread) -> Result<CompactArguments, String> {
+    pub(crate) fn checked(self, thread: &Thread) -> Result<CompactArguments, CommandRefusal> {
         let Some(entry) = self.above else { return Ok(self) };
         let shown = thread.view().entries();
         if entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= entry) {
-            return Err(format!("the model sees nothing at {entry} or after it."));
+            return Err(CommandRefusal::NothingFrom(entry));
         }
         // Entries that the newest layer put in front have higher numbers, and are compacted in any case.
         match shown.iter().any(|shown| shown.seq < entry) {
             true => Ok(self),
-            false => Err(format!("the model sees nothing before {entry}.")),
+            false => Err(CommandRefusal::NothingBefore(entry)),
         }
     }
 }
 
 /// Parses the text after `/compact`, or explains what is wrong with it.
-pub(crate) fn parse(typed: &str) -> Result<CompactArguments, String> {
+pub(crate) fn parse(typed: &str) -> Result<CompactArguments, CommandRefusal> {
     let (dry, rest) = match first_word(typed) {
         ("dry", rest) => (true, rest),
         _ => (false, typed),
@@ -41,17 +42,13 @@ pub(crate) fn parse(typed: &str) -> Result<CompactArguments, String> {
 }
 
 /// Parses a leading `above e40`; returns the entry and the rest.
-fn above(typed: &str) -> Result<(Option<Seq>, Option<String>), String> {
+fn above(typed: &str) -> Result<(Option<Seq>, Option<String>), CommandRefusal> {
     let focus = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let ("above", rest) = first_word(typed) else { return Ok((None, focus(typed.trim()))) };
     let (named, rest) = first_word(rest);
     match entry_named(named) {
         Some(entry) => Ok((Some(entry), focus(rest))),
-        None => Err(format!(
-            "`above` needs the first entry that stays, as in /compact above e40; {named:?} is none. `epitome \
-             sessions show` has the numbers. If \"above\" is the first word of your focus, begin with \
-             another one."
-        )),
+        None => Err(CommandRefusal::AboveNothing(named.to_owned())),
     }
 }
 
@@ -84,7 +81,7 @@ mod tests {
         }
         for typed in ["above", "above all", "dry above e4.1"] {
             let why = parse(typed).expect_err("no entry is named");
-            assert!(why.contains("/compact above e40"), "{typed}: {why}");
+            assert!(why.to_string().contains("/compact above e40"), "{typed}: {why}");
         }
     }
 }

@@ -289,7 +289,9 @@ fn price(facts: &DryRunFigures, model: &ModelName, fresh: Usage, cached: u64) ->
 pub(super) fn json(facts: &DryRunFigures) -> Value {
     let DryRunFigures { preview, .. } = facts;
     let decision = match &preview.decision {
-        CompactionDecision::Nothing(why) => return json!({ "status": "nothing_to_do", "reason": why }),
+        CompactionDecision::Nothing(why) => {
+            return json!({ "status": "nothing_to_do", "reason": why.to_string() });
+        }
         CompactionDecision::Prune(_) => "prune",
         CompactionDecision::Summarise(_) => "summarise",
     };

@@ -3,6 +3,7 @@
 use super::super::why::tests::long_story;
 use super::*;
 use epitome_compaction::CompactionPlan;
+use epitome_compaction::CompactionRefusal;
 use epitome_provider::models;
 use epitome_thread::Trigger;
 
@@ -142,9 +143,10 @@ fn a_price_that_is_not_known_is_not_made_up() {
 #[test]
 fn what_gains_nothing_says_so() {
     let (text, json) =
-        report(CompactionDecision::Nothing("it is short".into()), SummaryWriter::Same, &priced);
-    assert_eq!(text, "Nothing to compact: it is short.");
-    assert_eq!(json, json!({ "status": "nothing_to_do", "reason": "it is short" }));
+        report(CompactionDecision::Nothing(CompactionRefusal::NoGain), SummaryWriter::Same, &priced);
+    let why = CompactionRefusal::NoGain.to_string();
+    assert_eq!(text, format!("Nothing to compact: {why}."));
+    assert_eq!(json, json!({ "status": "nothing_to_do", "reason": why }));
 }
 
 #[test]

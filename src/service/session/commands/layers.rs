@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::{CommandContext, CommandOutcome, why};
+use super::{CommandContext, CommandOutcome, CommandRefusal, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, LayerRefusal, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
@@ -114,7 +114,8 @@ fn turn_layer(core: &mut Core, way: &LayerDirection, typed: &str) -> CommandOutc
     let Some(layer) = layer else {
         return CommandOutcome::text(way.nothing).with(way.name, json!({ "status": "nothing_to_do" }));
     };
-    let checked = (way.can)(&core.thread, layer).map_err(String::from).and_then(|()| sizes(core, way, layer));
+    let checked =
+        (way.can)(&core.thread, layer).map_err(CommandRefusal::from).and_then(|()| sizes(core, way, layer));
     match checked {
         Ok((before, after)) => {
             let kind = core.thread.entries()[layer.0 as usize].change.kind();
@@ -130,7 +131,7 @@ fn turn_layer(core: &mut Core, way: &LayerDirection, typed: &str) -> CommandOutc
                 .with(way.name, meta)
         }
         Err(why) => {
-            let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
+            let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why.to_string() });
             CommandOutcome::text(format!("Not {}: {why}.", way.done)).with(way.name, meta)
         }
     }
@@ -138,15 +139,12 @@ fn turn_layer(core: &mut Core, way: &LayerDirection, typed: &str) -> CommandOutc
 
 /// The tokens in context before and after, or why the change is refused: the view would no longer fit into
 /// the window, so that the next prompt would only cause another compaction.
-fn sizes(core: &Core, way: &LayerDirection, layer: Seq) -> Result<(u64, u64), String> {
-    core.sizes_with((way.change)(layer)).map_err(|too_large| {
-        format!(
-            "{} {} the conversation takes {too_large} and type /{} again, or ask the model to look up what you \
-             need with its tool recall, or compact less than all with /compact above and an entry",
-            way.with,
-            core.thread.named(layer),
-            way.name
-        )
+fn sizes(core: &Core, way: &LayerDirection, layer: Seq) -> Result<(u64, u64), CommandRefusal> {
+    core.sizes_with((way.change)(layer)).map_err(|overflow| CommandRefusal::LayerOverflow {
+        with: way.with,
+        layer: core.thread.named(layer),
+        overflow,
+        command: way.name,
     })
 }
 

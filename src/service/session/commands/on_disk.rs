@@ -53,7 +53,7 @@ pub(super) struct RewindRequest {
 
 /// A rewind: its file operation, and the change of the conversation that goes with it.
 pub struct RewindPlan {
-    pub(super) wish: RewindRequest,
+    pub(super) request: RewindRequest,
     pub(super) files: Option<RewindTarget>,
     /// The change of the conversation, if it is rewound too.
     pub(super) conversation: Option<Change>,

@@ -31,21 +31,22 @@ impl GrantDuration {
 pub(super) fn permissions(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
         Ok(kept) => kept,
-        Err(why) => return refused_permissions(&why),
+        Err(why) => return refused_permissions(&why.to_string()),
     };
     let remembered = remembered(core.thread.rules(), &kept);
     match typed.split_whitespace().collect::<Vec<_>>()[..] {
         [] => list_permissions(core, &remembered),
         ["forget", "all"] if remembered.is_empty() => CommandOutcome::text("Nothing is remembered."),
         ["forget", "all"] => forget(core, remembered),
-        ["forget", number] => match named(number, &remembered) {
-            Ok(rule) => forget(core, vec![rule.clone()]),
-            Err(why) => refused_permissions(&why),
-        },
-        ["keep", number] => match named(number, &remembered) {
-            Ok((_, GrantDuration::Workspace)) => CommandOutcome::text("It is already kept."),
-            Ok((rule, GrantDuration::Session)) => keep(core, rule.clone()),
-            Err(why) => refused_permissions(&why),
+        [verb @ ("forget" | "keep"), number] => match (verb, named(number, &remembered)) {
+            (_, None) if remembered.is_empty() => refused_permissions("No permissions are remembered."),
+            (_, None) => refused_permissions(&format!(
+                "{number:?} is not a number from 1 to {}; /permissions lists them.",
+                remembered.len()
+            )),
+            ("forget", Some(rule)) => forget(core, vec![rule.clone()]),
+            (_, Some((_, GrantDuration::Workspace))) => CommandOutcome::text("It is already kept."),
+            (_, Some((rule, GrantDuration::Session))) => keep(core, rule.clone()),
         },
         _ => refused_permissions(
             "Use /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
@@ -155,13 +156,6 @@ fn remembered(session: &[Rule], kept: &[Rule]) -> Vec<(Rule, GrantDuration)> {
     all
 }
 
-fn named<'r>(
-    number: &str,
-    remembered: &'r [(Rule, GrantDuration)],
-) -> Result<&'r (Rule, GrantDuration), String> {
-    let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    at.and_then(|at| remembered.get(at)).ok_or_else(|| match remembered.len() {
-        0 => "No permissions are remembered.".to_owned(),
-        count => format!("{number:?} is not a number from 1 to {count}; /permissions lists them."),
-    })
+fn named<'r>(number: &str, remembered: &'r [(Rule, GrantDuration)]) -> Option<&'r (Rule, GrantDuration)> {
+    remembered.get(number.parse::<usize>().ok()?.checked_sub(1)?)
 }

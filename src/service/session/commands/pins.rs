@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::{CommandContext, CommandOutcome, why};
+use super::{CommandContext, CommandOutcome, CommandRefusal, why};
 use epitome_compaction as compaction;
 use epitome_thread::{Change, EntryVisibility, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
 use epitome_tokens::Ruler;
@@ -42,7 +42,7 @@ pub(super) fn pin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Comma
                 let again = append(core, text);
                 pin_by(core, vec![again, ViewEdit::Pin { at: part }], part)
             }
-            Err(why) => not_pinned(core, &why),
+            Err(why) => not_pinned(core, &why.to_string()),
         },
         Err(()) => {
             // It becomes the first message of the entry that these edits create.
@@ -109,18 +109,18 @@ fn pin_meta(core: &Core, status: &str) -> Value {
 }
 
 /// How a part can be pinned, or why it can't be.
-fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
+fn how(thread: &Thread, part: PartId) -> Result<PinStatus, CommandRefusal> {
     let Some(text) = thread.text_of(part) else {
-        return Err(format!("{part} has no text; /why with an entry explains it"));
+        return Err(CommandRefusal::NoText(part));
     };
     if text.trim().is_empty() {
-        return Err(format!("{part} has no text that could be kept"));
+        return Err(CommandRefusal::Blank(part));
     }
     if thread.view().piece(part).is_some_and(|piece| piece.pin_text() == text) {
         return Ok(PinStatus::InView);
     }
     if thread.is_undone(part.entry) {
-        return Err(format!("{part} was undone; /redo {} redoes it", part.entry));
+        return Err(CommandRefusal::Undone { part });
     }
     let by = match thread.fate(part.entry) {
         EntryVisibility::Changed { by } | EntryVisibility::Left { by } => thread.entries().get(by.0 as usize),
@@ -128,7 +128,7 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     };
     let is_by_hook = by.is_some_and(|by| matches!(by.change, Change::Edited { .. } | Change::Mutated { .. }));
     if is_by_hook || thread.is_rewritten(part.entry) {
-        return Err(format!("a hook changed {part}, and a pin would restore the old text"));
+        return Err(CommandRefusal::Rewritten(part));
     }
     Ok(PinStatus::Again(text))
 }
@@ -214,11 +214,13 @@ mod tests {
                 Err("e1.2 has no text; /why with an entry explains it".to_owned()),
             ),
         ] {
-            assert_eq!(how(&thread(changes), part), wanted, "{story}");
+            assert_eq!(how(&thread(changes), part).map_err(|why| why.to_string()), wanted, "{story}");
         }
         // In the long story, a hook replaced e2, and the compaction e10 is undone.
-        assert!(how(&long_story(), at(2, None)).is_err_and(|why| why.contains("a hook changed e2")));
-        assert!(how(&long_story(), at(10, None)).is_err_and(|why| why.contains("/redo e10")));
+        assert!(
+            how(&long_story(), at(2, None)).is_err_and(|why| why.to_string().contains("a hook changed e2"))
+        );
+        assert!(how(&long_story(), at(10, None)).is_err_and(|why| why.to_string().contains("/redo e10")));
         assert_eq!(how(&long_story(), at(9, None)), Ok(PinStatus::InView));
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::layers::entry_named;
 use super::on_disk::{DiskResult, RewindParts, RewindPlan, RewindRequest};
 use super::why::{counted, line_of, more, older};
-use super::{CommandContext, CommandOutcome};
+use super::{CommandContext, CommandOutcome, CommandRefusal};
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
@@ -19,44 +19,39 @@ const FILES_SHOWN_MAX: usize = 20;
 /// Characters of a prompt that identify its turn.
 const PROMPT_CHARS: usize = 60;
 
-const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (default: the last turn); \
-                   files or conversation (default: both); dry, to see what it would do; force, to also \
-                   revert later changes by others; undo, to undo the last rewind. /checkpoints \
-                   lists the turns.";
-
-fn parse(typed: &str) -> Result<RewindRequest, String> {
-    let mut wish =
+fn parse(typed: &str) -> Result<RewindRequest, CommandRefusal> {
+    let mut request =
         RewindRequest { entry: None, scope: RewindParts::Both, dry: false, force: false, undo: false };
     for word in typed.split_whitespace() {
         match word.trim_start_matches("--") {
-            "files" => wish.scope = RewindParts::Files,
-            "conversation" => wish.scope = RewindParts::Conversation,
-            "both" => wish.scope = RewindParts::Both,
-            "dry" | "dry-run" => wish.dry = true,
-            "force" => wish.force = true,
-            "undo" => wish.undo = true,
+            "files" => request.scope = RewindParts::Files,
+            "conversation" => request.scope = RewindParts::Conversation,
+            "both" => request.scope = RewindParts::Both,
+            "dry" | "dry-run" => request.dry = true,
+            "force" => request.force = true,
+            "undo" => request.undo = true,
             other => match entry_named(other) {
-                Some(entry) => wish.entry = Some(entry),
-                None => return Err(format!("{other:?} is not an option of /rewind. {HOW}")),
+                Some(entry) => request.entry = Some(entry),
+                None => return Err(CommandRefusal::RewindOption(other.to_owned())),
             },
         }
     }
-    match wish.undo && wish.entry.is_some() {
-        true => Err(format!("undo always undoes the last rewind and takes no entry. {HOW}")),
-        false => Ok(wish),
+    match request.undo && request.entry.is_some() {
+        true => Err(CommandRefusal::UndoWithEntry),
+        false => Ok(request),
     }
 }
 
 pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
+    let plan = match parse(typed).and_then(|request| plan_rewind(core, request)) {
         Ok(plan) => plan,
-        Err(why) => return not_rewound(&why),
+        Err(why) => return not_rewound(&why.to_string()),
     };
     let Some(checkpoints) = core.services.checkpoints.clone() else {
         return not_rewound("this session keeps no checkpoints");
     };
     CommandOutcome::later(Box::new(move || {
-        let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
+        let came = plan.files.map(|asked| act(&checkpoints, asked, plan.request));
         DiskResult::Rewound(Box::new(plan), came)
     }))
 }
@@ -74,29 +69,25 @@ pub(crate) fn not_rewound(why: &str) -> CommandOutcome {
     CommandOutcome::text(text).with("rewind", data)
 }
 
-fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
-    if wish.undo {
-        return plan_undo(core, wish);
+fn plan_rewind(core: &Core, request: RewindRequest) -> Result<RewindPlan, CommandRefusal> {
+    if request.undo {
+        return plan_undo(core, request);
     }
     let turns = core.thread.prompted_turns();
-    let turn = match wish.entry {
+    let turn = match request.entry {
         Some(entry) => {
             let start = core.thread.turn_start(entry);
             let found = turns.iter().find(|turn| turn.start == start);
-            found.ok_or_else(|| {
-                format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
-            })?
+            found.ok_or(CommandRefusal::NoTurnAt(entry))?
         }
         // For files alone, the turn may already have been rewound out of the conversation.
-        None if wish.scope == RewindParts::Files => {
-            turns.last().ok_or("there is no turn yet that could be rewound")?
-        }
+        None if request.scope == RewindParts::Files => turns.last().ok_or(CommandRefusal::NoTurn("yet"))?,
         None => {
             let newest = turns.iter().rev().find(|turn| !turn.is_taken_back);
-            newest.ok_or("there is no turn in the conversation that could be rewound")?
+            newest.ok_or(CommandRefusal::NoTurn("in the conversation"))?
         }
     };
-    let conversation = match wish.scope.conversation() {
+    let conversation = match request.scope.conversation() {
         true => {
             core.thread.can_rewind(turn.start)?;
             Some(that_fits(core, Change::Rewound { to: turn.start })?)
@@ -104,18 +95,18 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
         false => None,
     };
     Ok(RewindPlan {
-        wish,
-        files: wish.scope.files().then_some(RewindTarget::From(turn.start)),
+        request,
+        files: request.scope.files().then_some(RewindTarget::From(turn.start)),
         conversation,
         what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
         target: turn.start,
     })
 }
 
-fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
+fn plan_undo(core: &Core, request: RewindRequest) -> Result<RewindPlan, CommandRefusal> {
     let Rewinds { files, conversation } = rewinds(&core.thread);
     let (mut files, mut conversation) =
-        (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
+        (files.filter(|_| request.scope.files()), conversation.filter(|_| request.scope.conversation()));
     // Those of one command belong together; otherwise the newer one is undone.
     if let (Some(of_files), Some(of_conversation)) = (files, conversation)
         && core.thread.turn_start(of_files) != core.thread.turn_start(of_conversation)
@@ -125,7 +116,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
             false => files = None,
         }
     }
-    let newest = files.max(conversation).ok_or("there is no rewind that could be undone")?;
+    let newest = files.max(conversation).ok_or(CommandRefusal::NoRewind)?;
     let change = match conversation {
         Some(layer) => {
             core.thread.can_undo(layer)?;
@@ -134,7 +125,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
         None => None,
     };
     Ok(RewindPlan {
-        wish,
+        request,
         files: files.map(|_| RewindTarget::Undo),
         conversation: change,
         what: format!("the rewind at {newest}"),
@@ -143,11 +134,9 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
 }
 
 /// Returns the change, unless the view would not fit into the window: the next prompt would only cause another compaction.
-fn that_fits(core: &Core, change: Change) -> Result<Change, String> {
-    match core.sizes_with(change.clone()) {
-        Ok(_) => Ok(change),
-        Err(too_large) => Err(format!("the conversation would take {too_large}, or type /rewind files")),
-    }
+fn that_fits(core: &Core, change: Change) -> Result<Change, CommandRefusal> {
+    core.sizes_with(change.clone()).map_err(CommandRefusal::RewindOverflow)?;
+    Ok(change)
 }
 
 /// Completes the command once the files are rewound or previewed.
@@ -160,21 +149,21 @@ pub(crate) fn rewound(
         Ok(report) => report.unwrap_or_default(),
         Err(error) => return not_rewound(&format!("{error}. No file was changed")),
     };
-    let RewindPlan { wish, files, conversation, what, target } = plan;
+    let RewindPlan { request, files, conversation, what, target } = plan;
     let has_files = !report.changed.is_empty();
     let nothing = !has_files && report.conflicts.is_empty() && conversation.is_none();
-    let status = match (wish.dry, nothing) {
+    let status = match (request.dry, nothing) {
         (_, true) => "nothing_to_do",
         (true, false) => "dry",
         (false, false) => "done",
     };
-    let text = words_of(core, &report, wish, conversation.is_some(), files.is_some(), &what);
+    let text = words_of(core, &report, request, conversation.is_some(), files.is_some(), &what);
     let data = json!({
         "status": status,
         "text": text,
         "target": target.to_string(),
-        "scope": wish.scope.word(),
-        "undo": wish.undo,
+        "scope": request.scope.word(),
+        "undo": request.undo,
         "conversation": conversation.is_some(),
         "rewind": report.number,
         "turns": report.turns.iter().map(Seq::to_string).collect::<Vec<_>>(),
@@ -188,35 +177,35 @@ pub(crate) fn rewound(
         "beyond": report.beyond,
     });
     let mut changes = Vec::new();
-    if !wish.dry {
-        let left_as_they_are = conversation.is_some() && !wish.scope.files() && !wish.undo;
+    if !request.dry {
+        let left_as_they_are = conversation.is_some() && !request.scope.files() && !request.undo;
         changes.extend(conversation);
-        changes.extend(core.files_rewound(&report, wish.undo));
+        changes.extend(core.files_rewound(&report, request.undo));
         if left_as_they_are {
             let line = "The conversation was rewound to here. Files were left as they are now: what was said \
                         about them above may be out of date.";
             changes.push(core.note_for_model(line.to_owned()));
         }
     }
-    let rewound_files = (!wish.dry).then_some(report);
+    let rewound_files = (!request.dry).then_some(report);
     CommandOutcome { changes, rewound_files, ..CommandOutcome::text(text) }.with("rewind", data)
 }
 
 fn words_of(
     core: &Core,
     report: &RewindReport,
-    wish: RewindRequest,
+    request: RewindRequest,
     conversation: bool,
     files: bool,
     what: &str,
 ) -> String {
-    let mut out = match (wish.dry, wish.undo) {
+    let mut out = match (request.dry, request.undo) {
         (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
         (true, true) => format!("Nothing was done. /rewind undo would undo {what}:\n"),
         (false, false) => format!("Rewound to {what}:\n"),
         (false, true) => format!("Undone: {what}.\n"),
     };
-    let _ = match (conversation, wish.undo) {
+    let _ = match (conversation, request.undo) {
         (true, false) => {
             writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
         }
@@ -250,7 +239,7 @@ fn words_of(
     for beyond in &report.beyond {
         let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
     }
-    if !wish.dry && !wish.undo && (conversation || !changed.is_empty()) {
+    if !request.dry && !request.undo && (conversation || !changed.is_empty()) {
         out.push_str("\n/rewind undo undoes this.");
     }
     out.trim_end().to_owned()
@@ -337,11 +326,11 @@ fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
 fn act(
     checkpoints: &Checkpoints,
     asked: RewindTarget,
-    wish: RewindRequest,
+    request: RewindRequest,
 ) -> Result<RewindReport, CheckpointError> {
-    match wish.dry {
-        true => checkpoints.preview(asked, wish.force),
-        false => checkpoints.rewind(asked, wish.force),
+    match request.dry {
+        true => checkpoints.preview(asked, request.force),
+        false => checkpoints.rewind(asked, request.force),
     }
 }
 
@@ -397,7 +386,10 @@ mod tests {
             assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
         }
         for typed in ["everything", "12", "undo e4", "e4.1"] {
-            assert!(parse(typed).expect_err("it can't be meant").contains("/checkpoints"), "{typed}");
+            assert!(
+                parse(typed).expect_err("it can't be meant").to_string().contains("/checkpoints"),
+                "{typed}"
+            );
         }
     }
 }

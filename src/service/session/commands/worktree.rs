@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use super::on_disk::{DiskResult, WorktreeReport};
 use super::{CommandContext, CommandOutcome};
 use crate::core::Core;
-use crate::worktree::{self, Worktree, WorktreeState};
+use crate::cpu_worker::WorkerFault;
+use crate::worktree::{self, Worktree, WorktreeError, WorktreeState};
 use epitome_platform::blocking;
 use epitome_store::Store;
 use epitome_thread::SessionId;
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
-/// The choices of the card, with what they do.
+/// The choices of the question, with what they do.
 const CHOICES: [(&str, &str); 3] = [
     ("merge", "Merge it and remove the worktree"),
     ("discard", "Throw it away"),
@@ -22,7 +23,7 @@ const CHOICES: [(&str, &str); 3] = [
 ];
 
 /// The session that the command was typed in.
-struct CommandPlace {
+struct TypedIn {
     cwd: PathBuf,
     store: Store,
     session: SessionId,
@@ -30,40 +31,38 @@ struct CommandPlace {
 
 pub(super) fn worktree(core: &mut Core, context: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let (typed, sender) = (typed.trim().to_owned(), context.questions.sender());
-    let place = CommandPlace {
+    let typed_in = TypedIn {
         cwd: core.workspace.cwd.clone(),
         store: core.services.store.clone(),
         session: core.id().clone(),
     };
     CommandOutcome::eventually(Box::pin(async move {
         let report = match &*typed {
-            "" => card(place, sender).await,
-            _ => blocking::start(move || ordered(&place, &typed)).await.ok()?,
+            "" => ask(typed_in, sender).await,
+            _ => blocking::start(move || run_typed(&typed_in, &typed)).await.ok()?,
         };
-        Some(DiskResult::Worktree(report.unwrap_or_else(|why| refused(&why))))
+        Some(DiskResult::Worktree(report.unwrap_or_else(|error| refused(&error))))
     }))
 }
 
-fn refused(why: &str) -> WorktreeReport {
-    (format!("Not done: {why}"), json!({ "status": "refused", "reason": why }))
+fn refused(error: &WorktreeError) -> WorktreeReport {
+    (format!("Not done: {error}"), json!({ "status": "refused", "reason": error.to_string() }))
 }
 
 /// What is typed after the name.
-fn ordered(place: &CommandPlace, typed: &str) -> Result<WorktreeReport, String> {
+fn run_typed(typed_in: &TypedIn, typed: &str) -> Result<WorktreeReport, WorktreeError> {
     match typed {
-        "list" => list(&place.cwd),
-        "merge" | "discard" => finish(place, &own(&place.cwd)?, typed),
-        name => make(&place.cwd, name),
+        "list" => list(&typed_in.cwd),
+        "merge" | "discard" => finish(typed_in, &own(&typed_in.cwd)?, typed),
+        name => make(&typed_in.cwd, name),
     }
 }
 
-fn own(cwd: &std::path::Path) -> Result<Worktree, String> {
-    worktree::containing(cwd)?.ok_or_else(|| {
-        "this session does not work in a worktree of Epitome; `/worktree NAME` makes one".to_owned()
-    })
+fn own(cwd: &std::path::Path) -> Result<Worktree, WorktreeError> {
+    worktree::containing(cwd)?.ok_or(WorktreeError::NotInWorktree)
 }
 
-fn make(cwd: &std::path::Path, name: &str) -> Result<WorktreeReport, String> {
+fn make(cwd: &std::path::Path, name: &str) -> Result<WorktreeReport, WorktreeError> {
     let opened = worktree::open(cwd, name)?;
     let path = opened.directory.display();
     let mut text = match opened.is_new {
@@ -82,7 +81,7 @@ fn make(cwd: &std::path::Path, name: &str) -> Result<WorktreeReport, String> {
     Ok((text, meta))
 }
 
-fn list(cwd: &std::path::Path) -> Result<WorktreeReport, String> {
+fn list(cwd: &std::path::Path) -> Result<WorktreeReport, WorktreeError> {
     let made = worktree::list(cwd)?;
     let mut text = String::new();
     for one in &made {
@@ -100,14 +99,14 @@ fn list(cwd: &std::path::Path) -> Result<WorktreeReport, String> {
 }
 
 /// Shows the worktree of the session and asks what to do with it.
-async fn card(place: CommandPlace, sender: QuestionSender) -> Result<WorktreeReport, String> {
-    let cwd = place.cwd.clone();
-    let looked = blocking::start(move || -> Result<_, String> {
+async fn ask(typed_in: TypedIn, sender: QuestionSender) -> Result<WorktreeReport, WorktreeError> {
+    let cwd = typed_in.cwd.clone();
+    let looked = blocking::start(move || -> Result<_, WorktreeError> {
         let own = own(&cwd)?;
         let state = own.state()?;
         Ok((own, state))
     });
-    let (own, state) = looked.await.map_err(|error| error.to_string())??;
+    let (own, state) = looked.await.map_err(|_| WorkerFault)??;
     let text = described(&own, &state);
     let options: Vec<Value> =
         CHOICES.iter().map(|(choice, title)| json!({ "const": choice, "title": title })).collect();
@@ -128,15 +127,15 @@ async fn card(place: CommandPlace, sender: QuestionSender) -> Result<WorktreeRep
     match chosen.as_deref() {
         Some(action @ ("merge" | "discard")) => {
             let action = action.to_owned();
-            let done = blocking::start(move || finish(&place, &own, &action)).await;
-            done.map_err(|error| error.to_string())?
+            let done = blocking::start(move || finish(&typed_in, &own, &action)).await;
+            done.map_err(|_| WorkerFault)?
         }
         _ => Ok(("The worktree stays as it is.".to_owned(), meta_of(&own, &state, "kept"))),
     }
 }
 
-fn finish(place: &CommandPlace, own: &Worktree, action: &str) -> Result<WorktreeReport, String> {
-    own.check_idle(&place.store, Some(&place.session))?;
+fn finish(typed_in: &TypedIn, own: &Worktree, action: &str) -> Result<WorktreeReport, WorktreeError> {
+    own.check_idle(&typed_in.store, Some(&typed_in.session))?;
     let text = if action == "merge" { own.merge()? } else { own.discard()? };
     let text = match own.path.exists() {
         true => text,

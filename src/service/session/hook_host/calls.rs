@@ -5,13 +5,15 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::refusal::HookRefusal;
+use epitome_hooks::functions::BoxError;
 use epitome_hooks::resident::HookServices;
 
 /// Calls that may wait for the session; a hook that sends more is blocked.
 const SERVICE_CALLS_MAX: usize = 64;
 
 /// Receives the answer to a call; the hook may have given up on it.
-pub type ServiceReply = oneshot::Sender<Result<Value, String>>;
+pub type ServiceReply = oneshot::Sender<Result<Value, BoxError>>;
 
 /// A call of a resident hook.
 pub struct ServiceCall {
@@ -56,13 +58,12 @@ impl HookServices for ServiceSender {
         hook: &'a str,
         method: &'a str,
         params: Value,
-    ) -> BoxFuture<'a, Result<Value, String>> {
+    ) -> BoxFuture<'a, Result<Value, BoxError>> {
         async move {
             let (answer, answered) = oneshot::channel();
             let call = ServiceCall { hook: hook.to_owned(), method: method.to_owned(), params, answer };
-            let gone = "the session is ending";
-            self.0.send(call).await.map_err(|_| gone.to_owned())?;
-            answered.await.map_err(|_| gone.to_owned())?
+            self.0.send(call).await.map_err(|_| HookRefusal::Ending)?;
+            answered.await.map_err(|_| HookRefusal::Ending)?
         }
         .boxed()
     }

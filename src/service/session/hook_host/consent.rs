@@ -211,7 +211,7 @@ impl HookHost {
         if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
             && let Err(why) = trust.remember_recorded(&open.items, kept)
         {
-            core.notify(NoticeSeverity::Warning, why);
+            core.notify(NoticeSeverity::Warning, why.to_string());
         }
         let looks_again = open.prompt.is_none() && kept.is_some();
         self.is_read &= !looks_again;

@@ -20,7 +20,7 @@ pub(crate) fn take(core: &mut Core, given: Option<&ClientInstructions>) -> Resul
 
 /// Puts the client's newest instructions into the frame; the rest of the frame stays byte-identical. Providers must
 /// process the conversation uncached once.
-pub(crate) fn reframe(core: &mut Core) -> Result<(), String> {
+pub(crate) fn reframe(core: &mut Core) -> Result<(), SessionError> {
     let Some((system, tools)) = core.thread.frame().filter(|_| core.thread.is_frame_outdated()) else {
         return Ok(());
     };
@@ -29,5 +29,5 @@ pub(crate) fn reframe(core: &mut Core) -> Result<(), String> {
     let (own, of_servers) = split_section(system);
     let Some(own) = prompt::reframed(own, before, now) else { return Ok(()) };
     let (system, tools) = (own + of_servers, tools.to_vec());
-    core.commit(Change::Framed { system, tools }).map(drop).map_err(|error| error.to_string())
+    core.commit(Change::Framed { system, tools }).map(drop)
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use epitome_files::memory::MemoryFiles;
@@ -191,27 +191,27 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
 
 /// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
 /// files are sent to the model's provider, so their links must not lead outside the repository.
-fn read(path: &Path, within: Option<&Path>) -> Result<Option<(PathBuf, Vec<u8>)>, String> {
+fn read(path: &Path, within: Option<&Path>) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         // A file where a directory is expected.
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(error),
     };
     if let Some(root) = within {
-        let root = root.canonicalize().map_err(|error| error.to_string())?;
+        let root = root.canonicalize()?;
         if !real.starts_with(root) {
-            return Err("the link leads out of the repository".to_owned());
+            return Err(io::Error::other("the link leads out of the repository"));
         }
     }
     // Opening a pipe would block until it has a writer.
-    if !real.metadata().map_err(|error| error.to_string())?.is_file() {
-        return Err("it is not a regular file".to_owned());
+    if !real.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
-    let file = File::open(&real).map_err(|error| error.to_string())?;
-    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let file = File::open(&real)?;
+    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(Some((real, bytes)))
 }
 

@@ -10,9 +10,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::client_list::ActivityNow;
 use crate::commands::{TITLE_CHARS_MAX, command_list};
+use crate::cpu_worker::WorkerFault;
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
 use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
+use crate::refusal::ReplacementRefusal;
 use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
@@ -239,21 +241,24 @@ impl Sessions {
     }
 
     /// Replaces the history of a conversation: through its session if that runs in this process, otherwise in its log.
-    /// An error is a sentence.
-    pub(crate) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
+    pub(crate) async fn mutate(
+        &self,
+        target: &SessionId,
+        mutation: Mutation,
+    ) -> Result<Replaced, ReplacementRefusal> {
         let command = |answer| SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
         let on_disk = || {
             let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
             async move {
                 services.recall().await;
                 let work = move || cross_session_edit::in_store(&services, &name, &mutation);
-                blocking::start(work).await.unwrap_or_else(|error| Err(error.to_string()))
+                blocking::start(work).await.unwrap_or_else(|_| Err(WorkerFault.into()))
             }
         };
         match self.deliver(target, false, command, on_disk).await {
             Ok(replaced) => replaced,
-            Err(Undelivered::Busy) => Err(format!("{target} is busy")),
-            Err(Undelivered::Ending) => Err(format!("{target} is just ending")),
+            Err(Undelivered::Busy) => Err(ReplacementRefusal::Busy(target.clone())),
+            Err(Undelivered::Ending) => Err(ReplacementRefusal::Ending(target.clone())),
         }
     }
 }

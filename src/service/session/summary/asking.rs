@@ -140,7 +140,7 @@ fn summary_of(
         is_cut_off: matches!(reply.stop, Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded)),
         tokens_max: max_output(order, endpoint),
     };
-    let text = expected.in_reply(&message.text()).map_err(|why| broken(&why))?;
+    let text = expected.in_reply(&message.text())?;
     let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
     Ok(WrittenSummary { text: Some(text), native: Vec::new(), model, usage })
 }
@@ -162,21 +162,21 @@ struct ExpectedSummary {
 
 impl ExpectedSummary {
     /// The summary in a reply, or why there is none.
-    fn in_reply(&self, reply: &str) -> Result<String, String> {
+    fn in_reply(&self, reply: &str) -> Result<String, ProviderError> {
         let Some(mut text) = compaction::extract(reply) else {
-            return Err("the model wrote an empty summary".to_owned());
+            return Err(broken("the model wrote an empty summary"));
         };
         if compaction::is_tagged(reply) {
             return Ok(text);
         }
         let chars = text.chars().count();
         if self.is_tagged && chars < UNTAGGED_CHARS_MIN {
-            return Err(format!("the model wrote {text:?} instead of a summary"));
+            return Err(broken(&format!("the model wrote {text:?} instead of a summary")));
         }
         if self.is_cut_off {
             // With a low limit, even one character for each token is a summary.
             if chars < CUT_OFF_CHARS_MIN.min(self.tokens_max as usize) {
-                return Err("the model's summary was cut off soon after its beginning".to_owned());
+                return Err(broken("the model's summary was cut off soon after its beginning"));
             }
             text = format!("{text}\n{}", compaction::CUT_OFF);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::child::ChildOutcome;
+use crate::child::{ChildError, ChildOutcome};
 use epitome_config::Settings;
 use epitome_provider::spent::{call_of, cost_of_change};
 use epitome_thread::{Change, Entry, OutcomeStatus, StopReason, ToolDisplay, Usage, text};
@@ -27,13 +27,13 @@ pub(super) struct AgentReport<'a> {
 impl AgentReport<'_> {
     pub(super) fn result(
         self,
-        ran: Result<ChildOutcome, String>,
+        ran: Result<ChildOutcome, ChildError>,
         entries: &[Arc<Entry>],
         took: Duration,
     ) -> ToolResult {
         let (said, stopped_by, reason, failure) = match ran {
             Ok(outcome) => (outcome.text, outcome.stopped_by, Some(outcome.reason), outcome.failure),
-            Err(why) => (String::new(), None, None, Some(why)),
+            Err(error) => (String::new(), None, None, Some(error.to_string())),
         };
         let mut notes = Vec::new();
         if let Some(bound) = stopped_by {

@@ -104,8 +104,8 @@ pub fn question(prompt: &str, small: bool, payload: &Value) -> Value {
     })
 }
 
-/// Converts a model's answer to what a command would print. The error is why it is not a valid answer.
-pub fn verdict(answer: &str) -> Result<Map<String, Value>, String> {
+/// Converts a model's answer to what a command would print. `None` if it answers neither yes nor no.
+pub fn verdict(answer: &str) -> Option<Map<String, Value>> {
     #[derive(Deserialize)]
     struct Verdict {
         ok: bool,
@@ -114,11 +114,7 @@ pub fn verdict(answer: &str) -> Result<Map<String, Value>, String> {
     }
     // Models put JSON into code fences, or add text around it.
     let object = answer.find('{').zip(answer.rfind('}')).and_then(|(from, to)| answer.get(from..=to));
-    let verdict = object.and_then(|object| serde_json::from_str::<Verdict>(object).ok());
-    let verdict = verdict.ok_or_else(|| {
-        format!("the model answered neither yes nor no: {}", crate::read::shown(answer.trim()))
-    })?;
-    Ok(match verdict {
+    Some(match serde_json::from_str::<Verdict>(object?).ok()? {
         Verdict { ok: true, .. } => Map::new(),
         Verdict { ok: false, reason } => {
             Map::from_iter([("decision".to_owned(), json!("block")), ("reason".to_owned(), json!(reason))])
@@ -164,7 +160,7 @@ mod tests {
             ("yes", None),
             ("} {", None),
         ] {
-            assert_eq!(verdict(answer).ok().map(Value::Object), means, "{answer}");
+            assert_eq!(verdict(answer).map(Value::Object), means, "{answer}");
         }
     }
 

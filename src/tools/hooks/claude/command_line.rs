@@ -1,14 +1,15 @@
 //! Command lines of Claude Code hooks: the files that they name, and lines built from argument lists.
 
+use crate::digest::PinError;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use epitome_tools::normal;
 
 /// Maximum candidate paths of the words of one line. A line of maximum length has a few thousand words.
-const PATHS_MAX: usize = 16 * 1024;
+pub(crate) const PATHS_MAX: usize = 16 * 1024;
 /// Maximum directories that one line may change to.
-const DIRECTORIES_MAX: usize = 16;
+pub(crate) const DIRECTORIES_MAX: usize = 16;
 /// The ways in which command lines refer to the project's directory.
 const PROJECT_SPELLINGS: [&str; 7] = [
     "$(git rev-parse --show-toplevel)",
@@ -28,7 +29,7 @@ const PROJECT_SPELLINGS: [&str; 7] = [
 /// with each run.
 ///
 /// Fails if there are too many paths, since one that is left out would go unchecked.
-pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, PinError> {
     let mut line = with_plain_braces(line);
     for spelling in PROJECT_SPELLINGS {
         line = line.replace(spelling, &project.to_string_lossy());
@@ -52,10 +53,7 @@ pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, String> {
             if entered {
                 bases.extend(paths);
                 if bases.len() > DIRECTORIES_MAX {
-                    return Err(format!(
-                        "its line changes the directory too often (more than {DIRECTORIES_MAX} places), so the files \
-                         that it names cannot be pinned"
-                    ));
+                    return Err(PinError::TooManyDirectories);
                 }
                 continue;
             }
@@ -65,7 +63,7 @@ pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, String> {
                 }
             }
             if files.len() > PATHS_MAX {
-                return Err(format!("its line names more than {PATHS_MAX} paths, so they cannot be pinned"));
+                return Err(PinError::TooManyPaths);
             }
         }
     }

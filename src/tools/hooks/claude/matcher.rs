@@ -28,8 +28,8 @@ pub enum Matcher {
 }
 
 impl Matcher {
-    /// Parses a matcher. The error is a clause.
-    pub fn read(matcher: &str) -> Result<Matcher, String> {
+    /// Parses a matcher.
+    pub fn read(matcher: &str) -> Result<Matcher, MatcherError> {
         let matcher = matcher.trim();
         if matcher.is_empty() || matcher == "*" {
             return Ok(Matcher::All);
@@ -59,14 +59,27 @@ impl Matcher {
     }
 }
 
-fn expression(pattern: &str) -> Result<Regex, String> {
+fn expression(pattern: &str) -> Result<Regex, MatcherError> {
     if pattern.len() > PATTERN_BYTES_MAX {
-        return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
+        return Err(MatcherError::TooLong);
     }
     RegexBuilder::new(pattern)
         .backtrack_limit(BACKTRACKS_MAX)
         .build()
-        .map_err(|error| format!("`{pattern}` is not a valid regular expression: {error}"))
+        .map_err(|error| MatcherError::Expression { pattern: pattern.to_owned(), error: Box::new(error) })
+}
+
+/// Why a matcher or a rule can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MatcherError {
+    #[error("it is longer than {PATTERN_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("`{pattern}` is not a valid regular expression: {error}")]
+    Expression { pattern: String, error: Box<fancy_regex::Error> },
+    #[error("`{0}` has no `)` at its end")]
+    Unclosed(String),
+    #[error("the calls of `{0}` can't be matched by a pattern")]
+    NoPattern(String),
 }
 
 /// A permission rule: a tool, and optionally a pattern for its call.
@@ -76,20 +89,20 @@ pub struct ClaudeRule {
 }
 
 impl ClaudeRule {
-    /// Parses `Bash`, `Bash(git *)`, `Edit(src/**)`. The error is a clause.
-    pub fn read(rule: &str) -> Result<ClaudeRule, String> {
+    /// Parses `Bash`, `Bash(git *)`, `Edit(src/**)`.
+    pub fn read(rule: &str) -> Result<ClaudeRule, MatcherError> {
         if rule.len() > PATTERN_BYTES_MAX {
-            return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
+            return Err(MatcherError::TooLong);
         }
         let Some((tool, rest)) = rule.split_once('(') else {
             return Ok(ClaudeRule { tool: rule.trim().to_owned(), like: None });
         };
-        let like = rest.strip_suffix(')').ok_or_else(|| format!("`{rule}` has no `)` at its end"))?;
+        let like = rest.strip_suffix(')').ok_or_else(|| MatcherError::Unclosed(rule.to_owned()))?;
         let rule = ClaudeRule { tool: tool.trim().to_owned(), like: Some(like.trim().to_owned()) };
         match rule.tool.as_str() {
             "Bash" | "Read" | "Edit" | "Write" => Ok(rule),
             _ if matches!(like.trim(), "" | "*") => Ok(ClaudeRule { like: None, ..rule }),
-            tool => Err(format!("nothing is known of what a call of `{tool}` can be like")),
+            tool => Err(MatcherError::NoPattern(tool.to_owned())),
         }
     }
 

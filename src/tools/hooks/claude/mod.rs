@@ -25,7 +25,7 @@ use crate::hook_context::{EventData, HookContext};
 use action::{ACTION_RUN_TIME, ClaudeAction, asks_at};
 use epitome_recipe::plugins::Plugin;
 use epitome_thread::problem::{Problem, nearest, place_in};
-use matcher::{ClaudeRule, Matcher};
+use matcher::{ClaudeRule, Matcher, MatcherError};
 use payload::{agent_type, end_reason, event_name, start_source};
 
 /// Default timeout of a command: ten minutes, as in Claude Code (CHANGELOG 2.1.3).
@@ -250,7 +250,7 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Adds one hook of a group. The error is why it can't run.
+    /// Adds one hook of a group.
     fn command(
         &mut self,
         name: &str,
@@ -258,21 +258,18 @@ impl<'a> SettingsReader<'a> {
         matcher: &str,
         entry: Raw<'a>,
         group: usize,
-    ) -> Result<(), String> {
-        let mut command: ClaudeCommand =
-            serde_json::from_str(entry.get()).map_err(|error| without_place(&error))?;
+    ) -> Result<(), ClaudeHookError> {
+        let mut command: ClaudeCommand = serde_json::from_str(entry.get())?;
         let (line, action) = command.action(event)?;
         if line.len() > LINE_BYTES_MAX || line.contains('\0') {
-            return Err(format!(
-                "its text is longer than {LINE_BYTES_MAX} bytes or contains a NUL; put a command into a script"
-            ));
+            return Err(ClaudeHookError::Line);
         }
         let only_if = command.only_if.unwrap_or_default().trim().to_owned();
         if !only_if.is_empty() {
-            ClaudeRule::read(&only_if).map_err(|fault| format!("its `if` cannot be read: {fault}"))?;
+            ClaudeRule::read(&only_if)?;
         }
         if self.hooks.len() == COMMANDS_MAX {
-            return Err(format!("the file has more than {COMMANDS_MAX} hooks"));
+            return Err(ClaudeHookError::TooMany);
         }
         if command.once {
             self.report(
@@ -386,6 +383,31 @@ impl<'a> SettingsReader<'a> {
     }
 }
 
+/// Why a hook of a group can't run.
+#[derive(Debug, thiserror::Error)]
+enum ClaudeHookError {
+    #[error("{}", without_place(.0))]
+    Parse(#[from] serde_json::Error),
+    #[error("its text is longer than {LINE_BYTES_MAX} bytes or contains a NUL; put a command into a script")]
+    Line,
+    #[error("its `if` cannot be read: {0}")]
+    If(#[from] MatcherError),
+    #[error("the file has more than {COMMANDS_MAX} hooks")]
+    TooMany,
+    #[error("it has no `{0}`")]
+    Missing(&'static str),
+    #[error("its `{0}` is empty")]
+    Empty(&'static str),
+    #[error("its shell is not `bash`")]
+    Shell,
+    #[error("a model can decide nothing at this event")]
+    NothingToDecide,
+    #[error("its `url` begins with neither http:// nor https://")]
+    Url,
+    #[error("hooks of type `{0}` are not known here, only those of type `command`, `prompt` and `http`")]
+    Kind(String),
+}
+
 /// A hook of a group, as in the file.
 #[derive(Deserialize)]
 struct ClaudeCommand {
@@ -415,24 +437,24 @@ struct ClaudeCommand {
 }
 
 impl ClaudeCommand {
-    /// The text of the hook, and the action that uses it. The error is why it can't run.
-    fn action(&mut self, event: HookEvent) -> Result<(String, ClaudeAction), String> {
-        let given = |text: Option<String>, name: &str| match text {
-            Some(text) if text.trim().is_empty() => Err(format!("its `{name}` is empty")),
+    /// The text of the hook, and the action that uses it.
+    fn action(&mut self, event: HookEvent) -> Result<(String, ClaudeAction), ClaudeHookError> {
+        let given = |text: Option<String>, name: &'static str| match text {
+            Some(text) if text.trim().is_empty() => Err(ClaudeHookError::Empty(name)),
             Some(text) => Ok(text),
-            None => Err(format!("it has no `{name}`")),
+            None => Err(ClaudeHookError::Missing(name)),
         };
         match self.kind.as_str() {
             "command" => {
                 if self.shell.as_deref().is_some_and(|shell| shell != "bash") {
-                    return Err("its shell is not `bash`".to_owned());
+                    return Err(ClaudeHookError::Shell);
                 }
                 let line = given(self.command.take(), "command")?;
                 let line =
                     self.args.take().map_or(line.clone(), |args| command_line::quoted_line(&line, &args));
                 Ok((line, ClaudeAction::Command))
             }
-            "prompt" if !asks_at(event) => Err("a model can decide nothing at this event".to_owned()),
+            "prompt" if !asks_at(event) => Err(ClaudeHookError::NothingToDecide),
             "prompt" => {
                 let small = self.model.as_deref().is_none_or(|model| model.contains(SMALL_MODEL));
                 Ok((given(self.prompt.take(), "prompt")?, ClaudeAction::Prompt { small }))
@@ -440,15 +462,13 @@ impl ClaudeCommand {
             "http" => {
                 let url = given(self.url.take(), "url")?;
                 if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-                    return Err("its `url` begins with neither http:// nor https://".to_owned());
+                    return Err(ClaudeHookError::Url);
                 }
                 let headers = std::mem::take(&mut self.headers);
                 let variables = std::mem::take(&mut self.allowed_variables);
                 Ok((url, ClaudeAction::Post { headers, variables }))
             }
-            kind => Err(format!(
-                "hooks of type `{kind}` are not known here, only those of type `command`, `prompt` and `http`"
-            )),
+            kind => Err(ClaudeHookError::Kind(kind.to_owned())),
         }
     }
 }

@@ -36,9 +36,3 @@ impl From<&str> for HandlerError {
         HandlerError::Refused(why.to_owned())
     }
 }
-
-impl From<HandlerError> for String {
-    fn from(error: HandlerError) -> String {
-        error.to_string()
-    }
-}

@@ -26,7 +26,7 @@ const RETRIES_MAX: u64 = 10;
 const RETRIES: u64 = 1;
 
 /// The beginning of a follow-up, by which earlier ones are recognized.
-const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
+const FOLLOW_UP: &str = "The reply does not match the required schema:";
 
 fn read(params: &super::HandlerParams) -> Result<(Schema, OnFail, u64), HandlerError> {
     let retries = params::integer(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);

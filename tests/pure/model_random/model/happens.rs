@@ -227,7 +227,8 @@ impl Model {
             }
             Ok(replacement) => {
                 let ruler = self.ruler();
-                let change = compaction::mutated(&ruler, &self.thread, replacement, "h".into(), u64::MAX)?;
+                let change = compaction::mutated(&ruler, &self.thread, replacement, "h".into(), u64::MAX)
+                    .map_err(|why| why.to_string())?;
                 let Change::Mutated { tokens_after, .. } = change else {
                     unreachable!("a mutation was made")
                 };

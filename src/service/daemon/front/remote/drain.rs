@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{RemoteClients, RemoteServer};
+use super::{RemoteClients, RemoteServer, ServeError};
 use crate::control::ControlClient;
 use crate::control::fault::FaultKind;
 use crate::runtime_dir::{END_TIME_MAX, RuntimeDir};
@@ -33,8 +33,8 @@ impl RemoteServer {
 
 impl Drain {
     /// Waits at most this long for running turns, and ends all connections. A daemon that nobody else uses ends as well.
-    /// Returns how many turns were cancelled. An error is a sentence.
-    pub async fn run(self, limit: Duration) -> Result<usize, String> {
+    /// Returns how many turns were cancelled.
+    pub async fn run(self, limit: Duration) -> Result<usize, ServeError> {
         self.clients.draining.store(true, Ordering::Relaxed);
         let over = Instant::now() + limit;
         let runtime_dir = (self.clients.connector)()?.runtime_dir().clone();
@@ -53,13 +53,13 @@ impl Drain {
 
 /// Waits until `over` at most for the running turns of the clients that this process has at a daemon, and has `close` close
 /// their connections until the time that it is given. A daemon that nobody else uses ends as well. Returns how many turns
-/// were cancelled. An error is a sentence.
+/// were cancelled.
 async fn end_clients(
     runtime_dir: &RuntimeDir,
     over: Instant,
     close: impl AsyncFnOnce(Instant),
-) -> Result<usize, String> {
-    let Some(control) = ControlClient::connect(runtime_dir).await.map_err(|fault| fault.message)? else {
+) -> Result<usize, ServeError> {
+    let Some(control) = ControlClient::connect(runtime_dir).await? else {
         close(Instant::now() + CLOSE_TIME_MAX).await;
         return Ok(0);
     };
@@ -77,10 +77,10 @@ async fn end_clients(
         now = DaemonNow::read(&control, closed, &mut own).await?;
     }
     if !now.has_others {
-        control.call("stop", json!({ "force": true })).await.map_err(|fault| fault.message)?;
+        control.call("stop", json!({ "force": true })).await?;
         drop(control);
         if !runtime_dir.ended_within(END_TIME_MAX).await {
-            return Err("the daemon does not exit".to_owned());
+            return Err(ServeError::NoExit);
         }
     }
     Ok(cancelled)
@@ -103,15 +103,15 @@ impl DaemonNow {
         control: &ControlClient,
         over: Instant,
         own: &mut HashSet<u64>,
-    ) -> Result<DaemonNow, String> {
+    ) -> Result<DaemonNow, ServeError> {
         let within = over.max(Instant::now() + CLOSE_TIME_MAX);
         loop {
             match timeout_at(within, control.call("status", json!({}))).await {
                 Ok(Ok(status)) => return Ok(DaemonNow::of(&status, std::process::id(), own)),
                 // The daemon has its own time limit for an answer.
                 Ok(Err(fault)) if fault.kind == FaultKind::TimedOut => {}
-                Ok(Err(fault)) => return Err(fault.message),
-                Err(_) => return Err("the daemon does not answer".to_owned()),
+                Ok(Err(fault)) => return Err(fault.into()),
+                Err(_) => return Err(ServeError::NoAnswer),
             }
         }
     }

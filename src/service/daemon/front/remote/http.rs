@@ -260,9 +260,9 @@ async fn initialize(
     let routes = HttpRoutes { answers, initialize: Some(sender), ..HttpRoutes::default() };
     let connection = match clients.open(Carrier::Http(routes), token, None).await {
         Ok(connection) => connection,
-        Err(why) => {
-            tracing::warn!(why, "a connection is not served");
-            return text(StatusCode::SERVICE_UNAVAILABLE, &why);
+        Err(error) => {
+            tracing::warn!(%error, "a connection is not served");
+            return text(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
         }
     };
     let ends = EndUnlessKept(Some(connection.clone()));

@@ -5,15 +5,15 @@ use hyper::header::{self, HeaderValue};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 
-use super::{RemoteClients, RemoteResponse, text};
+use super::{RemoteClients, RemoteResponse, ServeError, text};
 use crate::control::ControlClient;
 
 /// Answers a request for them. While no daemon runs, they are those of the server alone.
 pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
     let daemon = match of_daemon(clients).await {
         Ok(figures) => figures,
-        Err(why) => {
-            tracing::warn!(why, "the daemon's figures are missing");
+        Err(error) => {
+            tracing::warn!(%error, "the daemon's figures are missing");
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The daemon reports no metrics; the log of the server says why",
@@ -38,12 +38,11 @@ pub async fn answer(clients: &RemoteClients) -> RemoteResponse {
 }
 
 /// The daemon's own figures; `None` if none runs.
-async fn of_daemon(clients: &RemoteClients) -> Result<Option<String>, String> {
+async fn of_daemon(clients: &RemoteClients) -> Result<Option<String>, ServeError> {
     let runtime_dir = (clients.connector)()?.runtime_dir().clone();
-    let Some(control) = ControlClient::connect(&runtime_dir).await.map_err(|fault| fault.message)? else {
+    let Some(control) = ControlClient::connect(&runtime_dir).await? else {
         return Ok(None);
     };
-    let figures = control.call("metrics", json!({ "format": "prometheus" })).await;
-    let figures = figures.map_err(|fault| fault.message)?;
+    let figures = control.call("metrics", json!({ "format": "prometheus" })).await?;
     Ok(Some(figures["text"].as_str().unwrap_or_default().to_owned()))
 }

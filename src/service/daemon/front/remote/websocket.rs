@@ -23,6 +23,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use super::ServeError;
 use super::connection::{Carrier, ClientStream, NoStream, RemoteConnection, StreamReader};
 use super::{CONNECTION_HEADER, RECEIVED_HEADER, RemoteClients, RemoteResponse, text, value};
 use crate::front::LAST_WORDS_TIME_MAX;
@@ -136,11 +137,11 @@ async fn new(
 ) -> Result<OpenedSocket, Box<RemoteResponse>> {
     let opened = clients.open(Carrier::WebSocket, token, front).await.and_then(|connection| {
         let reader = connection.read(ClientStream::Connection, None);
-        Ok((connection, reader.map_err(|_| "the daemon has closed the connection".to_owned())?))
+        Ok((connection, reader.map_err(|_| ServeError::Closed)?))
     });
-    opened.map_err(|why| {
-        tracing::warn!(why, "a connection is not served");
-        Box::new(text(StatusCode::SERVICE_UNAVAILABLE, &why))
+    opened.map_err(|error| {
+        tracing::warn!(%error, "a connection is not served");
+        Box::new(text(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()))
     })
 }
 

@@ -164,7 +164,7 @@ impl Session {
                 match self.core.mutation(&by, messages, preserve_recent, None) {
                     Ok(change) => Some(change),
                     Err(why) => {
-                        refuse(&mut resolution, &by, why);
+                        refuse(&mut resolution, &by, why.to_string());
                         None
                     }
                 }
