@@ -1,6 +1,6 @@
 //! The arguments of `epitome run` and of the commands that send one command to a session.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use crate::thread::ClientInstructions;
 /// Maximum bytes of text that are read from stdin. More does not fit into the window of any model.
 const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long stdin may stay open before the user is informed that the command is waiting for it.
-const STDIN_SILENCE: Duration = Duration::from_secs(2);
+/// How long stdin may be silent before it is given up, or the user is informed that the command is waiting for it.
+const STDIN_SILENCE: Duration = Duration::from_secs(1);
 
 /// Run one prompt in this terminal
 ///
-/// Text on stdin is appended to the prompt. Permission questions are asked on the terminal; without a terminal,
+/// Text on stdin is appended to the prompt; if the arguments have one, stdin is not waited for once it is silent for a
+/// second. Permission questions are asked on the terminal; without a terminal,
 /// calls that need permission are denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
 /// If a daemon runs, the session may be open elsewhere too; the turns of other clients continue.
 #[derive(Debug, clap::Args)]
@@ -511,7 +512,11 @@ impl PromptRequest {
     /// Returns the text of the prompt: the arguments, then stdin if it is not a terminal.
     pub fn prompt(&self) -> Result<String, CliError> {
         let stdin = io::stdin();
-        let piped = if !self.stdin || stdin.is_terminal() { String::new() } else { read_stdin()? };
+        let has_prompt = !self.words.is_empty() || self.recipe.is_some();
+        let piped = match self.stdin && !stdin.is_terminal() {
+            true => read_stdin(has_prompt)?,
+            false => String::new(),
+        };
         self.prompt_with(&piped)
     }
 
@@ -531,15 +536,25 @@ impl PromptRequest {
     }
 }
 
-/// Reads stdin to its end. A pipe that is never closed would look like a hang, so after a while the user is informed
-/// that the command is waiting for it.
-fn read_stdin() -> Result<String, CliError> {
+/// Reads stdin to its end. A program that starts us may leave a pipe open and never write to it: with a prompt on the command
+/// line, such a pipe is not waited for, and otherwise the user is informed of the wait.
+fn read_stdin(has_prompt: bool) -> Result<String, CliError> {
+    let (began, begins) = mpsc::sync_channel(1);
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        // An error is met again below.
+        drop(began.send(stdin.fill_buf().map(|_| ())));
         let mut bytes = Vec::new();
-        let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+        let read = stdin.take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
         drop(sender.send(read.map(|_| bytes)));
     });
+    if has_prompt && begins.recv_timeout(STDIN_SILENCE).is_err() {
+        note!(
+            "epitome: stdin has brought nothing for a second, and is not waited for (to send it, give the prompt on stdin as well)"
+        );
+        return Ok(String::new());
+    }
     let read = receiver.recv_timeout(STDIN_SILENCE).or_else(|_| {
         note!("epitome: waiting for the end of stdin (redirect it from /dev/null if it has no input)");
         receiver.recv()
