@@ -114,12 +114,10 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let overrides = request.overrides.clone();
     let daemon = match request.standalone {
         true => None,
-        false => {
-            in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(|why| {
-                note!("epitome: {why}; continuing without it");
-                None
-            })
-        }
+        false => in_daemon(&paths, overrides.clone(), NAME, forms).unwrap_or_else(|why| {
+            note!("epitome: {why}; continuing without it");
+            None
+        }),
     };
     let prepared = PreparedRun { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
@@ -127,7 +125,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
         None => {
             let agent = LocalAgent::start(paths, overrides, &runtime)
                 .context("the agent can't be started in this process")?;
-            let connected = SessionClient::connect(agent.stream, NAME, forms, RunRequest::Initialize);
+            let connected = SessionClient::connect(agent.stream, NAME, forms);
             let code = connected.map_err(CliError::failed).and_then(|client| prepared.run(&runtime, client));
             serve::settle(&agent.sessions, &runtime);
             code
@@ -148,15 +146,14 @@ pub(super) fn in_daemon<K>(
     overrides: Overrides,
     name: &str,
     forms: QuestionForms,
-    initialize: K,
 ) -> Result<Option<Connected<K>>, String> {
     let connector = Connector::new(paths, EnvironmentObject::current(), overrides);
     let mut connector = connector.map_err(|error| format!("this program is not found: {error}"))?;
     let Some(link) = connector.attach_running()? else { return Ok(None) };
     let version = link.version.clone();
-    let stream = link.into_stream().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
-    let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
-    SessionClient::connect(stream, name, forms, initialize).map(Some).map_err(|why| {
+    let stream =
+        link.into_stream().map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
+    SessionClient::connect(stream, name, forms).map(Some).map_err(|why| {
         match env!("CARGO_PKG_VERSION") {
             own if own == version => why,
             own => format!(
