@@ -8,6 +8,7 @@ use crate::commands::{
     BuiltInCommand, CommandContext, CommandOutcome, find, order_server, report_unsent_attachments, rewind,
 };
 use crate::core::Core;
+use crate::inbox::InboxPause;
 use crate::responder::QueuedPrompt;
 use crate::{SessionAnswer, cpu_worker};
 use epitome_recipe::command;
@@ -56,7 +57,7 @@ impl Session {
         let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
         if let Some(work) = later {
             let on_disk = self.core.start(work, |came| BackgroundResult::CommandOnDisk(prompt, came));
-            return self.inbox.pause_for(on_disk.id());
+            return self.inbox.pause_for(on_disk.id(), InboxPause::Command);
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None };
