@@ -107,7 +107,7 @@ pub enum AgentMessage {
 
 /// A connection that is initialized.
 pub struct InitializedChat {
-    link: AcpLink<Pending>,
+    link: AcpLink<AnswerPurpose>,
     stream: local::Stream,
     /// Whether a model can be used, or the user has to log in first.
     pub has_login: bool,
@@ -115,7 +115,7 @@ pub struct InitializedChat {
 
 /// The connection to the agent.
 pub struct ChatConnection {
-    link: AcpLink<Pending>,
+    link: AcpLink<AnswerPurpose>,
     from_agent: BufReader<OwnedReadHalf>,
     to_agent: OwnedWriteHalf,
     /// The part of a line that has arrived.
@@ -125,7 +125,7 @@ pub struct ChatConnection {
 }
 
 /// What the answer to a request is for.
-enum Pending {
+enum AnswerPurpose {
     Create,
     Resume(wire::SessionId),
     Close,
@@ -173,32 +173,32 @@ impl ChatConnection {
         let link = &mut self.link;
         match request {
             ChatRequest::Create { cwd } => {
-                link.request("session/new", wire::NewSessionRequest::new(cwd), Pending::Create);
+                link.request("session/new", wire::NewSessionRequest::new(cwd), AnswerPurpose::Create);
             }
             ChatRequest::Resume { session, cwd } => {
                 let start = wire::ReplayFrom::Start(wire::ReplayFromStart::new());
                 let params = wire::ResumeSessionRequest::new(session.clone(), cwd).replay_from(start);
-                link.request("session/resume", params, Pending::Resume(session));
+                link.request("session/resume", params, AnswerPurpose::Resume(session));
             }
             ChatRequest::Close { session } => {
-                link.request("session/close", wire::CloseSessionRequest::new(session), Pending::Close);
+                link.request("session/close", wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
             }
             ChatRequest::List { cwd, cursor } => {
-                let pending = Pending::List { is_next: cursor.is_some() };
+                let pending = AnswerPurpose::List { is_next: cursor.is_some() };
                 let params =
                     wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
                 link.request("session/list", params, pending);
             }
             ChatRequest::Prompt { session, text, cwd } => {
                 let params = wire::PromptRequest::new(session, content(&text, &cwd));
-                link.request("session/prompt", params, Pending::Prompt(text));
+                link.request("session/prompt", params, AnswerPurpose::Prompt(text));
             }
             ChatRequest::Cancel { session } => {
                 link.notify("session/cancel", wire::CancelSessionNotification::new(session));
             }
             ChatRequest::SetOption { session, option, value } => {
                 let params = wire::SetSessionConfigOptionRequest::new(session, option, value);
-                link.request("session/set_config_option", params, Pending::SetOption);
+                link.request("session/set_config_option", params, AnswerPurpose::SetOption);
             }
             ChatRequest::Decide { card, option } => {
                 let outcome =
@@ -293,7 +293,7 @@ impl ChatConnection {
 
 /// What an answer means for the chat.
 fn answered(
-    pending: Pending,
+    pending: AnswerPurpose,
     answer: Result<Value, Value>,
 ) -> Result<Option<AgentMessage>, serde_json::Error> {
     let answer = match answer {
@@ -301,33 +301,33 @@ fn answered(
         Err(error) => {
             let why = sentence(&error);
             return Ok(match pending {
-                Pending::Create | Pending::Resume(_) => Some(AgentMessage::OpenFailed(why)),
-                Pending::Prompt(text) => Some(AgentMessage::PromptFailed { text, why }),
-                Pending::List { .. } | Pending::SetOption => Some(AgentMessage::Failed(why)),
-                Pending::Close => None,
+                AnswerPurpose::Create | AnswerPurpose::Resume(_) => Some(AgentMessage::OpenFailed(why)),
+                AnswerPurpose::Prompt(text) => Some(AgentMessage::PromptFailed { text, why }),
+                AnswerPurpose::List { .. } | AnswerPurpose::SetOption => Some(AgentMessage::Failed(why)),
+                AnswerPurpose::Close => None,
             });
         }
     };
     Ok(match pending {
-        Pending::Create => {
+        AnswerPurpose::Create => {
             let made: wire::NewSessionResponse = serde_json::from_value(answer)?;
             let (options, commands) = (made.config_options, made.available_commands);
             Some(AgentMessage::Opened { session: made.session_id, options, commands })
         }
-        Pending::Resume(session) => {
+        AnswerPurpose::Resume(session) => {
             let resumed: wire::ResumeSessionResponse = serde_json::from_value(answer)?;
             let (options, commands) = (resumed.config_options, resumed.available_commands);
             Some(AgentMessage::Opened { session, options, commands })
         }
-        Pending::List { is_next } => {
+        AnswerPurpose::List { is_next } => {
             let listed: wire::ListSessionsResponse = serde_json::from_value(answer)?;
             Some(AgentMessage::Sessions { sessions: listed.sessions, is_next, cursor: listed.next_cursor })
         }
-        Pending::SetOption => {
+        AnswerPurpose::SetOption => {
             let set: wire::SetSessionConfigOptionResponse = serde_json::from_value(answer)?;
             Some(AgentMessage::Options(set.config_options))
         }
-        Pending::Prompt(_) | Pending::Close => None,
+        AnswerPurpose::Prompt(_) | AnswerPurpose::Close => None,
     })
 }
 
