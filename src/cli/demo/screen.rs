@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use epitome_client::{ClientEvent, ContextUsage};
 
-use crate::cli::printer::{line, shown_lines};
+use crate::cli::printer::shown_lines;
+use crate::cli::shown::{EventReader, ShownPart};
 use crate::cli::terminal::{Color, Style};
 use crate::session::{PermissionRequest, TextKind};
 use crate::thread::visible::visible;
@@ -41,6 +42,7 @@ pub struct Screen {
     /// Whether to pause for the reader.
     pub has_pauses: bool,
     pub seen: ScreenContents,
+    reader: EventReader,
     titles: HashMap<CallId, String>,
     at_line_start: bool,
 }
@@ -51,6 +53,7 @@ impl Screen {
             style,
             has_pauses,
             seen: ScreenContents::default(),
+            reader: EventReader::default(),
             titles: HashMap::new(),
             at_line_start: true,
         }
@@ -97,13 +100,6 @@ impl Screen {
         }
     }
 
-    fn outcome(&mut self, outcome: &ToolOutcome) {
-        let is_known = |(call, _): &&mut (CallId, Option<OutcomeStatus>)| *call == outcome.call;
-        if let Some((_, status)) = self.seen.calls.iter_mut().find(is_known) {
-            *status = Some(outcome.status);
-        }
-    }
-
     fn show_outcome(&mut self, outcome: &ToolOutcome) {
         let is_completed = outcome.status == OutcomeStatus::Completed;
         let dot = self.style.paint(if is_completed { Color::Green } else { Color::Red }, "●");
@@ -137,43 +133,53 @@ impl Screen {
 
     /// Shows and records an event. A replay is recorded only.
     pub fn show(&mut self, event: &ClientEvent) {
-        match event {
-            ClientEvent::Text { kind: TextKind::Reply, text, .. } => self.said(text, false),
-            ClientEvent::Notice { text, .. } => self.said(text, false),
-            ClientEvent::Usage(usage) => self.seen.context = Some(*usage),
-            ClientEvent::Entry { entry, replay } => self.entry(&entry.change, *replay),
-            // The others need the UI of an editor.
-            _ => {}
+        let mut is_replay = false;
+        if let ClientEvent::Entry { entry, replay } = event {
+            is_replay = *replay;
+            match &entry.change {
+                Change::Said { message, origin } if origin.is_prompt() => {
+                    self.seen.prompts.push(message.text());
+                }
+                Change::Commanded { typed, .. } => self.seen.prompts.push(typed.clone()),
+                Change::TurnEnded { reason, .. } => {
+                    if let Some(words) = text::ending(*reason) {
+                        self.said(words, is_replay);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for part in self.reader.read(event) {
+            self.part(&part, is_replay);
         }
     }
 
-    fn entry(&mut self, change: &Change, is_replay: bool) {
-        match change {
-            Change::Said { message, origin } if origin.is_prompt() => {
-                self.seen.prompts.push(message.text());
+    fn part(&mut self, part: &ShownPart<'_>, is_replay: bool) {
+        match part {
+            // What was replayed needs no check.
+            ShownPart::Text { .. } if is_replay => {}
+            ShownPart::Text { kind: TextKind::Reply, text, .. } | ShownPart::Notice(_, text) => {
+                self.said(text, is_replay);
             }
-            Change::Replied { message, .. } => {
-                for call in message.calls() {
-                    self.titles.insert(call.id.clone(), text::call_title(call));
-                    self.seen.calls.push((call.id.clone(), None));
+            ShownPart::Line(text) => self.said(text, is_replay),
+            ShownPart::Call(call) => {
+                self.titles.insert(call.id.clone(), text::call_title(call));
+                self.seen.calls.push((call.id.clone(), None));
+            }
+            ShownPart::Outcome(outcome) => {
+                if let Some((_, status)) = self.seen.calls.iter_mut().find(|(call, _)| *call == outcome.call)
+                {
+                    *status = Some(outcome.status);
                 }
-            }
-            Change::ToolFinished { outcome } => {
-                self.outcome(outcome);
                 if !is_replay {
                     self.show_outcome(outcome);
                 }
             }
-            Change::TurnEnded { reason, .. } => {
-                if let Some(words) = text::ending(*reason) {
-                    self.said(words, is_replay);
-                }
-            }
-            change => {
-                if let Some(line) = line(change) {
-                    self.said(&line, is_replay);
-                }
-            }
+            ShownPart::Usage(usage) => self.seen.context = Some(**usage),
+            ShownPart::Text { kind: TextKind::Thinking, .. }
+            | ShownPart::CallStarted(_)
+            | ShownPart::CallProgress(..)
+            | ShownPart::Compacting(_) => {}
         }
     }
 
