@@ -125,7 +125,7 @@ impl<K, W: Write> SessionClient<K, W> {
     /// Sends a prompt and returns the id of the request. [`ClientEvent::PromptEnded`] reports its end.
     pub fn prompt(&mut self, session: &SessionId, content: Vec<Content>, pending: K) -> u64 {
         let session = wire::SessionId::new(session.0.clone());
-        let params = wire::PromptRequest::new(session, blocks::of_prompt(content));
+        let params = wire::PromptRequest::new(session, blocks::of_prompt(&content));
         let id = self.link.request("session/prompt", params, pending);
         self.flush();
         id
