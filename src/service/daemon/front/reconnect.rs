@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::handshake::RETURN_TIME_MAX;
+use super::wait_notice::WaitNotice;
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::answers::{self, OPEN_AT};
 use epitome_acp::envelope::{self, Incoming};
@@ -109,20 +109,9 @@ pub struct ReconnectState {
     owed: Vec<Owed>,
     /// Ids of requests that the current daemon has, and that were answered without it.
     given_up: BTreeSet<Box<str>>,
-    /// The last wait for a daemon that the user was shown.
-    wait: Option<ShownWait>,
+    wait: WaitNotice,
     /// Number of moves to other servers since a session was last opened.
     moves: u32,
-}
-
-#[derive(Debug)]
-struct ShownWait {
-    /// What is waited for.
-    text: String,
-    began: Instant,
-    is_over: bool,
-    /// The sessions that show it.
-    sessions: BTreeSet<String>,
 }
 
 /// How the connection was initialized.
@@ -548,62 +537,37 @@ impl ReconnectState {
 
     /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
     fn shown_idle(&self, session: &str) -> Vec<u8> {
-        if self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2) {
-            return Vec::new();
+        match self.is_v2() {
+            true => updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" })),
+            false => Vec::new(),
         }
-        updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
     }
 
-    /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer,
-    /// except in those that show it already because of an earlier wait a short time before.
+    fn is_v2(&self) -> bool {
+        self.initialize.as_ref().is_some_and(|initialize| initialize.version >= 2)
+    }
+
+    /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer.
     pub fn wait_begins(&mut self, text: &str, now: Instant) -> Vec<u8> {
         let running: BTreeSet<String> =
             self.waiting.iter().filter_map(WaitingRequest::session).map(str::to_owned).collect();
-        let last = self
-            .wait
-            .take()
-            .filter(|last| last.text == text && now.saturating_duration_since(last.began) <= RETURN_TIME_MAX);
-        let sessions = last.map(|last| &last.sessions & &running).unwrap_or_default();
-        self.wait = Some(ShownWait { text: text.to_owned(), began: now, is_over: false, sessions });
-        self.shown_waiting(running)
+        self.wait.begin(text, &running, now);
+        self.wait.show(running, self.is_v2())
     }
 
     /// Records that there is a daemon again, or that none is waited for any longer.
     pub fn wait_ends(&mut self) {
-        if let Some(wait) = &mut self.wait {
-            wait.is_over = true;
-        }
+        self.wait.end();
     }
 
     /// What shows in the session of a request that it has to wait for a daemon.
     pub fn shown_waiting_for(&mut self, line: &[u8]) -> Vec<u8> {
-        if self.wait.as_ref().is_none_or(|wait| wait.is_over) {
+        if self.wait.is_over() {
             return Vec::new();
         }
         let Incoming::Request { params, .. } = envelope::read(line) else { return Vec::new() };
-        self.shown_waiting(session_in(params).filter(|session| self.open.contains_key(session)))
-    }
-
-    /// What shows what is waited for in those of the sessions that don't show it.
-    fn shown_waiting(&mut self, sessions: impl IntoIterator<Item = String>) -> Vec<u8> {
-        let Some(wait) = &mut self.wait else { return Vec::new() };
-        let text = &wait.text;
-        let update = match &self.initialize {
-            Some(initialize) if initialize.version >= 2 => {
-                json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })
-            }
-            _ => {
-                let content = json!({ "type": "text", "text": format!("{text}\n\n") });
-                json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
-            }
-        };
-        let mut lines = Vec::new();
-        for session in sessions {
-            if wait.sessions.insert(session.clone()) {
-                lines.extend(updated(&session, &update));
-            }
-        }
-        lines
+        let session = session_in(params).filter(|session| self.open.contains_key(session));
+        self.wait.show(session, self.is_v2())
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
@@ -817,9 +781,8 @@ impl ReconnectState {
 
     /// The response to a request that the editor has cancelled.
     fn cancelled(&self, id: &str, is_prompt: bool) -> Vec<u8> {
-        let is_v1 = self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2);
         let mut line = Vec::new();
-        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && is_v1));
+        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && !self.is_v2()));
         line
     }
 }
@@ -911,7 +874,7 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
 }
 
 /// The update of a session, as a line.
-fn updated(session: &str, update: &Value) -> Vec<u8> {
+pub(super) fn updated(session: &str, update: &Value) -> Vec<u8> {
     let params = json!({ "sessionId": session, "update": update });
     let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
     format!("{line}\n").into_bytes()
