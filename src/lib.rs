@@ -15,7 +15,7 @@
 //!            │ import           reads the sessions of other agents
 //!            └ acp_check        checks any ACP agent with rules and protocol fixtures
 //!  front     ┌ chat             the chat in the terminal, pure but for its shell
-//!            └ client           a client of the Agent Client Protocol, for the commands
+//!            └ client           a client of the Agent Client Protocol, for all front ends
 //!  service   ┌ daemon           one process for all windows, with control API and inspector
 //!            │ acp              the Agent Client Protocol
 //!            │ session          the only writer of a thread

@@ -12,12 +12,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use epitome_client::{ContextUsage, PromptEnd, SessionRequest};
 
 use super::scratch::{self, Scratch};
 use super::terminal::Style;
 use super::{CliContext as _, CliError, EXIT_CANCELLED, serve};
-use crate::thread::text;
+use crate::thread::{OutcomeStatus, SessionId, StopReason, text};
 use client::DemoClient;
 use epitome_platform::os::SYSTEM_VARIABLES;
 use epitome_platform::signals::Interrupts;
@@ -84,7 +84,7 @@ struct Demo {
     program: PathBuf,
     /// `None` between the kill and the next start.
     client: Option<DemoClient>,
-    session: String,
+    session: SessionId,
     /// Tokens in context after each of these commands.
     measured: Vec<(&'static str, u64)>,
 }
@@ -110,7 +110,7 @@ impl Demo {
         ];
         let kept = ["PATH", "TMPDIR"].into_iter().chain(SYSTEM_VARIABLES.iter().copied());
         environment.extend(kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
-        let (session, measured) = (String::new(), Vec::new());
+        let (session, measured) = (SessionId(String::new()), Vec::new());
         Ok(Demo { screen, model, workspace, environment, program, client: None, session, measured })
     }
 
@@ -129,16 +129,17 @@ impl Demo {
 
     fn task(&mut self) -> Result<(), String> {
         let process = self.start()?;
-        let params = json!({ "cwd": self.workspace, "mcpServers": [] });
-        let made = self.request("session/new", &params)?;
-        self.session = made["sessionId"].as_str().ok_or("session/new gave no sessionId")?.to_owned();
+        let request = self.opening();
+        let (client, screen) = self.client()?;
+        self.session = client.create(&request, screen)?;
         self.screen.narrate(&format!("daemon: process {process}, session {}", self.session));
         self.prompt(story::TASK)?;
 
         let seen = &self.screen.seen;
         let asked = &seen.permissions;
         expect(asked.len() == 2, || format!("two permissions were to be asked, not {asked:?}"))?;
-        let all_done = seen.calls.len() == 6 && seen.calls.iter().all(|(_, status)| status == "completed");
+        let all_done = seen.calls.len() == 6
+            && seen.calls.iter().all(|(_, status)| *status == Some(OutcomeStatus::Completed));
         expect(all_done, || format!("six calls were to be completed, not {:?}", seen.calls))?;
         let script = std::fs::read_to_string(self.workspace.join(story::SCRIPT))
             .map_err(|error| format!("{} can't be read: {error}", story::SCRIPT))?;
@@ -147,11 +148,11 @@ impl Demo {
     }
 
     fn compact(&mut self) -> Result<(), String> {
-        let answer = self.prompt("/compact")?;
+        let end = self.prompt("/compact")?;
         self.measure("/compact")?;
         let (before, after) = self.last_two()?;
         expect(after < before, || format!("the context meter went from {before} to {after} tokens"))?;
-        let (before, after) = compacted(&answer)?;
+        let (before, after) = compacted(&end)?;
         expect(after * 2 < before, || format!("the context went from {before} to {after} tokens only"))
     }
 
@@ -171,18 +172,11 @@ impl Demo {
 
     fn kill(&mut self) -> Result<(), String> {
         self.screen.typed(story::INTERRUPTED);
-        // The transport decides how text is split.
-        let mut said = String::new();
-        let is_begun = |update: &Value| {
-            if update["sessionUpdate"] == "agent_message_chunk" {
-                said.push_str(update["content"]["text"].as_str().unwrap_or_default());
-            }
-            said.ends_with(story::LAST_WORDS)
-        };
-        let params = self.prompt_params(story::INTERRUPTED);
-        let mut client = self.client.take().ok_or(NO_DAEMON)?;
-        client.send_request("session/prompt", &params)?;
-        client.watch(&mut self.screen, is_begun)?;
+        let session = self.session.clone();
+        let (client, screen) = self.client()?;
+        client.send_prompt(&session, story::INTERRUPTED);
+        client.watch(story::LAST_WORDS, screen)?;
+        let client = self.client.take().ok_or(NO_DAEMON)?;
         let process = client.process();
         client.kill()?;
         self.screen.narrate(&format!("kill -9 {process}"));
@@ -192,17 +186,9 @@ impl Demo {
     fn load(&mut self) -> Result<(), String> {
         let process = self.start()?;
         let calls_before = std::mem::take(&mut self.screen.seen).calls;
-        self.screen.is_replay = true;
-        let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
-        self.request("session/load", &params)?;
-        // Opening the log ends the interrupted turn; its update may arrive after the response.
-        if !self.screen.seen.said.contains("Interrupted") {
-            let is_end = |update: &Value| {
-                update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
-            };
-            self.client.as_mut().ok_or(NO_DAEMON)?.watch(&mut self.screen, is_end)?;
-        }
-        self.screen.is_replay = false;
+        let (request, session) = (self.opening(), self.session.clone());
+        let (client, screen) = self.client()?;
+        client.resume(&session, &request, screen)?;
 
         let seen = &self.screen.seen;
         expect(seen.calls == calls_before, || {
@@ -236,8 +222,6 @@ impl Demo {
         {
             expect(sent.contains(part), || format!("the model was not sent {what}"))?;
         }
-        let params = json!({ "sessionId": self.session });
-        self.request("session/close", &params)?;
         self.client.take().ok_or(NO_DAEMON)?.close()
     }
 
@@ -246,37 +230,30 @@ impl Demo {
         let client = DemoClient::start(&self.program, &self.workspace, &self.environment)?;
         let process = client.process();
         self.client = Some(client);
-        let params = json!({
-            "protocolVersion": 1,
-            "clientCapabilities": {},
-            "clientInfo": { "name": "epitome-demo", "version": env!("CARGO_PKG_VERSION") },
-        });
-        let answer = self.request("initialize", &params)?;
-        let loads = answer["agentCapabilities"]["loadSession"] == true;
-        expect(loads && answer["protocolVersion"] == 1, || format!("initialize was answered with {answer}"))?;
         Ok(process)
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value, String> {
-        self.client.as_mut().ok_or(NO_DAEMON)?.request(method, params, &mut self.screen)
+    fn opening(&self) -> SessionRequest {
+        SessionRequest { cwd: self.workspace.clone(), ..SessionRequest::default() }
     }
 
-    fn prompt_params(&self, text: &str) -> Value {
-        json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] })
+    fn client(&mut self) -> Result<(&mut DemoClient, &mut Screen), &'static str> {
+        Ok((self.client.as_mut().ok_or(NO_DAEMON)?, &mut self.screen))
     }
 
     /// Sends a prompt and shows its turn, which must succeed.
-    fn prompt(&mut self, text: &str) -> Result<Value, String> {
+    fn prompt(&mut self, text: &str) -> Result<PromptEnd, String> {
         self.screen.typed(text);
-        let params = self.prompt_params(text);
-        let answer = self.request("session/prompt", &params)?;
+        let session = self.session.clone();
+        let (client, screen) = self.client()?;
+        let end = client.prompt(&session, text, screen)?;
         self.screen.end_line();
-        expect(answer["stopReason"] == "end_turn", || format!("{text:?} was answered with {answer}"))?;
-        Ok(answer)
+        expect(end.reason == Some(StopReason::EndTurn), || format!("{text:?} ended with {end:?}"))?;
+        Ok(end)
     }
 
     fn measure(&mut self, label: &'static str) -> Result<(), String> {
-        let (used, size) =
+        let ContextUsage { used, size, .. } =
             self.screen.seen.context.ok_or("the daemon did not report how full the context is")?;
         let meter = format!("context: {} of {} tokens", text::tokens(used), text::round(size));
         self.screen.narrate(&meter);
@@ -294,10 +271,11 @@ impl Demo {
 
 /// Returns the tokens before and after a compaction, as counted by the compaction. The context meter is not
 /// comparable: it adds estimates to the provider's count.
-fn compacted(answer: &Value) -> Result<(u64, u64), String> {
-    let compaction = &answer["_meta"]["epitome"]["compaction"];
-    let tokens = compaction["pre_tokens"].as_u64().zip(compaction["post_tokens"].as_u64());
-    tokens.ok_or_else(|| format!("/compact was answered without the tokens before and after it: {answer}"))
+fn compacted(end: &PromptEnd) -> Result<(u64, u64), String> {
+    let tokens = |name: &str| end.result.get("compaction")?[name].as_u64();
+    tokens("pre_tokens")
+        .zip(tokens("post_tokens"))
+        .ok_or_else(|| format!("/compact ended without the tokens before and after it: {end:?}"))
 }
 
 fn next_steps(screen: &mut Screen, began: Instant) {
@@ -338,17 +316,21 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// The demo once compared the context meter before and after. With the pauses for readers, the vocabulary was
     /// loaded in between, the estimate rose, and the demo failed on nearly every second terminal.
     #[test]
     fn a_compaction_is_judged_by_its_own_count() {
+        let end = |result: Value| -> PromptEnd {
+            serde_json::from_value(json!({ "request": 1, "reason": "end_turn", "result": result }))
+                .expect("an end")
+        };
         let compaction = json!({ "status": "compacted", "pre_tokens": 8_700, "post_tokens": 646 });
-        let answer =
-            json!({ "stopReason": "end_turn", "_meta": { "epitome": { "compaction": compaction } } });
-        assert_eq!(compacted(&answer), Ok((8_700, 646)));
-        let without = compacted(&json!({ "stopReason": "end_turn" })).expect_err("it reports nothing");
-        assert!(without.contains("end_turn"), "{without}");
+        assert_eq!(compacted(&end(json!({ "compaction": compaction }))), Ok((8_700, 646)));
+        let without = compacted(&end(json!({}))).expect_err("it reports nothing");
+        assert!(without.contains("EndTurn"), "{without}");
     }
 }

@@ -4,54 +4,55 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::printer::line;
-use super::streamed::Streamed;
+use super::shown::{EventReader, ShownPart};
 use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
-use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolCall, ToolOutcome, Usage, text};
+use crate::thread::{Change, Entry, HookRun, SessionId, ToolCall, ToolOutcome, Usage, text};
 use epitome_client::{ClientEvent, ContextUsage};
 
 /// Writes one object per line.
 pub struct JsonLines<'a> {
     out: Box<dyn Write + 'a>,
-    streamed: Streamed,
+    reader: EventReader,
 }
 
 impl<'a> JsonLines<'a> {
     pub fn new(out: impl Write + 'a) -> JsonLines<'a> {
-        JsonLines { out: Box::new(out), streamed: Streamed::default() }
+        JsonLines { out: Box::new(out), reader: EventReader::default() }
     }
 
-    pub fn show(&mut self, out: &ClientEvent) -> io::Result<()> {
-        match out {
-            ClientEvent::Text { message, part, kind, text } => {
-                self.streamed.saw(*message, *part, *kind, text.len());
-                self.write(&text_event(*message, *kind, text))
+    pub fn show(&mut self, event: &ClientEvent) -> io::Result<()> {
+        if let ClientEvent::Entry { entry, replay } = event {
+            match &entry.change {
+                _ if *replay => return Ok(()),
+                Change::Hooked { runs, .. } => return runs.iter().try_for_each(|run| self.hook(run)),
+                Change::Compacted { .. } => self.compacted(entry)?,
+                _ => {}
             }
-            ClientEvent::Entry { replay: true, .. } => Ok(()),
-            ClientEvent::Entry { entry, .. } => {
-                if let Change::Compacted { .. } = &entry.change {
-                    self.compacted(entry)?;
-                }
-                self.entry(&entry.change)
+        }
+        self.reader.read(event).into_iter().try_for_each(|part| self.part(&part))
+    }
+
+    fn part(&mut self, part: &ShownPart<'_>) -> io::Result<()> {
+        match part {
+            ShownPart::Text { message, kind, text } => {
+                let kind = match kind {
+                    TextKind::Reply => "text",
+                    TextKind::Thinking => "thinking",
+                };
+                self.write(&json!({ "type": kind, "message": message.to_string(), "text": text }))
             }
-            ClientEvent::Usage(ContextUsage { used, size, cost }) => {
+            ShownPart::Call(call) => self.call(call),
+            ShownPart::Outcome(outcome) => self.outcome(outcome),
+            ShownPart::Notice(severity, text) => self.notice(*severity, text),
+            ShownPart::Line(line) => self.notice(NoticeSeverity::Info, line),
+            ShownPart::Usage(ContextUsage { used, size, cost }) => {
                 let mut line = json!({ "type": "usage", "used": used, "size": size });
                 if let Some(cost) = cost {
                     line["cost"] = json!(text::rounded_dollars(*cost));
                 }
                 self.write(&line)
             }
-            ClientEvent::Notice { severity, text } => self.notice(*severity, text),
-            ClientEvent::CallStarted { .. }
-            | ClientEvent::CallProgress { .. }
-            | ClientEvent::CallFinished { .. }
-            | ClientEvent::Compacting { .. }
-            | ClientEvent::Commands(_)
-            | ClientEvent::Options(_)
-            | ClientEvent::Ask { .. }
-            | ClientEvent::Question { .. }
-            | ClientEvent::Withdrawn { .. }
-            | ClientEvent::PromptEnded(_) => Ok(()),
+            ShownPart::CallStarted(_) | ShownPart::CallProgress(..) | ShownPart::Compacting(_) => Ok(()),
         }
     }
 
@@ -109,33 +110,6 @@ impl<'a> JsonLines<'a> {
         }))
     }
 
-    fn entry(&mut self, change: &Change) -> io::Result<()> {
-        match change {
-            Change::Replied { message, cut, .. } => {
-                for (kind, missing) in self.streamed.missing(message) {
-                    self.write(&text_event(message.id, kind, &missing))?;
-                }
-                for call in message.calls() {
-                    self.call(call)?;
-                }
-                for (call, outcome) in message.searches() {
-                    self.call(&call)?;
-                    self.outcome(&outcome)?;
-                }
-                match cut {
-                    Some(cut) => self.notice(NoticeSeverity::Warning, &text::cut_words(cut)),
-                    None => Ok(()),
-                }
-            }
-            Change::ToolFinished { outcome } => self.outcome(outcome),
-            Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
-            change => match line(change) {
-                Some(line) => self.notice(NoticeSeverity::Info, &line),
-                None => Ok(()),
-            },
-        }
-    }
-
     /// Writes the numbers of a compaction; the notice that follows has them as text.
     fn compacted(&mut self, entry: &Entry) -> io::Result<()> {
         let Change::Compacted { trigger, tokens_before, tokens_after, account, .. } = &entry.change else {
@@ -172,12 +146,4 @@ impl<'a> JsonLines<'a> {
         writeln!(self.out, "{line}")?;
         self.out.flush()
     }
-}
-
-fn text_event(message: MessageId, kind: TextKind, text: &str) -> Value {
-    let kind = match kind {
-        TextKind::Reply => "text",
-        TextKind::Thinking => "thinking",
-    };
-    json!({ "type": kind, "message": message.to_string(), "text": text })
 }

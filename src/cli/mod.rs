@@ -45,6 +45,7 @@ mod scratch;
 pub mod serve;
 mod server;
 mod sessions;
+mod shown;
 mod store;
 mod streamed;
 mod terminal;

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::live::{PrintedOutput, fitting};
-use super::streamed::Streamed;
+use super::shown::{EventReader, ShownPart};
 use super::terminal::{self, Color, Style};
 use crate::chat::form::FormDialog;
 use crate::chat::markdown::Markdown;
@@ -15,10 +15,7 @@ use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{shortened, visible, visible_line};
-use crate::thread::{
-    CallId, Change, ChangeGroup, Decider, Origin, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome,
-    describe,
-};
+use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome};
 use epitome_client::{ClientEvent, ContextUsage};
 
 /// Maximum number of diff lines that are shown with a result.
@@ -64,7 +61,7 @@ pub struct Printer<'a> {
     last: Option<PrintedKind>,
     /// Renders replies. `None` prints them unchanged.
     markdown: Option<Markdown>,
-    streamed: Streamed,
+    reader: EventReader,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<ContextUsage>,
@@ -96,7 +93,7 @@ impl<'a> Printer<'a> {
             within_line: false,
             last: None,
             markdown: None,
-            streamed: Streamed::default(),
+            reader: EventReader::default(),
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
@@ -113,23 +110,33 @@ impl<'a> Printer<'a> {
     }
 
     /// Shows one event. The caller handles questions and answers.
-    pub fn show(&mut self, out: &ClientEvent) -> io::Result<()> {
-        match out {
-            ClientEvent::Text { message, part, kind, text } => {
-                self.streamed.saw(*message, *part, *kind, text.len());
-                self.text(*kind, text)
-            }
-            ClientEvent::Entry { replay: true, .. } => Ok(()),
-            ClientEvent::Entry { entry, .. } => self.entry(&entry.change),
-            ClientEvent::CallStarted { call } => {
-                self.running.push(call.clone());
+    pub fn show(&mut self, event: &ClientEvent) -> io::Result<()> {
+        if let ClientEvent::Entry { replay: true, .. } = event {
+            return Ok(());
+        }
+        self.reader.read(event).into_iter().try_for_each(|part| self.part(&part))
+    }
+
+    fn part(&mut self, part: &ShownPart<'_>) -> io::Result<()> {
+        match part {
+            ShownPart::Text { kind, text, .. } => self.text(*kind, text),
+            ShownPart::Call(call) => {
+                self.titles.insert(call.id.clone(), text::call_title(call));
                 Ok(())
             }
-            ClientEvent::Usage(usage) => {
-                self.usage = Some(*usage);
+            ShownPart::CallStarted(call) => {
+                self.running.push((*call).clone());
                 Ok(())
             }
-            ClientEvent::Notice { severity, text } => {
+            ShownPart::CallProgress(call, output) => {
+                self.live.printed(call, output);
+                match self.progress_at {
+                    Some(at) if at.elapsed() < REDRAW => Ok(()),
+                    Some(_) | None => self.tick(),
+                }
+            }
+            ShownPart::Outcome(outcome) => self.outcome(outcome),
+            ShownPart::Notice(severity, text) => {
                 let color = match severity {
                     NoticeSeverity::Info => Color::Dim,
                     NoticeSeverity::Warning => Color::Yellow,
@@ -137,23 +144,14 @@ impl<'a> Printer<'a> {
                 };
                 self.remark(color, text)
             }
-            ClientEvent::Compacting { tokens } => {
+            ShownPart::Line(line) => self.line(PrintedKind::Call, Color::Cyan, line),
+            ShownPart::Compacting(tokens) => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
-            ClientEvent::CallProgress { call, output } => {
-                self.live.printed(call, output);
-                match self.progress_at {
-                    Some(at) if at.elapsed() < REDRAW => Ok(()),
-                    Some(_) | None => self.tick(),
-                }
+            ShownPart::Usage(usage) => {
+                self.usage = Some(**usage);
+                Ok(())
             }
-            ClientEvent::CallFinished { .. }
-            | ClientEvent::Commands(_)
-            | ClientEvent::Options(_)
-            | ClientEvent::Ask { .. }
-            | ClientEvent::Question { .. }
-            | ClientEvent::Withdrawn { .. }
-            | ClientEvent::PromptEnded(_) => Ok(()),
         }
     }
 
@@ -293,32 +291,6 @@ impl<'a> Printer<'a> {
         self.end_reply()?;
         self.end_line()?;
         self.out.flush()
-    }
-
-    fn entry(&mut self, change: &Change) -> io::Result<()> {
-        match change {
-            Change::Replied { message, cut, .. } => {
-                for (kind, missing) in self.streamed.missing(message) {
-                    self.text(kind, &missing)?;
-                }
-                for call in message.calls() {
-                    self.titles.insert(call.id.clone(), text::call_title(call));
-                }
-                for (call, outcome) in message.searches() {
-                    self.titles.insert(call.id.clone(), text::call_title(&call));
-                    self.outcome(&outcome)?;
-                }
-                match cut {
-                    Some(cut) => self.remark(Color::Yellow, &text::cut_words(cut)),
-                    None => Ok(()),
-                }
-            }
-            Change::ToolFinished { outcome } => self.outcome(outcome),
-            change => match line(change) {
-                Some(line) => self.line(PrintedKind::Call, Color::Cyan, &line),
-                None => Ok(()),
-            },
-        }
     }
 
     fn text(&mut self, kind: TextKind, text: &str) -> io::Result<()> {
@@ -544,22 +516,6 @@ fn limited(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
         lines.push(format!("… {more} more lines"));
     }
     lines
-}
-
-/// Returns the line for a change other than replies, results and hooks; `None` for changes that are not shown.
-pub(super) fn line(change: &Change) -> Option<String> {
-    match change {
-        Change::Said { message, origin: Origin::Hook { hook } } => Some(text::follow_up(hook, message)),
-        // The notice of the same command reports it.
-        Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. } => None,
-        change => match change.group() {
-            ChangeGroup::Message | ChangeGroup::View | ChangeGroup::Note => describe(change).line,
-            ChangeGroup::Setting | ChangeGroup::Lifecycle => None,
-        },
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::cli::json_lines::JsonLines;
 use crate::thread::{
-    CallDisplay, Content, Decider, Entry, HookRun, HookRunResult, Message, MessageId, ModelName, Origin,
-    PermissionChoice, RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
+    CallDisplay, Change, Content, Decider, Entry, HookRun, HookRunResult, Message, MessageId, ModelName,
+    Origin, PermissionChoice, RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
 };
 
 #[derive(Clone, Default)]

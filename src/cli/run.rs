@@ -116,12 +116,10 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let overrides = request.overrides.clone();
     let daemon = match request.standalone {
         true => None,
-        false => in_daemon(&paths, overrides.clone(), NAME, forms, RunRequest::Initialize).unwrap_or_else(
-            |error| {
-                note!("epitome: {}; continuing without it", error.message);
-                None
-            },
-        ),
+        false => in_daemon(&paths, overrides.clone(), NAME, forms).unwrap_or_else(|error| {
+            note!("epitome: {}; continuing without it", error.message);
+            None
+        }),
     };
     let prepared = PreparedRun { request, prompt, stdin, expected, cwd, resumed };
     let code = match daemon {
@@ -129,7 +127,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
         None => {
             let agent = LocalAgent::start(paths, overrides, &runtime)
                 .context("the agent can't be started in this process")?;
-            let connected = SessionClient::connect(agent.stream, NAME, forms, RunRequest::Initialize);
+            let connected = SessionClient::connect(agent.stream, NAME, forms);
             let code = connected.map_err(CliError::failed).and_then(|client| prepared.run(&runtime, client));
             serve::settle(&agent.sessions, &runtime);
             code
@@ -150,7 +148,6 @@ pub(super) fn in_daemon<K>(
     overrides: Overrides,
     name: &str,
     forms: QuestionForms,
-    initialize: K,
 ) -> Result<Option<Connected<K>>, CliError> {
     let connector = Connector::new(paths, EnvironmentObject::current(), overrides);
     let mut connector = connector.map_err(AttachError::Program)?;
@@ -158,7 +155,7 @@ pub(super) fn in_daemon<K>(
     let version = link.version.clone();
     let stream = link.into_stream().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
     let stream = stream.context("the connection to the daemon can't be used")?;
-    SessionClient::connect(stream, name, forms, initialize).map(Some).map_err(|why| {
+    SessionClient::connect(stream, name, forms).map(Some).map_err(|why| {
         match env!("CARGO_PKG_VERSION") {
             own if own == version => CliError::failed(why),
             own => CliError::failed(format!(

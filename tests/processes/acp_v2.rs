@@ -223,6 +223,23 @@ fn a_window_resumes_in_the_middle_of_a_turn() {
     }
 }
 
+/// Regression: while the checkpoints of a session that was just loaded were read, it was reported as running, and clients
+/// showed its last turn as one that goes on.
+#[test]
+fn a_session_that_is_loaded_does_not_run() {
+    let user = user(obey);
+    let mut window = Window::start(&user, &["--mode", "full"]);
+    let session = window.new_session(&user);
+    window.turn(&session, "run true");
+    window.call("session/close", json!({ "sessionId": session }));
+    let mut second = Window::start(&user, &[]);
+    let params = json!({ "sessionId": session, "cwd": user.project(), "replayFrom": { "type": "start" } });
+    second.call("session/resume", params);
+    let states = second.of_kind("state_update");
+    assert!(!states.is_empty() && states.iter().all(|state| state["state"] == "idle"), "{states:?}");
+    assert_eq!(states[0]["stopReason"], "end_turn");
+}
+
 /// V8: what can't be replayed as asked is refused.
 #[test]
 fn an_unknown_start_of_a_replay_attaches_nothing() {

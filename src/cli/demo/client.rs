@@ -1,38 +1,38 @@
-//! A minimal client of the Agent Client Protocol: a process, two pipes, one JSON object per line. It uses no types of
-//! the daemon, so it sees what any editor sees.
+//! The demo's daemon: a process, two pipes, and the client that other commands use too.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use epitome_client::{
+    ClientEvent, OpenedSession, PromptEnd, QuestionForms, SessionClient, SessionMessage, SessionRequest,
+};
 
 use super::screen::Screen;
+use crate::session::UserDecision;
+use crate::thread::{Content, SessionId};
 
 /// Maximum time without output from the daemon. Everything in the demo takes milliseconds; a slow machine takes
 /// seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum number of queued messages. A daemon that is ahead blocks, as it would with an editor.
-const MESSAGES_MAX: usize = 256;
-
-/// Maximum length of a line in bytes; the limit of some editors.
-const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
+/// Bytes that are read at a time, and how many of these parts wait. A daemon that is ahead blocks, as it would with an
+/// editor.
+const PART_BYTES: usize = 16 * 1024;
+const PARTS_MAX: usize = 16;
 
 /// A running daemon and the client's end of its pipes.
 pub struct DemoClient {
-    child: Child,
-    input: Option<ChildStdin>,
-    /// The daemon's output: JSON, or a line that is not part of the protocol. Ends with the daemon's output.
-    messages: Receiver<Result<Value, String>>,
-    next_id: u64,
+    child: KilledChild,
+    client: SessionClient<(), ChildStdin>,
+    reader: BufReader<TimedOutput>,
 }
 
 impl DemoClient {
-    /// Starts the daemon with only this environment.
+    /// Starts the daemon with only this environment, and initializes the connection.
     pub fn start(
         program: &Path,
         cwd: &Path,
@@ -47,126 +47,159 @@ impl DemoClient {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
+            .map(KilledChild)
             .map_err(|error| format!("{} can't be started: {error}", program.display()))?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().ok_or("the daemon has no stdout")?;
-        let (sender, messages) = sync_channel(MESSAGES_MAX);
-        std::thread::spawn(move || read(output, &sender));
-        Ok(DemoClient { child, input, messages, next_id: 0 })
+        let pipes = child.0.stdin.take().zip(child.0.stdout.take());
+        let (input, output) = pipes.ok_or("the daemon has no pipes")?;
+        let halves = (BufReader::new(TimedOutput::of(output)), input);
+        let (client, reader) = SessionClient::initialize(halves, "epitome-demo", QuestionForms::Unsupported)?;
+        Ok(DemoClient { child, client, reader })
     }
 
     pub fn process(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
-    /// Sends a request, shows updates until its response, and returns the response.
-    pub fn request(&mut self, method: &str, params: &Value, screen: &mut Screen) -> Result<Value, String> {
-        let id = self.send_request(method, params)?;
-        loop {
-            let message = self.next_message(method, screen)?;
-            if message["id"] == id && message.get("method").is_none() {
-                return match message.get("result") {
-                    Some(result) => Ok(result.clone()),
-                    None => Err(format!("{method} was answered with an error: {}", message["error"])),
-                };
-            }
-        }
+    /// Creates a session and returns its id.
+    pub fn create(&mut self, request: &SessionRequest, screen: &mut Screen) -> Result<SessionId, String> {
+        self.client.create(request, ());
+        self.opened(screen)?.session.ok_or_else(|| "the new session has no id".to_owned())
     }
 
-    /// Sends a request without waiting for the response, and returns its id.
-    pub fn send_request(&mut self, method: &str, params: &Value) -> Result<u64, String> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
-        Ok(id)
-    }
-
-    /// Shows updates until one satisfies the predicate.
-    pub fn watch(
+    /// Opens a session again, with all of its log.
+    pub fn resume(
         &mut self,
+        session: &SessionId,
+        request: &SessionRequest,
         screen: &mut Screen,
-        mut is_last: impl FnMut(&Value) -> bool,
     ) -> Result<(), String> {
+        self.client.resume(session, request, true, ());
+        self.opened(screen).map(drop)
+    }
+
+    fn opened(&mut self, screen: &mut Screen) -> Result<OpenedSession, String> {
         loop {
-            let message = self.next_message("an update", screen)?;
-            if message.get("method").is_none() {
-                return Err(format!("an answer came too early: {message}"));
-            }
-            if is_last(&message["params"]["update"]) {
-                return Ok(());
+            if let SessionMessage::Answer((), answer) = self.next(screen)? {
+                return answer.and_then(OpenedSession::read).map_err(|error| error.to_string());
             }
         }
     }
 
-    /// Waits for a message; shows an update, and answers a permission request.
-    fn next_message(&mut self, what: &str, screen: &mut Screen) -> Result<Value, String> {
-        let message = match self.messages.recv_timeout(SILENCE_MAX) {
-            Ok(Ok(message)) => message,
-            Ok(Err(line)) => return Err(format!("the daemon printed a line that is not JSON: {line}")),
-            Err(RecvTimeoutError::Disconnected) => return Err(format!("the daemon ended during {what}")),
-            Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs()));
+    pub fn send_prompt(&mut self, session: &SessionId, text: &str) -> u64 {
+        self.client.prompt(session, vec![Content::Text { text: text.to_owned() }], ())
+    }
+
+    /// Sends a prompt and shows its turn.
+    pub fn prompt(
+        &mut self,
+        session: &SessionId,
+        text: &str,
+        screen: &mut Screen,
+    ) -> Result<PromptEnd, String> {
+        let request = self.send_prompt(session, text);
+        loop {
+            match self.next(screen)? {
+                SessionMessage::Event(ClientEvent::PromptEnded(end)) if end.request == request => {
+                    return Ok(*end);
+                }
+                SessionMessage::Answer((), Err(error)) => return Err(error.to_string()),
+                SessionMessage::Answer(..) | SessionMessage::Event(_) | SessionMessage::Nothing => {}
             }
-        };
-        match message["method"].as_str() {
-            Some("session/update") => screen.update(&message["params"]["update"]),
-            Some("session/request_permission") => {
-                let option = screen.choose(&message["params"]);
-                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }))?;
+        }
+    }
+
+    /// Shows events until the agent has said this last.
+    pub fn watch(&mut self, words: &str, screen: &mut Screen) -> Result<(), String> {
+        while !screen.seen.said.trim_end().ends_with(words) {
+            self.next(screen)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a message; shows an event, and answers a permission request.
+    fn next(&mut self, screen: &mut Screen) -> Result<SessionMessage<()>, String> {
+        let mut line = Vec::new();
+        let read = self.reader.read_until(b'\n', &mut line);
+        if read.map_err(|error| format!("the daemon's output can't be read: {error}"))? == 0 {
+            return Err("the daemon ended too early".to_owned());
+        }
+        let message = self.client.receive(&line);
+        match &message {
+            SessionMessage::Event(ClientEvent::Ask { ask, permission }) => {
+                screen.ask(permission);
+                self.client.decide(*ask, &UserDecision::AllowOnce);
             }
-            Some(other) => return Err(format!("the daemon asked for {other}, which was not offered")),
-            None => {}
+            SessionMessage::Event(event) => screen.show(event),
+            SessionMessage::Answer(..) | SessionMessage::Nothing => {}
         }
         Ok(message)
     }
 
-    fn send(&mut self, message: &Value) -> Result<(), String> {
-        let input = self.input.as_mut().ok_or("the daemon's stdin is closed")?;
-        writeln!(input, "{message}").map_err(|error| format!("the daemon's stdin can't be written: {error}"))
-    }
-
     /// Kills the daemon as abruptly as a power failure.
     pub fn kill(mut self) -> Result<(), String> {
-        let killed = self.child.kill().and_then(|()| self.child.wait());
+        let killed = self.child.0.kill().and_then(|()| self.child.0.wait());
         killed.map(drop).map_err(|error| format!("the daemon can't be killed: {error}"))
     }
 
     /// Closes the daemon's stdin, as an exiting editor does, and waits for the exit.
-    pub fn close(mut self) -> Result<(), String> {
-        drop(self.input.take());
-        loop {
-            match self.messages.recv_timeout(SILENCE_MAX) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err("the daemon did not end when its stdin was closed".to_owned());
-                }
-            }
-        }
+    pub fn close(self) -> Result<(), String> {
+        let DemoClient { mut child, client, mut reader } = self;
+        drop(client);
+        io::copy(&mut reader, &mut io::sink())
+            .map_err(|error| format!("the daemon did not end when its stdin was closed: {error}"))?;
         let status =
-            self.child.wait().map_err(|error| format!("the daemon's exit status is unknown: {error}"))?;
+            child.0.wait().map_err(|error| format!("the daemon's exit status is unknown: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("the daemon ended with {status}")) }
     }
 }
 
-impl Drop for DemoClient {
+/// A process that is killed when it is dropped, unless it has ended.
+struct KilledChild(Child);
+
+impl Drop for KilledChild {
     fn drop(&mut self) {
-        // No effect after `kill` or `close`.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 
-/// Reads lines until the end, or until the receiver is dropped.
-fn read(output: ChildStdout, sender: &SyncSender<Result<Value, String>>) {
-    let mut reader = BufReader::new(output);
-    let mut line = String::new();
-    while let Ok(1..) = (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line) {
-        let message = serde_json::from_str(&line).map_err(|_| line.trim_end().to_owned());
-        if sender.send(message).is_err() {
-            return;
+/// The output of a process. Reading it fails if there is none for a while.
+struct TimedOutput {
+    parts: Receiver<Vec<u8>>,
+    part: io::Cursor<Vec<u8>>,
+}
+
+impl TimedOutput {
+    fn of(mut output: impl Read + Send + 'static) -> TimedOutput {
+        let (sender, parts) = sync_channel(PARTS_MAX);
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; PART_BYTES];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        TimedOutput { parts, part: io::Cursor::default() }
+    }
+}
+
+impl Read for TimedOutput {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.part.read(bytes)?;
+        if read > 0 || bytes.is_empty() {
+            return Ok(read);
         }
-        line.clear();
+        match self.parts.recv_timeout(SILENCE_MAX) {
+            Ok(part) => {
+                self.part = io::Cursor::new(part);
+                self.part.read(bytes)
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(0),
+            Err(RecvTimeoutError::Timeout) => {
+                let why = format!("the daemon was silent for {} s", SILENCE_MAX.as_secs());
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
+        }
     }
 }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::Value;
+use epitome_client::{ClientEvent, ContextUsage};
 
-use crate::cli::printer::diff_line;
+use crate::cli::printer::shown_lines;
+use crate::cli::shown::{EventReader, ShownPart};
 use crate::cli::terminal::{Color, Style};
-use crate::thread::diff::diff;
+use crate::session::{PermissionRequest, TextKind};
 use crate::thread::visible::visible;
+use crate::thread::{CallId, Change, OutcomeStatus, ToolDisplay, ToolOutcome, text};
 
 /// Pause after each streamed word on a terminal, about the pace of a fast model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
@@ -20,32 +22,28 @@ const STEP_PAUSE: Duration = Duration::from_millis(450);
 /// Maximum number of lines of a tool's output that are shown.
 const OUTPUT_LINES_MAX: usize = 3;
 
-/// Maximum length of these lines, in characters.
-const OUTPUT_CHARS_MAX: usize = 90;
-
 /// The recorded contents, for the checks.
 #[derive(Debug, Default)]
 pub struct ScreenContents {
     /// The agent's text since `forget`.
     pub said: String,
-    /// The replayed messages of the user.
+    /// The messages of the user.
     pub prompts: Vec<String>,
-    /// Calls with their last status, in the order of their announcement.
-    pub calls: Vec<(String, String)>,
+    /// Calls with the status of their result, in the order of their announcement.
+    pub calls: Vec<(CallId, Option<OutcomeStatus>)>,
     /// Titles of permission requests.
     pub permissions: Vec<String>,
-    /// The last reported number of tokens in context, and the size of the window.
-    pub context: Option<(u64, u64)>,
+    /// The last report of how full the context is.
+    pub context: Option<ContextUsage>,
 }
 
 pub struct Screen {
     pub style: Style,
     /// Whether to pause for the reader.
     pub has_pauses: bool,
-    /// Whether updates are being replayed: they are then recorded, but not shown.
-    pub is_replay: bool,
     pub seen: ScreenContents,
-    titles: HashMap<String, String>,
+    reader: EventReader,
+    titles: HashMap<CallId, String>,
     at_line_start: bool,
 }
 
@@ -54,8 +52,8 @@ impl Screen {
         Screen {
             style,
             has_pauses,
-            is_replay: false,
             seen: ScreenContents::default(),
+            reader: EventReader::default(),
             titles: HashMap::new(),
             at_line_start: true,
         }
@@ -102,35 +100,16 @@ impl Screen {
         }
     }
 
-    fn call(&mut self, update: &Value) {
-        let id = update["toolCallId"].as_str().unwrap_or_default().to_owned();
-        if let Some(title) = update["title"].as_str() {
-            self.titles.insert(id.clone(), title.to_owned());
-        }
-        // The protocol allows omitting the status of a pending call.
-        let status = update["status"].as_str().unwrap_or("pending");
-        match self.seen.calls.iter_mut().find(|(known, _)| *known == id) {
-            Some((_, last)) => *last = status.to_owned(),
-            None => self.seen.calls.push((id.clone(), status.to_owned())),
-        }
-        let is_final = matches!(status, "completed" | "failed");
-        if self.is_replay || !is_final {
-            return;
-        }
-        let color = if status == "completed" { Color::Green } else { Color::Red };
-        let title = self.titles.get(&id).map_or("a tool", String::as_str);
-        let line = format!("{} {} → {status}", self.style.paint(color, "●"), visible(title));
-        self.line(&line);
-        for content in update["content"].as_array().into_iter().flatten() {
-            let Some(output) = content["content"]["text"].as_str() else { continue };
-            let lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("```")).collect();
-            for line in lines.iter().take(OUTPUT_LINES_MAX) {
-                let clipped: String = visible(line).chars().take(OUTPUT_CHARS_MAX).collect();
-                self.narrate(&format!("    {clipped}"));
-            }
-            if lines.len() > OUTPUT_LINES_MAX {
-                self.narrate(&format!("    … {} more lines", lines.len() - OUTPUT_LINES_MAX));
-            }
+    fn show_outcome(&mut self, outcome: &ToolOutcome) {
+        let is_completed = outcome.status == OutcomeStatus::Completed;
+        let dot = self.style.paint(if is_completed { Color::Green } else { Color::Red }, "●");
+        let title = self.titles.get(&outcome.call).map_or("a tool", String::as_str);
+        self.line(&format!("{dot} {} → {}", visible(title), text::status(outcome.status)));
+        // The permission prompt has shown its diff.
+        let is_text = |shown: &&ToolDisplay| matches!(shown, ToolDisplay::Text { .. });
+        let shown: Vec<ToolDisplay> = outcome.shown.iter().filter(is_text).cloned().collect();
+        for line in shown_lines(&shown, self.style, OUTPUT_LINES_MAX) {
+            self.narrate(&format!("    {line}"));
         }
         self.pause(STEP_PAUSE);
     }
@@ -152,54 +131,85 @@ impl Screen {
         drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
     }
 
-    /// Shows and records an update.
-    pub fn update(&mut self, update: &Value) {
-        let text = update["content"]["text"].as_str().unwrap_or_default();
-        match update["sessionUpdate"].as_str() {
-            Some("agent_message_chunk") => {
-                self.seen.said.push_str(text);
-                if !self.is_replay {
-                    if self.at_line_start {
-                        let who = self.style.paint(Color::Green, "agent ▸");
-                        self.write(&format!("{who} "));
+    /// Shows and records an event. A replay is recorded only.
+    pub fn show(&mut self, event: &ClientEvent) {
+        let mut is_replay = false;
+        if let ClientEvent::Entry { entry, replay } = event {
+            is_replay = *replay;
+            match &entry.change {
+                Change::Said { message, origin } if origin.is_prompt() => {
+                    self.seen.prompts.push(message.text());
+                }
+                Change::Commanded { typed, .. } => self.seen.prompts.push(typed.clone()),
+                Change::TurnEnded { reason, .. } => {
+                    if let Some(words) = text::ending(*reason) {
+                        self.said(words, is_replay);
                     }
-                    self.text(text);
                 }
+                _ => {}
             }
-            Some("user_message_chunk") => self.seen.prompts.push(text.to_owned()),
-            Some("tool_call" | "tool_call_update") => self.call(update),
-            Some("usage_update") => {
-                if let (Some(used), Some(size)) = (update["used"].as_u64(), update["size"].as_u64()) {
-                    self.seen.context = Some((used, size));
-                }
-            }
-            // Other updates (commands, options, title, plan) need the UI of an editor.
-            Some(_) | None => {}
+        }
+        for part in self.reader.read(event) {
+            self.part(&part, is_replay);
         }
     }
 
-    /// Shows a permission request, and chooses the option that allows it once.
-    pub fn choose(&mut self, request: &Value) -> String {
-        let call = &request["toolCall"];
-        let title = call["title"].as_str().unwrap_or_default().to_owned();
-        let heading = format!("? permission: {}", visible(&title));
-        self.line(&self.style.paint(Color::Yellow, &heading));
-        for content in call["content"].as_array().into_iter().flatten() {
-            if content["type"] == "diff" {
-                let new = content["newText"].as_str().unwrap_or_default();
-                for line in diff(content["oldText"].as_str(), new) {
-                    self.line(&format!("    {}", diff_line(&line, self.style)));
+    fn part(&mut self, part: &ShownPart<'_>, is_replay: bool) {
+        match part {
+            // What was replayed needs no check.
+            ShownPart::Text { .. } if is_replay => {}
+            ShownPart::Text { kind: TextKind::Reply, text, .. } | ShownPart::Notice(_, text) => {
+                self.said(text, is_replay);
+            }
+            ShownPart::Line(text) => self.said(text, is_replay),
+            ShownPart::Call(call) => {
+                self.titles.insert(call.id.clone(), text::call_title(call));
+                self.seen.calls.push((call.id.clone(), None));
+            }
+            ShownPart::Outcome(outcome) => {
+                if let Some((_, status)) = self.seen.calls.iter_mut().find(|(call, _)| *call == outcome.call)
+                {
+                    *status = Some(outcome.status);
+                }
+                if !is_replay {
+                    self.show_outcome(outcome);
                 }
             }
+            ShownPart::Usage(usage) => self.seen.context = Some(**usage),
+            ShownPart::Text { kind: TextKind::Thinking, .. }
+            | ShownPart::CallStarted(_)
+            | ShownPart::CallProgress(..)
+            | ShownPart::Compacting(_) => {}
         }
-        let options = request["options"].as_array().into_iter().flatten();
-        let names: Vec<String> =
-            options.clone().filter_map(|option| Some(format!("[{}]", option["name"].as_str()?))).collect();
-        self.line(&format!("    {}", visible(&names.join(" "))));
+    }
+
+    fn said(&mut self, text: &str, is_replay: bool) {
+        self.seen.said.push_str(text);
+        if is_replay {
+            return;
+        }
+        if self.at_line_start {
+            let who = self.style.paint(Color::Green, "agent ▸");
+            self.write(&format!("{who} "));
+        }
+        self.text(text);
+    }
+
+    /// Shows a permission request, which is then allowed once.
+    pub fn ask(&mut self, permission: &PermissionRequest) {
+        let title = text::title(&permission.tool, &permission.card);
+        let heading = format!("? permission: {}", visible(&title));
+        self.line(&self.style.paint(Color::Yellow, &heading));
+        let is_diff = |shown: &&ToolDisplay| matches!(shown, ToolDisplay::Diff { .. });
+        let diffs: Vec<ToolDisplay> = permission.preview.iter().filter(is_diff).cloned().collect();
+        for line in shown_lines(&diffs, self.style, usize::MAX) {
+            self.line(&format!("    {line}"));
+        }
+        let always =
+            permission.always.as_ref().map(|always| format!("[Always allow: {always}] ")).unwrap_or_default();
+        self.line(&format!("    [Allow] {}[Reject]", visible(&always)));
         self.pause(STEP_PAUSE);
         self.narrate("    (the demo clicks \"Allow\" for you)");
         self.seen.permissions.push(title);
-        let allow = options.clone().find(|option| option["kind"] == "allow_once");
-        allow.and_then(|option| option["optionId"].as_str()).unwrap_or_default().to_owned()
     }
 }

@@ -16,7 +16,7 @@ use super::host::HostLink;
 use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::named;
 use super::request::PromptRequest;
-use crate::chat::form::{FormDialog, FormReply, form_of};
+use crate::chat::form::{FormDialog, form_of};
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, RunInput};
 use crate::cli::terminal;
@@ -34,7 +34,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// The purpose of a request, by which its answer is handled.
 #[derive(Debug)]
 pub enum RunRequest {
-    Initialize,
     /// Opens the session.
     Open,
     /// Changes a setting, before the prompt is sent.
@@ -356,7 +355,6 @@ impl PromptRun {
             }
             // The agent has reported how it ended, unless it could not read it.
             (RunRequest::Prompt(_), Err(error)) => self.is_running.then(|| failed(&error)),
-            (RunRequest::Initialize, _) => None,
             (RunRequest::Open | RunRequest::Choose, Err(error)) => Some(failed(&error)),
         };
         Ok(error.map(RunEnd::Error))
@@ -540,13 +538,7 @@ impl PromptRun {
                 }
             }
             AskedQuestion::Form(mut form) => match form.typed(&line) {
-                Some(reply) => {
-                    let reply = match reply {
-                        FormReply::Accepted(fields) => QuestionReply::Accepted(fields),
-                        FormReply::Declined => QuestionReply::Declined,
-                    };
-                    self.client.answer_question(ask, reply);
-                }
+                Some(reply) => self.client.answer_question(ask, reply),
                 None => return self.ask_user(ask, AskedQuestion::Form(form)),
             },
         }

@@ -31,24 +31,16 @@ pub struct TailArgs {
 /// The name of this client.
 const NAME: &str = "epitome-tail";
 
-/// The answers that a tail waits for.
-enum TailRequest {
-    Initialize,
-    /// The log up to now precedes it, unless the session is live.
-    Watch,
-}
-
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
     let (overrides, forms) = (Overrides::default(), QuestionForms::Unsupported);
-    let daemon = in_daemon(paths, overrides.clone(), NAME, forms, TailRequest::Initialize);
-    if let Some(client) = daemon? {
+    if let Some(client) = in_daemon(paths, overrides.clone(), NAME, forms)? {
         return follow(client, &session, args.from, json, TailEnd::Interrupt);
     }
     let runtime = serve::runtime()?;
     let agent = LocalAgent::start(paths.clone(), overrides, &runtime);
     let agent = agent.context("the agent can't be started in this process")?;
-    let client = SessionClient::connect(agent.stream, NAME, forms, TailRequest::Initialize);
+    let client = SessionClient::connect(agent.stream, NAME, forms);
     let ended = client
         .map_err(CliError::failed)
         .and_then(|client| follow(client, &session, args.from, json, TailEnd::Log));
@@ -65,23 +57,24 @@ enum TailEnd {
 }
 
 fn follow(
-    (mut client, mut reader): Connected<TailRequest>,
+    (mut client, mut reader): Connected<()>,
     session: &SessionId,
     from: Seq,
     json: bool,
     end: TailEnd,
 ) -> Result<i32, CliError> {
-    client.watch(session, from, TailRequest::Watch);
+    // The log up to now precedes its answer, unless the session is live.
+    client.watch(session, from, ());
     let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
     let mut line = Vec::new();
     while let Ok(1..) = reader.read_until(b'\n', &mut line) {
         let shown = match client.receive(&line) {
             SessionMessage::Event(event) if json => print_json(session, &event),
             SessionMessage::Event(event) => show(&mut printer, event),
-            SessionMessage::Answer(TailRequest::Watch, Err(error)) => {
+            SessionMessage::Answer((), Err(error)) => {
                 return Err(CliError::failed(error.to_string()));
             }
-            SessionMessage::Answer(TailRequest::Watch, Ok(_)) if end == TailEnd::Log => break,
+            SessionMessage::Answer((), Ok(_)) if end == TailEnd::Log => break,
             SessionMessage::Answer(..) | SessionMessage::Nothing => Ok(()),
         };
         match shown {

@@ -1,30 +1,26 @@
-//! The client of the Agent Client Protocol, version 2: carries out requests of the chat, and passes on what the agent
-//! sends. Nothing in it knows the terminal.
+//! The connection to the agent: requests of the chat become lines of the protocol, and lines of the agent become messages.
+//! Nothing in it knows the terminal.
 
-use epitome_platform::file_uri;
-use epitome_platform::local::{self, AsyncStream};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::future::pending;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use agent_client_protocol::schema::ProtocolVersion;
-use agent_client_protocol::v2::{ConnectionTo, InitializeOutcome, Responder, SentRequest, schema as wire};
-use agent_client_protocol::{
-    Agent, Client, Error, JsonRpcResponse, Lines, on_receive_notification, on_receive_request,
-};
-use futures_util::{sink, stream};
-use parking_lot::Mutex;
-use serde_json::Value;
+use agent_client_protocol::v2::schema as wire;
+use epitome_client::{AcpLink, Handshake, LinkMessage, halves, question_answer, sentence};
+use epitome_platform::file_uri;
+use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
+use epitome_session::QuestionReply;
+use futures_util::FutureExt as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::sync::{mpsc, oneshot};
 
-use crate::form::{FormDialog, FormReply, form_of};
+use crate::form::{FormDialog, form_of};
 
-/// Messages that wait for the chat, and requests that wait to be sent. While it is reached, nothing more is read from
-/// the agent, or typed by the user.
-const WAITING_MAX: usize = 256;
+/// Bytes that wait to be sent, beyond which nothing more is typed by the user.
+const UNSENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Larger files are not sent with a prompt.
 const ATTACHED_BYTES_MAX: u64 = 256 * 1024;
@@ -69,7 +65,7 @@ pub enum ChatRequest {
     /// Answers a form.
     Fill {
         card: u64,
-        reply: FormReply,
+        reply: QuestionReply,
     },
 }
 
@@ -109,282 +105,234 @@ pub enum AgentMessage {
     Ended(String),
 }
 
-/// The end of the connection that the chat holds.
-pub struct ChatConnection {
-    pub requests: mpsc::Sender<ChatRequest>,
-    pub messages: mpsc::Receiver<AgentMessage>,
+/// A connection that is initialized.
+pub struct InitializedChat {
+    link: AcpLink<AnswerPurpose>,
+    stream: local::Stream,
     /// Whether a model can be used, or the user has to log in first.
     pub has_login: bool,
 }
 
-/// Initializes a connection over this stream and serves it in the background. Fails with a sentence.
-pub async fn connect(stream: local::Stream) -> Result<ChatConnection, String> {
-    let stream = stream.set_nonblocking(true).and_then(|()| AsyncStream::from_std(stream));
-    let stream = stream.map_err(|error| format!("the connection to the daemon can't be used: {error}"))?;
-    let (requests, wanted) = mpsc::channel(WAITING_MAX);
-    let (sender, messages) = mpsc::channel(WAITING_MAX);
-    let (ready, is_ready) = oneshot::channel();
-    tokio::spawn(async move {
-        let ended = serve(stream, wanted, &sender, ready).await;
-        let why = ended.err().map_or("the daemon closed the connection".to_owned(), |error| sentence(&error));
-        // There is no receiver if the chat has ended first.
-        drop(sender.send(AgentMessage::Ended(why)).await);
-    });
-    let has_login = is_ready.await.map_err(|_| "the daemon closed the connection".to_owned())??;
-    Ok(ChatConnection { requests, messages, has_login })
+/// The connection to the agent.
+pub struct ChatConnection {
+    link: AcpLink<AnswerPurpose>,
+    from_agent: BufReader<OwnedReadHalf>,
+    to_agent: OwnedWriteHalf,
+    /// The part of a line that has arrived.
+    line: Vec<u8>,
+    unsent: Vec<u8>,
+    is_ended: bool,
 }
 
-/// The user's answer to a card.
-enum CardReply {
-    Option(wire::PermissionOptionId),
-    Form(FormReply),
+/// What the answer to a request is for.
+enum AnswerPurpose {
+    Create,
+    Resume(wire::SessionId),
+    Close,
+    /// `is_next`: it continues a list.
+    List {
+        is_next: bool,
+    },
+    /// The text of a prompt.
+    Prompt(String),
+    SetOption,
 }
 
-/// Permission requests and forms that wait for the user.
-type OpenCards = Arc<Mutex<HashMap<u64, oneshot::Sender<CardReply>>>>;
+/// Initializes a connection. Blocking. Fails with a sentence.
+pub fn initialize(stream: local::Stream) -> Result<InitializedChat, String> {
+    let info = json!({ "name": "epitome-chat", "version": env!("CARGO_PKG_VERSION") });
+    let capabilities = json!({ "elicitation": { "form": {}, "url": {} } });
+    let mut handshake = Handshake::begin(halves(stream)?, &info, &capabilities)?;
+    let has_login = handshake.call("auth/status", json!({}))?["state"] != "unauthenticated";
+    let (link, _, stream) = handshake.finish();
+    Ok(InitializedChat { link, stream, has_login })
+}
 
-async fn serve(
-    stream: AsyncStream,
-    wanted: mpsc::Receiver<ChatRequest>,
-    sender: &mpsc::Sender<AgentMessage>,
-    ready: oneshot::Sender<Result<bool, String>>,
-) -> Result<(), Error> {
-    let cards = OpenCards::default();
-    let (updates, asked, answered) = (sender.clone(), sender.clone(), sender.clone());
-    let (mut next_card, waiting) = (0, cards.clone());
-    let (mut next_form, unfilled, filled) = (0, cards.clone(), sender.clone());
-    Client
-        .v2()
-        .name("epitome-chat")
-        .on_receive_notification(
-            async move |update: wire::UpdateSessionNotification, _: ConnectionTo<Agent>| {
-                updates.send(AgentMessage::Update(Box::new(update))).await.map_err(Error::into_internal_error)
-            },
-            on_receive_notification!(),
-        )
-        .on_receive_request(
-            async move |request: wire::RequestPermissionRequest,
-                        responder: Responder<wire::RequestPermissionResponse>,
-                        connection: ConnectionTo<Agent>| {
-                // Cards have even numbers, and forms odd ones.
-                next_card += 2;
-                let card = Card { number: next_card, cards: waiting.clone(), sender: asked.clone() };
-                let message = AgentMessage::Card { card: next_card, request: Box::new(request) };
-                connection.spawn(card.ask(message, responder, decided))
-            },
-            on_receive_request!(),
-        )
-        .on_receive_request(
-            async move |request: wire::CreateElicitationRequest,
-                        responder: Responder<wire::CreateElicitationResponse>,
-                        connection: ConnectionTo<Agent>| {
-                let Some(form) = form_of(&request) else { return responder.respond(filled_in(None)) };
-                next_form += 2;
-                let card = next_form + 1;
-                let open = Card { number: card, cards: unfilled.clone(), sender: filled.clone() };
-                connection.spawn(open.ask(AgentMessage::Form { card, form }, responder, filled_in))
-            },
-            on_receive_request!(),
-        )
-        .connect_with(lines(stream, sender.clone()), async move |connection| {
-            let has_login = initialize(&connection).await;
-            let is_initialized = has_login.is_ok();
-            if ready.send(has_login).is_ok() && is_initialized {
-                perform(&connection, wanted, &cards, &answered).await?;
-            }
-            Ok(())
+impl ChatConnection {
+    pub fn new(InitializedChat { link, stream, .. }: InitializedChat) -> io::Result<ChatConnection> {
+        stream.set_nonblocking(true)?;
+        let (from_agent, to_agent) = AsyncStream::from_std(stream)?.into_split();
+        let from_agent = BufReader::new(from_agent);
+        Ok(ChatConnection {
+            link,
+            from_agent,
+            to_agent,
+            line: Vec::new(),
+            unsent: Vec::new(),
+            is_ended: false,
         })
-        .await
-}
-
-/// The lines of the stream. The next one is read when the chat has room for it.
-fn lines(
-    stream: AsyncStream,
-    room: mpsc::Sender<AgentMessage>,
-) -> Lines<
-    impl futures_util::Sink<String, Error = io::Error> + Send + 'static,
-    impl futures_util::Stream<Item = io::Result<String>> + Send + 'static,
-> {
-    let (reading, writing) = stream.into_split();
-    let incoming = stream::unfold((BufReader::new(reading).lines(), room), async |(mut lines, room)| {
-        drop(room.reserve().await);
-        let line = lines.next_line().await.transpose()?;
-        Some((line, (lines, room)))
-    });
-    let outgoing = sink::unfold(writing, async |mut writing, mut line: String| {
-        line.push('\n');
-        writing.write_all(line.as_bytes()).await?;
-        Ok(writing)
-    });
-    Lines::new(outgoing, incoming)
-}
-
-/// Returns whether a model can be used.
-async fn initialize(connection: &ConnectionTo<Agent>) -> Result<bool, String> {
-    let info = wire::Implementation::new("epitome-chat", env!("CARGO_PKG_VERSION"));
-    let questions = wire::ElicitationCapabilities::new()
-        .form(wire::ElicitationFormCapabilities::new())
-        .url(wire::ElicitationUrlCapabilities::new());
-    let capabilities = wire::ClientCapabilities::new().elicitation(questions);
-    let request = wire::InitializeRequest::new(ProtocolVersion::V2, info).capabilities(capabilities);
-    match connection.send_initialize(request).block_task().await {
-        Ok(InitializeOutcome::Initialized(_)) => {}
-        Ok(_) => {
-            return Err(
-                "the chat needs version 2 of the protocol, which `acp_v2 = false` in config.toml turns off"
-                    .into(),
-            );
-        }
-        Err(error) => return Err(sentence(&error)),
     }
-    let status = connection.send_request(wire::AuthStatusRequest::new()).block_task().await;
-    Ok(status.map_err(|error| sentence(&error))?.state != wire::AuthState::Unauthenticated)
-}
 
-async fn perform(
-    connection: &ConnectionTo<Agent>,
-    mut wanted: mpsc::Receiver<ChatRequest>,
-    cards: &OpenCards,
-    sender: &mpsc::Sender<AgentMessage>,
-) -> Result<(), Error> {
-    loop {
-        let request = tokio::select! {
-            request = wanted.recv() => request,
-            () = connection.incoming_closed() => None,
-        };
-        let Some(request) = request else { return Ok(()) };
-        let sender = sender.clone();
+    /// Whether more can be requested: an agent that reads nothing must not let requests accumulate.
+    pub fn has_room(&self) -> bool {
+        self.unsent.len() <= UNSENT_BYTES_MAX
+    }
+
+    /// Queues a request. It is sent while the next message is waited for.
+    pub fn request(&mut self, request: ChatRequest) {
+        let link = &mut self.link;
         match request {
             ChatRequest::Create { cwd } => {
-                let sent = connection.send_request(wire::NewSessionRequest::new(cwd));
-                answer(sent, sender, AgentMessage::OpenFailed, |made| AgentMessage::Opened {
-                    session: made.session_id,
-                    options: made.config_options,
-                    commands: made.available_commands,
-                })?;
+                link.request("session/new", wire::NewSessionRequest::new(cwd), AnswerPurpose::Create);
             }
             ChatRequest::Resume { session, cwd } => {
                 let start = wire::ReplayFrom::Start(wire::ReplayFromStart::new());
-                let request = wire::ResumeSessionRequest::new(session.clone(), cwd).replay_from(start);
-                answer(connection.send_request(request), sender, AgentMessage::OpenFailed, |resumed| {
-                    AgentMessage::Opened {
-                        session,
-                        options: resumed.config_options,
-                        commands: resumed.available_commands,
-                    }
-                })?;
+                let params = wire::ResumeSessionRequest::new(session.clone(), cwd).replay_from(start);
+                link.request("session/resume", params, AnswerPurpose::Resume(session));
             }
             ChatRequest::Close { session } => {
-                connection.send_request(wire::CloseSessionRequest::new(session)).detach();
+                link.request("session/close", wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
             }
             ChatRequest::List { cwd, cursor } => {
-                let is_next = cursor.is_some();
-                let request =
+                let pending = AnswerPurpose::List { is_next: cursor.is_some() };
+                let params =
                     wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
-                answer(connection.send_request(request), sender, AgentMessage::Failed, move |listed| {
-                    AgentMessage::Sessions { sessions: listed.sessions, is_next, cursor: listed.next_cursor }
-                })?;
+                link.request("session/list", params, pending);
             }
             ChatRequest::Prompt { session, text, cwd } => {
-                let sent = connection.send_request(wire::PromptRequest::new(session, content(&text, &cwd)));
-                sent.on_receiving_result(async move |taken| {
-                    let Err(error) = taken else { return Ok(()) };
-                    let failed = AgentMessage::PromptFailed { text, why: sentence(&error) };
-                    sender.send(failed).await.map_err(Error::into_internal_error)
-                })?;
+                let params = wire::PromptRequest::new(session, content(&text, &cwd));
+                link.request("session/prompt", params, AnswerPurpose::Prompt(text));
             }
             ChatRequest::Cancel { session } => {
-                connection.send_notification(wire::CancelSessionNotification::new(session))?;
+                link.notify("session/cancel", wire::CancelSessionNotification::new(session));
             }
             ChatRequest::SetOption { session, option, value } => {
-                let sent =
-                    connection.send_request(wire::SetSessionConfigOptionRequest::new(session, option, value));
-                answer(sent, sender, AgentMessage::Failed, |set| AgentMessage::Options(set.config_options))?;
+                let params = wire::SetSessionConfigOptionRequest::new(session, option, value);
+                link.request("session/set_config_option", params, AnswerPurpose::SetOption);
             }
             ChatRequest::Decide { card, option } => {
-                reply(cards, card, CardReply::Option(option));
+                let outcome =
+                    wire::RequestPermissionOutcome::Selected(wire::SelectedPermissionOutcome::new(option));
+                link.answer(&json!(card), wire::RequestPermissionResponse::new(outcome));
             }
-            ChatRequest::Fill { card, reply: filled } => reply(cards, card, CardReply::Form(filled)),
+            ChatRequest::Fill { card, reply } => link.answer(&json!(card), question_answer(reply)),
+        }
+        self.unsent.extend(link.take_lines());
+    }
+
+    /// Waits for the next message, and sends what waits meanwhile. The end of the connection is the last one. Nothing is
+    /// lost if it is cancelled.
+    pub async fn next(&mut self) -> AgentMessage {
+        if self.is_ended {
+            return pending().await;
+        }
+        loop {
+            let ended = tokio::select! {
+                read = self.from_agent.read_until(b'\n', &mut self.line) => match read {
+                    Ok(0) => "the daemon closed the connection".to_owned(),
+                    Ok(_) => {
+                        let line = std::mem::take(&mut self.line);
+                        match self.receive(&line) {
+                            Some(message) => return message,
+                            None => continue,
+                        }
+                    }
+                    Err(error) => format!("the daemon's messages can't be read: {error}"),
+                },
+                written = self.to_agent.write(&self.unsent), if !self.unsent.is_empty() => {
+                    // If it fails, the agent is gone, and reading ends.
+                    let sent = written.unwrap_or(self.unsent.len());
+                    self.unsent.drain(..sent);
+                    continue;
+                }
+            };
+            self.is_ended = true;
+            return AgentMessage::Ended(ended);
+        }
+    }
+
+    /// The next message, if it has arrived.
+    pub fn try_next(&mut self) -> Option<AgentMessage> {
+        self.next().now_or_never()
+    }
+
+    fn receive(&mut self, line: &[u8]) -> Option<AgentMessage> {
+        let message = match self.link.receive(line) {
+            Ok(LinkMessage::Answer(pending, answer)) => answered(pending, answer),
+            Ok(LinkMessage::Notification { method, params }) => match method.as_str() {
+                "session/update" => read(params).map(|update| Some(AgentMessage::Update(update))),
+                "$/cancel_request" => Ok(params["requestId"].as_u64().map(AgentMessage::CardWithdrawn)),
+                _ => Ok(None),
+            },
+            Ok(LinkMessage::Request { id, method, params }) => self.asked(&id, &method, params),
+            Ok(LinkMessage::Nothing) => Ok(None),
+            Err(error) => Err(error),
+        };
+        message.unwrap_or_else(|error| {
+            tracing::error!(%error, "a line of the agent can't be read");
+            None
+        })
+    }
+
+    /// A request of the agent to the user.
+    fn asked(
+        &mut self,
+        id: &Value,
+        method: &str,
+        params: Value,
+    ) -> Result<Option<AgentMessage>, serde_json::Error> {
+        match (method, id.as_u64()) {
+            ("session/request_permission", Some(card)) => {
+                Ok(Some(AgentMessage::Card { card, request: read(params)? }))
+            }
+            ("elicitation/create", Some(card)) => {
+                let form = form_of(&*read::<wire::CreateElicitationRequest>(params)?);
+                if form.is_none() {
+                    self.request(ChatRequest::Fill { card, reply: QuestionReply::Cancelled });
+                }
+                Ok(form.map(|form| AgentMessage::Form { card, form }))
+            }
+            _ => {
+                self.link.refuse(id, "not supported");
+                self.unsent.extend(self.link.take_lines());
+                Ok(None)
+            }
         }
     }
 }
 
-/// Passes on the answer to a request, or its error.
-fn answer<T: JsonRpcResponse + Send + 'static>(
-    sent: SentRequest<T>,
-    sender: mpsc::Sender<AgentMessage>,
-    failed: fn(String) -> AgentMessage,
-    message: impl FnOnce(T) -> AgentMessage + Send + 'static,
-) -> Result<(), Error> {
-    sent.on_receiving_result(async move |answered| {
-        let message = answered.map_or_else(|error| failed(sentence(&error)), message);
-        sender.send(message).await.map_err(Error::into_internal_error)
+/// What an answer means for the chat.
+fn answered(
+    pending: AnswerPurpose,
+    answer: Result<Value, Value>,
+) -> Result<Option<AgentMessage>, serde_json::Error> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            let why = sentence(&error);
+            return Ok(match pending {
+                AnswerPurpose::Create | AnswerPurpose::Resume(_) => Some(AgentMessage::OpenFailed(why)),
+                AnswerPurpose::Prompt(text) => Some(AgentMessage::PromptFailed { text, why }),
+                AnswerPurpose::List { .. } | AnswerPurpose::SetOption => Some(AgentMessage::Failed(why)),
+                AnswerPurpose::Close => None,
+            });
+        }
+    };
+    Ok(match pending {
+        AnswerPurpose::Create => {
+            let made: wire::NewSessionResponse = serde_json::from_value(answer)?;
+            let (options, commands) = (made.config_options, made.available_commands);
+            Some(AgentMessage::Opened { session: made.session_id, options, commands })
+        }
+        AnswerPurpose::Resume(session) => {
+            let resumed: wire::ResumeSessionResponse = serde_json::from_value(answer)?;
+            let (options, commands) = (resumed.config_options, resumed.available_commands);
+            Some(AgentMessage::Opened { session, options, commands })
+        }
+        AnswerPurpose::List { is_next } => {
+            let listed: wire::ListSessionsResponse = serde_json::from_value(answer)?;
+            Some(AgentMessage::Sessions { sessions: listed.sessions, is_next, cursor: listed.next_cursor })
+        }
+        AnswerPurpose::SetOption => {
+            let set: wire::SetSessionConfigOptionResponse = serde_json::from_value(answer)?;
+            Some(AgentMessage::Options(set.config_options))
+        }
+        AnswerPurpose::Prompt(_) | AnswerPurpose::Close => None,
     })
 }
 
-/// Answers a card, unless the agent has withdrawn it.
-fn reply(cards: &OpenCards, card: u64, reply: CardReply) {
-    let open = cards.lock().remove(&card);
-    open.map(|open| open.send(reply));
-}
-
-/// A permission request or a form that is passed to the chat.
-struct Card {
-    number: u64,
-    cards: OpenCards,
-    sender: mpsc::Sender<AgentMessage>,
-}
-
-impl Card {
-    /// Waits for the user's answer, or until the agent withdraws the request.
-    async fn ask<R: JsonRpcResponse>(
-        self,
-        message: AgentMessage,
-        responder: Responder<R>,
-        response: fn(Option<CardReply>) -> R,
-    ) -> Result<(), Error> {
-        let (reply, replied) = oneshot::channel();
-        self.cards.lock().insert(self.number, reply);
-        self.sender.send(message).await.map_err(Error::into_internal_error)?;
-        let cancellation = responder.cancellation();
-        tokio::select! {
-            Ok(reply) = replied => responder.respond(response(Some(reply))),
-            () = cancellation.cancelled() => {
-                self.cards.lock().remove(&self.number);
-                let withdrawn = AgentMessage::CardWithdrawn(self.number);
-                self.sender.send(withdrawn).await.map_err(Error::into_internal_error)?;
-                responder.respond(response(None))
-            }
-        }
-    }
-}
-
-/// The response to a permission request.
-fn decided(reply: Option<CardReply>) -> wire::RequestPermissionResponse {
-    let outcome = match reply {
-        Some(CardReply::Option(option)) => {
-            wire::RequestPermissionOutcome::Selected(wire::SelectedPermissionOutcome::new(option))
-        }
-        Some(CardReply::Form(_)) | None => wire::CancelledPermissionOutcome::new().into(),
-    };
-    wire::RequestPermissionResponse::new(outcome)
-}
-
-/// The response to a question of the agent.
-fn filled_in(reply: Option<CardReply>) -> wire::CreateElicitationResponse {
-    let action = match reply {
-        Some(CardReply::Form(FormReply::Accepted(fields))) => {
-            let fields = fields.into_iter().map(|(name, value)| (name, value_of(value))).collect();
-            wire::ElicitationAcceptAction::new().content(Some(fields)).into()
-        }
-        Some(CardReply::Form(FormReply::Declined)) => wire::ElicitationAction::Decline,
-        Some(CardReply::Option(_)) | None => wire::ElicitationAction::Cancel,
-    };
-    wire::CreateElicitationResponse::new(action)
-}
-
-fn value_of(value: Value) -> wire::ElicitationContentValue {
-    serde_json::from_value(value.clone()).unwrap_or(wire::ElicitationContentValue::Other(value))
+fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error> {
+    serde_json::from_value(params).map(Box::new)
 }
 
 /// A prompt: its text, and each file that it names as `@PATH`. What names no file stays plain text.
@@ -413,19 +361,6 @@ fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
         return wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents));
     }
     wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, file_uri::of(path)))
-}
-
-/// An error for the user.
-fn sentence(error: &Error) -> String {
-    with_hint(&error.message, error.data.as_ref())
-}
-
-/// The message of an error with the hint in its data.
-pub fn with_hint(message: &str, data: Option<&Value>) -> String {
-    match data.and_then(|data| data.get("details")).and_then(|details| details.as_str()) {
-        Some(hint) if !message.contains(hint) => format!("{}. {hint}", message.trim_end_matches('.')),
-        Some(_) | None => message.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -458,15 +393,5 @@ mod tests {
         let chart = ("a link".to_owned(), format!("file://{place}/chart.png"));
         assert_eq!(attached("Compare @src/main.rs, and again @src/main.rs with @chart.png."), [main, chart]);
         assert_eq!(attached("ann@example.org and @nobody, in @src or @"), []);
-    }
-
-    #[test]
-    fn the_fields_of_a_form_are_sent_with_their_types() {
-        let Value::Object(fields) = serde_json::json!({ "n": 7, "s": "x", "b": true, "l": ["a"] }) else {
-            panic!("an object");
-        };
-        let response = filled_in(Some(CardReply::Form(FormReply::Accepted(fields.clone()))));
-        let sent = serde_json::to_value(response).expect("JSON");
-        assert_eq!((&sent["action"], &sent["content"]), (&"accept".into(), &Value::Object(fields)));
     }
 }

@@ -1,6 +1,7 @@
 //! A form or an address from a tool, completed line by line in the terminal. Pure.
 
 use agent_client_protocol::v2::schema as wire;
+use epitome_session::QuestionReply;
 use serde_json::{Map, Value};
 
 /// Maximum number of fields that are asked for. Longer forms are unsuitable for a terminal.
@@ -8,14 +9,6 @@ const FIELDS_MAX: usize = 50;
 
 /// The answer that declines a form.
 const NO: &str = "-";
-
-/// How a form was answered.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FormReply {
-    /// With these fields; none for an address.
-    Accepted(Map<String, Value>),
-    Declined,
-}
 
 /// A form that is being filled in.
 #[derive(Debug)]
@@ -102,9 +95,9 @@ impl FormDialog {
     }
 
     /// Handles a typed line; returns `Some` when the form is complete. An invalid line changes nothing.
-    pub fn typed(&mut self, line: &str) -> Option<FormReply> {
+    pub fn typed(&mut self, line: &str) -> Option<QuestionReply> {
         if line.trim() == NO {
-            return Some(FormReply::Declined);
+            return Some(QuestionReply::Declined);
         }
         let field = self.fields.get(self.at)?;
         let value = match line.trim() {
@@ -116,7 +109,7 @@ impl FormDialog {
             self.given.insert(field.name.clone(), value);
         }
         self.at += 1;
-        (self.at >= self.fields.len()).then(|| FormReply::Accepted(std::mem::take(&mut self.given)))
+        (self.at >= self.fields.len()).then(|| QuestionReply::Accepted(std::mem::take(&mut self.given)))
     }
 }
 
@@ -213,9 +206,9 @@ mod tests {
         FormDialog::of_schema("Which?", &schema)
     }
 
-    fn accepted(fields: Value) -> Option<FormReply> {
+    fn accepted(fields: Value) -> Option<QuestionReply> {
         let Value::Object(fields) = fields else { panic!("an object") };
-        Some(FormReply::Accepted(fields))
+        Some(QuestionReply::Accepted(fields))
     }
 
     #[test]
@@ -251,7 +244,7 @@ mod tests {
     #[test]
     fn who_will_not_answer_says_so() {
         let mut form = form(json!({"properties": {"answer": {"type": "string"}}}));
-        assert_eq!(form.typed("-"), Some(FormReply::Declined));
+        assert_eq!(form.typed("-"), Some(QuestionReply::Declined));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enabl
 use ratatui::style::Color as Ink;
 use tokio::sync::mpsc;
 
-use crate::client::{ChatConnection, connect};
+use crate::client::{ChatConnection, initialize};
 use crate::state::{ChatEffect, ChatEvent, ChatState, draw};
 
 /// Minimum time between frames, and the time between frames of an animation.
@@ -53,13 +53,15 @@ pub enum ChatEnd {
 
 /// Runs the chat over a connection to the daemon until the user leaves. Fails with a sentence.
 pub fn run(daemon: Stream, setup: &ChatSetup) -> Result<ChatEnd, String> {
+    let initialized = initialize(daemon)?;
+    if !initialized.has_login {
+        return Ok(ChatEnd::NoLogin);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the runtime could not be started: {error}"))?;
     let ended = runtime.block_on(async {
-        let link = connect(daemon).await?;
-        if !link.has_login {
-            return Ok(ChatEnd::NoLogin);
-        }
+        let failed = |error: io::Error| format!("the connection to the daemon can't be used: {error}");
+        let link = ChatConnection::new(initialized).map_err(failed)?;
         let failed = |error: io::Error| format!("the terminal can't be used: {error}");
         let mut screen = FullScreen::open().map_err(failed)?;
         screen.serve(link, setup).await.map_err(failed)
@@ -119,8 +121,7 @@ impl FullScreen {
         loop {
             for effect in std::mem::take(&mut effects) {
                 match effect {
-                    // It fails if the connection has ended, which is a message.
-                    ChatEffect::Request(request) => drop(link.requests.send(request).await),
+                    ChatEffect::Request(request) => link.request(request),
                     ChatEffect::Redraw => self.clear()?,
                     ChatEffect::Suspend => self.suspend(&jobs)?,
                     ChatEffect::Notify => {
@@ -152,11 +153,11 @@ impl FullScreen {
                     }
                     None
                 }
-                event = keys.recv() => match event {
+                event = keys.recv(), if link.has_room() => match event {
                     Some(event) => event,
                     None => return Ok(ChatEnd::Left),
                 },
-                Some(message) = link.messages.recv() => Some(ChatEvent::Agent(message)),
+                message = link.next() => Some(ChatEvent::Agent(message)),
                 () = tokio::time::sleep(pause) => None,
             };
             is_changed = true;
@@ -164,7 +165,7 @@ impl FullScreen {
             for _ in 0..EVENTS_MAX {
                 let Some(event) = next else { break };
                 effects.extend(chat.update(event, began.elapsed()));
-                next = link.messages.try_recv().ok().map(ChatEvent::Agent);
+                next = link.try_next().map(ChatEvent::Agent);
             }
             effects.extend(next.into_iter().flat_map(|event| chat.update(event, began.elapsed())));
         }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
+use epitome_client::with_hint;
 use ratatui::crossterm::event::KeyEvent;
 
 use crate::card::{CardAnswer, OpenCard, TYPED_AHEAD};
-use crate::client::{AgentMessage, ChatRequest, with_hint};
+use crate::client::{AgentMessage, ChatRequest};
 use crate::complete::{ChatCommand, SlashCommand, commands, own_command};
 use crate::draft::Draft;
 use crate::form::FormDialog;

@@ -4,43 +4,16 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
+use epitome_acp::updates::prompt_block;
 use epitome_session::{McpServer, McpTransport};
 use epitome_thread::Content;
 
-/// Characters encoded in a URI: all except those that RFC 3986 calls unreserved.
-const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
 /// The blocks of a prompt. What only a model writes has none.
-pub fn of_prompt(content: Vec<Content>) -> Vec<wire::ContentBlock> {
-    content.into_iter().filter_map(block).collect()
-}
-
-fn block(content: Content) -> Option<wire::ContentBlock> {
-    let resource = |contents| Some(wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents)));
-    match content {
-        Content::Text { text } => Some(text.into()),
-        Content::Image { mime_type, data, uri } => {
-            Some(wire::ContentBlock::Image(wire::ImageContent::new(data, mime_type).uri(uri)))
-        }
-        Content::Document { mime_type, data, name } => {
-            // Its last segment is the name.
-            let name = name.unwrap_or_default();
-            let uri = format!("attachment:///{}", utf8_percent_encode(&name, NOT_IN_A_NAME));
-            let blob = wire::BlobResourceContents::new(data, uri).mime_type(mime_type);
-            resource(wire::EmbeddedResourceResource::BlobResourceContents(blob))
-        }
-        Content::Resource { uri, text } => {
-            let text = wire::TextResourceContents::new(text, uri);
-            resource(wire::EmbeddedResourceResource::TextResourceContents(text))
-        }
-        Content::ResourceLink { uri, name } => {
-            Some(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)))
-        }
-        Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => None,
-    }
+pub fn of_prompt(content: &[Content]) -> Vec<wire::ContentBlock> {
+    // A document without a name has none for the agent either.
+    content.iter().filter_map(|content| prompt_block(content, "")).collect()
 }
 
 /// A server of the client. The protocol wants absolute paths of programs, so those of PATH are looked for here.
@@ -79,7 +52,7 @@ mod tests {
             name: name.map(str::to_owned),
         };
         let uri = |name| {
-            let blocks = serde_json::to_value(of_prompt(vec![document(name)])).expect("JSON");
+            let blocks = serde_json::to_value(of_prompt(&[document(name)])).expect("JSON");
             blocks[0]["resource"]["uri"].as_str().map(str::to_owned)
         };
         assert_eq!(uri(Some("My Plan.pdf")).as_deref(), Some("attachment:///My%20Plan.pdf"));

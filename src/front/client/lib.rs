@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - `link`: the unanswered requests of one connection. No I/O: lines in, lines out.
-//! - `session_client`: the requests about sessions, over a socket.
+//! - `handshake`: the requests with which a connection begins.
+//! - `session_client`: the requests about sessions, over a socket or pipes.
 //! - `events`: the one place that reads what the agent sends about a session.
 //! - `blocks`: prompts and servers in the forms of the protocol.
 //!
@@ -15,9 +16,13 @@
 
 mod blocks;
 mod events;
+mod handshake;
 mod link;
 mod session_client;
 
 pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
+pub use handshake::{Handshake, halves, sentence, with_hint};
 pub use link::{AcpLink, LinkMessage};
-pub use session_client::{OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest};
+pub use session_client::{
+    OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest, question_answer,
+};

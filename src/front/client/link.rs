@@ -83,6 +83,11 @@ impl<K> AcpLink<K> {
         })
     }
 
+    /// The same connection for other purposes, once none of its requests waits for an answer.
+    pub fn for_purposes<L>(self) -> AcpLink<L> {
+        AcpLink { next: self.next, pending: HashMap::new(), lines: self.lines }
+    }
+
     /// The lines since the last call.
     pub fn take_lines(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)

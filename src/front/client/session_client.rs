@@ -1,16 +1,16 @@
-//! The requests of a front end about sessions, over a socket to the agent. Blocking.
+//! The requests of a front end about sessions, over a connection to the agent. Blocking.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::path::PathBuf;
 
-use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v2::schema as wire;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::blocks;
 use super::events::{self, ClientEvent, SessionChoices};
+use super::handshake::{Handshake, halves};
 use super::link::{AcpLink, LinkMessage};
 use epitome_platform::local::Stream;
 use epitome_session::{AskId, CommandInfo, McpServer, QuestionReply, SessionError, UserDecision};
@@ -57,46 +57,46 @@ pub enum SessionMessage<K> {
 }
 
 /// A connection to an agent that reports the entries of logs.
-pub struct SessionClient<K> {
+pub struct SessionClient<K, W = Stream> {
     link: AcpLink<K>,
-    stream: Stream,
+    writer: W,
 }
 
 impl<K> SessionClient<K> {
-    /// Initializes a connection, and returns the reader for all further lines.
+    /// Initializes a connection over a socket, and returns the reader for all further lines.
     pub fn connect(
         stream: Stream,
         name: &str,
         forms: QuestionForms,
-        initialize: K,
     ) -> Result<(SessionClient<K>, BufReader<Stream>), String> {
-        let unusable = |error: io::Error| format!("the connection to the daemon can't be used: {error}");
-        let mut reader = BufReader::new(stream.try_clone().map_err(unusable)?);
-        let mut client = SessionClient { link: AcpLink::default(), stream };
+        SessionClient::initialize(halves(stream)?, name, forms)
+    }
+
+    /// Sends nothing more. The agent then closes its half too, once it has let go of the sessions.
+    pub fn close(&mut self) {
+        // Fails if the agent is gone.
+        drop(self.writer.shutdown(Shutdown::Write));
+    }
+}
+
+impl<K, W: Write> SessionClient<K, W> {
+    /// The same over any pair of streams.
+    pub fn initialize<R: BufRead>(
+        halves: (R, W),
+        name: &str,
+        forms: QuestionForms,
+    ) -> Result<(SessionClient<K, W>, R), String> {
         let mut capabilities = json!({ "_meta": { "epitome": { "log": true } } });
         if forms == QuestionForms::Shown {
             capabilities["elicitation"] = json!({ "form": {}, "url": {} });
         }
-        let info = wire::Implementation::new(name, env!("CARGO_PKG_VERSION"));
-        let params = json!({
-            "protocolVersion": ProtocolVersion::V2, "info": info, "capabilities": capabilities,
-        });
-        client.request("initialize", params, initialize);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if reader.read_until(b'\n', &mut line).map_err(unusable)? == 0 {
-                return Err("the daemon closed the connection".to_owned());
-            }
-            match client.link.receive(&line).map_err(|error| error.to_string())? {
-                LinkMessage::Answer(_, Ok(result)) if result["_meta"]["epitome"]["log"] == true => {
-                    return Ok((client, reader));
-                }
-                LinkMessage::Answer(_, Ok(_)) => return Err("the daemon is of another build".to_owned()),
-                LinkMessage::Answer(_, Err(error)) => return Err(error_of(&error).to_string()),
-                LinkMessage::Request { .. } | LinkMessage::Notification { .. } | LinkMessage::Nothing => {}
-            }
+        let info = json!({ "name": name, "version": env!("CARGO_PKG_VERSION") });
+        let handshake = Handshake::begin(halves, &info, &capabilities)?;
+        if !handshake.reports_log() {
+            return Err("the daemon is of another build".to_owned());
         }
+        let (link, reader, writer) = handshake.finish();
+        Ok((SessionClient { link, writer }, reader))
     }
 
     /// Creates a session.
@@ -125,7 +125,7 @@ impl<K> SessionClient<K> {
     /// Sends a prompt and returns the id of the request. [`ClientEvent::PromptEnded`] reports its end.
     pub fn prompt(&mut self, session: &SessionId, content: Vec<Content>, pending: K) -> u64 {
         let session = wire::SessionId::new(session.0.clone());
-        let params = wire::PromptRequest::new(session, blocks::of_prompt(content));
+        let params = wire::PromptRequest::new(session, blocks::of_prompt(&content));
         let id = self.link.request("session/prompt", params, pending);
         self.flush();
         id
@@ -171,14 +171,7 @@ impl<K> SessionClient<K> {
     }
 
     pub fn answer_question(&mut self, ask: AskId, reply: QuestionReply) {
-        let answer = match reply {
-            QuestionReply::Accepted(fields) => json!({ "action": "accept", "content": fields }),
-            QuestionReply::Declined => json!({ "action": "decline" }),
-            QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {
-                json!({ "action": "cancel" })
-            }
-        };
-        self.link.answer(&json!(ask.0), answer);
+        self.link.answer(&json!(ask.0), question_answer(reply));
         self.flush();
     }
 
@@ -219,12 +212,6 @@ impl<K> SessionClient<K> {
         (self.link.give_up(), SessionError::Internal(ENDED.to_owned()))
     }
 
-    /// Sends nothing more. The agent then closes its half too, once it has let go of the sessions.
-    pub fn close(&mut self) {
-        // Fails if the agent is gone.
-        drop(self.stream.shutdown(Shutdown::Write));
-    }
-
     fn request(&mut self, method: &str, params: Value, pending: K) {
         self.link.request(method, params, pending);
         self.flush();
@@ -237,7 +224,7 @@ impl<K> SessionClient<K> {
 
     fn flush(&mut self) {
         // The reader notices an agent that is gone.
-        drop((&self.stream).write_all(&self.link.take_lines()));
+        drop(self.writer.write_all(&self.link.take_lines()));
     }
 }
 
@@ -263,6 +250,17 @@ impl OpenedSession {
             choices: events::choices(config_options),
             commands: events::commands(available_commands),
         })
+    }
+}
+
+/// The answer to a question of the agent.
+pub fn question_answer(reply: QuestionReply) -> Value {
+    match reply {
+        QuestionReply::Accepted(fields) => json!({ "action": "accept", "content": fields }),
+        QuestionReply::Declined => json!({ "action": "decline" }),
+        QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {
+            json!({ "action": "cancel" })
+        }
     }
 }
 

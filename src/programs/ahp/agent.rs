@@ -1,8 +1,6 @@
-//! Requests to the daemon, and what to do with their answers.
+//! The purposes of requests to the daemon, by which their answers are handled.
 
-use std::collections::HashMap;
-
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What an answer of the daemon is for.
 pub enum AgentRequest {
@@ -22,49 +20,4 @@ pub enum AgentRequest {
     Models,
     /// Only a failure matters, and only to the log.
     Nothing(&'static str),
-}
-
-/// Lines to the daemon.
-#[derive(Default)]
-pub struct AgentLink {
-    next: u64,
-    pending: HashMap<u64, AgentRequest>,
-    lines: Vec<u8>,
-}
-
-impl AgentLink {
-    pub fn request(&mut self, method: &str, params: Value, pending: AgentRequest) {
-        self.next += 1;
-        self.pending.insert(self.next, pending);
-        self.line(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
-    }
-
-    pub fn notify(&mut self, method: &str, params: Value) {
-        self.line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
-    }
-
-    /// Answers a request of the daemon.
-    pub fn answer(&mut self, id: &Value, result: Value) {
-        self.line(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
-    }
-
-    /// Refuses a request of the daemon, which leaves it to other windows.
-    pub fn refuse(&mut self, id: &Value, message: &str) {
-        self.line(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": message } }));
-    }
-
-    /// What the answer with this id is for.
-    pub fn answered(&mut self, id: &Value) -> Option<AgentRequest> {
-        self.pending.remove(&id.as_u64()?)
-    }
-
-    /// The lines since the last call.
-    pub fn take_lines(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.lines)
-    }
-
-    fn line(&mut self, message: &Value) {
-        self.lines.extend(message.to_string().bytes());
-        self.lines.push(b'\n');
-    }
 }

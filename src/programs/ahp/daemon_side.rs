@@ -11,6 +11,7 @@ use super::host::{AhpHost, FrameSink, ListedSession};
 use super::session::SharedSession;
 use super::snapshots::PendingSnapshot;
 use super::uri;
+use epitome_client::LinkMessage;
 
 /// Pages of the daemon's list that are searched for a session.
 const PAGES_MAX: usize = 200;
@@ -18,49 +19,47 @@ const PAGES_MAX: usize = 200;
 impl<S: FrameSink> AhpHost<S> {
     /// Handles a line of the daemon.
     pub fn line(&mut self, line: &[u8], now: Timestamp) {
-        let message: Value = match serde_json::from_slice(line) {
-            Ok(message) => message,
-            Err(error) => return tracing::error!(%error, "a line of the daemon can't be read"),
-        };
-        let params = &message["params"];
-        let id = params["sessionId"].as_str().unwrap_or_default();
-        let (parent, own) = (self.subagents.get(id).cloned(), self.addresses.get(id).cloned());
-        match message["method"].as_str() {
-            Some("session/update") => {
+        match self.agent.receive(line) {
+            Ok(LinkMessage::Answer(pending, result)) => self.answered(pending, result.as_ref(), now),
+            Ok(LinkMessage::Notification { method, params }) => self.notified(&method, &params, now),
+            Ok(LinkMessage::Request { id, method, params }) => self.asked(&id, &method, &params, now),
+            Ok(LinkMessage::Nothing) => {}
+            Err(error) => tracing::error!(%error, "a line of the daemon can't be read"),
+        }
+    }
+
+    fn notified(&mut self, method: &str, params: &Value, now: Timestamp) {
+        match method {
+            "session/update" => {
+                let id = params["sessionId"].as_str().unwrap_or_default();
                 let update = &params["update"];
-                if let Some(session) = parent {
+                if let Some(session) = self.subagents.get(id).cloned() {
                     self.change(&session, |session| session.update_of_subagent(update, now));
-                } else if let Some(session) = own {
+                } else if let Some(session) = self.addresses.get(id).cloned() {
                     self.note_models(update);
                     self.note_subagent(&session, update);
                     self.change_and_go_on(&session, now, |session| session.update(update, now));
                 }
             }
-            Some("session/request_permission") => {
-                let id = message["id"].clone();
-                let asks = |session: &mut SharedSession| session.ask(id.clone(), params, now);
-                let asked = parent.or(own).and_then(|session| self.change(&session, asks));
-                if asked != Some(true) {
-                    self.agent.refuse(&id, "no client of this host can be asked");
-                }
-            }
-            Some("$/cancel_request") => {
+            "$/cancel_request" => {
                 let request = &params["requestId"];
                 if self.sessions.values_mut().any(|open| open.session.withdraw(request)) {
                     self.agent.answer(request, json!({ "outcome": { "outcome": "cancelled" } }));
                 }
             }
-            Some(_) if message.get("id").is_some() => self.agent.refuse(&message["id"], "not supported"),
-            Some(_) => {}
-            None => {
-                if let Some(pending) = self.agent.answered(&message["id"]) {
-                    let result = match message.get("error") {
-                        Some(error) => Err(error),
-                        None => Ok(&message["result"]),
-                    };
-                    self.answered(pending, result, now);
-                }
-            }
+            _ => {}
+        }
+    }
+
+    fn asked(&mut self, id: &Value, method: &str, params: &Value, now: Timestamp) {
+        if method != "session/request_permission" {
+            return self.agent.refuse(id, "not supported");
+        }
+        let name = params["sessionId"].as_str().unwrap_or_default();
+        let session = self.subagents.get(name).or(self.addresses.get(name)).cloned();
+        let asks = |session: &mut SharedSession| session.ask(id.clone(), params, now);
+        if session.and_then(|session| self.change(&session, asks)) != Some(true) {
+            self.agent.refuse(id, "no client of this host can be asked");
         }
     }
 

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::agent::{AgentLink, AgentRequest};
+use super::agent::AgentRequest;
 pub use super::clients::FrameSink;
 use super::clients::{AhpClients, notification, response};
 use super::failure::{RequestFailure, invalid, misplaced, not_found, read, too_many, unsupported_version};
@@ -26,6 +26,7 @@ use super::models::{AgentModels, MODEL};
 use super::session::{AgentOrder, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
+use epitome_client::AcpLink;
 use epitome_platform::file_uri;
 
 /// Sessions that are open at the same time. Beyond it, unfollowed ones are left.
@@ -47,7 +48,7 @@ impl ListedSession {
 }
 
 pub struct AhpHost<S> {
-    pub(super) agent: AgentLink,
+    pub(super) agent: AcpLink<AgentRequest>,
     pub(super) log: ActionLog,
     pub(super) clients: AhpClients<S>,
     pub(super) models: AgentModels,
@@ -75,8 +76,7 @@ pub(super) struct OpenSession {
 }
 
 impl<S: FrameSink> AhpHost<S> {
-    pub fn new(directory: PathBuf, now: Timestamp) -> AhpHost<S> {
-        let mut agent = AgentLink::default();
+    pub fn new(mut agent: AcpLink<AgentRequest>, directory: PathBuf, now: Timestamp) -> AhpHost<S> {
         agent.request("session/options", json!({ "cwd": directory }), AgentRequest::Models);
         AhpHost {
             agent,
@@ -269,10 +269,10 @@ impl<S: FrameSink> AhpHost<S> {
                 open.session = shown;
                 let from = json!({ "type": "start" });
                 let params = json!({ "sessionId": agent_id, "cwd": listed.directory, "replayFrom": from });
-                self.agent.request("session/resume", params, AgentRequest::Open { session });
+                self.agent.request("session/resume", params, AgentRequest::Open { session })
             }
             None => self.agent.request("session/list", json!({}), AgentRequest::Find { session }),
-        }
+        };
     }
 
     fn agent_id(&self, address: &str) -> Option<String> {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::host::{AhpHost, FrameSink, SESSIONS_MAX};
 use super::uri;
+use epitome_client::AcpLink;
 
 /// A session in the daemon's list.
 const SESSION: &str = "ahp-session:/s_listed";
@@ -34,7 +35,7 @@ struct HostWithDaemon {
 
 impl HostWithDaemon {
     fn new() -> HostWithDaemon {
-        let host = AhpHost::new("/w".into(), Timestamp::UNIX_EPOCH);
+        let host = AhpHost::new(AcpLink::default(), "/w".into(), Timestamp::UNIX_EPOCH);
         HostWithDaemon {
             host,
             frames: FramesOfClient::default(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use epitome_client::{Handshake, halves};
 use epitome_daemon::front::access::{
     ACCEPT_AGAIN, AccessRefusal, RemoteAccess, frame_limits, listen_on_loopback,
 };
@@ -17,7 +18,7 @@ use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf};
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -93,16 +94,21 @@ impl AhpServer {
         }
         let listener = listen_on_loopback(address).await.map_err(|error| error.to_string())?;
         let attached = tokio::task::spawn_blocking(move || {
-            let link = connector.attach(0).map_err(|error| error.to_string())?;
+            let daemon = connector.attach(0).map_err(|error| error.to_string())?;
             let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
-            through_socket(connector, link, || {}).map_err(failed)
+            // The relay initializes the connection to another daemon, if this one ends, in the same way.
+            let relay = through_socket(connector, daemon, || {}).map_err(failed)?;
+            let version = env!("CARGO_PKG_VERSION");
+            let info = json!({ "name": "epitome-ahp", "title": "Epitome AHP", "version": version });
+            let (link, _, stream) = Handshake::begin(halves(relay)?, &info, &json!({}))?.finish();
+            stream.set_nonblocking(true).map_err(failed)?;
+            Ok::<_, String>((link, stream))
         });
-        let socket = attached.await.map_err(|error| error.to_string())??;
-        let socket = AsyncStream::from_std(socket).map_err(|error| error.to_string())?;
-        let (from_daemon, mut to_daemon) = socket.into_split();
-        let mut from_daemon = BufReader::new(from_daemon);
-        initialize(&mut from_daemon, &mut to_daemon).await?;
-        let host = AhpHost::new(directory, Timestamp::now());
+        let (link, stream) = attached.await.map_err(|error| error.to_string())??;
+        let stream = AsyncStream::from_std(stream).map_err(|error| error.to_string())?;
+        let (from_daemon, to_daemon) = stream.into_split();
+        let from_daemon = BufReader::new(from_daemon);
+        let host = AhpHost::new(link, directory, Timestamp::now());
         Ok(AhpServer { listener, access: Arc::new(access), host, from_daemon, to_daemon })
     }
 
@@ -122,29 +128,6 @@ impl AhpServer {
                 Err(error) => format!("the connection to the daemon has failed: {error}"),
             },
         }
-    }
-}
-
-/// Initializes the connection to the daemon. The relay repeats it with another daemon if this one ends.
-async fn initialize(
-    from_daemon: &mut BufReader<OwnedReadHalf>,
-    to_daemon: &mut OwnedWriteHalf,
-) -> Result<(), String> {
-    let info = json!({ "name": "epitome-ahp", "title": "Epitome AHP", "version": env!("CARGO_PKG_VERSION") });
-    let params = json!({ "protocolVersion": 2, "info": info, "capabilities": {} });
-    let request = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-    let failed = |error: io::Error| format!("the daemon can't be asked: {error}");
-    to_daemon.write_all(format!("{request}\n").as_bytes()).await.map_err(failed)?;
-    let mut line = Vec::new();
-    from_daemon.read_until(b'\n', &mut line).await.map_err(failed)?;
-    let answer: Value = serde_json::from_slice(&line)
-        .map_err(|error| format!("the daemon's answer can't be read: {error}"))?;
-    match answer["result"]["protocolVersion"].as_u64() {
-        Some(2) => Ok(()),
-        Some(_) => {
-            Err("it needs version 2 of ACP, which `acp_v2 = false` turns off in the settings".to_owned())
-        }
-        None => Err(format!("the daemon refused: {}", answer["error"]["message"])),
     }
 }
 

@@ -133,28 +133,12 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
         match content {
             Content::Text { .. } if typed.is_some() => {}
             Content::Text { text } => shown.extend(pieces(text).map(wire::ContentBlock::from)),
-            Content::Image { mime_type, data, uri } => {
-                let image = wire::ImageContent::new(data, mime_type.as_str()).uri(uri.clone());
-                shown.push(wire::ContentBlock::Image(image));
-            }
             Content::Document { data, name, .. } if data.len() > DOCUMENT_BASE64_BYTES_MAX => {
-                let uri = attachment_uri(name.as_deref());
-                let name = name.as_deref().unwrap_or("document");
-                shown.push(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)));
+                let name = name.as_deref().unwrap_or(UNNAMED);
+                let link = wire::ResourceLink::new(name, attachment_uri(name));
+                shown.push(wire::ContentBlock::ResourceLink(link));
             }
-            Content::Document { mime_type, data, name } => {
-                let blob = wire::BlobResourceContents::new(data, attachment_uri(name.as_deref()));
-                let blob = blob.mime_type(mime_type.as_str());
-                shown.push(embedded(wire::EmbeddedResourceResource::BlobResourceContents(blob)));
-            }
-            Content::Resource { uri, text } => {
-                let text = wire::TextResourceContents::new(text, uri);
-                shown.push(embedded(wire::EmbeddedResourceResource::TextResourceContents(text)));
-            }
-            Content::ResourceLink { uri, name } => {
-                shown.push(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri)));
-            }
-            Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => {}
+            other => shown.extend(prompt_block(other, UNNAMED)),
         }
     }
     if !shown.is_empty() {
@@ -164,16 +148,41 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     }
 }
 
-fn embedded(resource: wire::EmbeddedResourceResource) -> wire::ContentBlock {
-    wire::ContentBlock::Resource(wire::EmbeddedResource::new(resource))
+/// A part of a prompt as a block. What only a model writes has none. `unnamed` is the name of a document without one.
+pub fn prompt_block(content: &Content, unnamed: &str) -> Option<wire::ContentBlock> {
+    let embedded = |resource| wire::ContentBlock::Resource(wire::EmbeddedResource::new(resource));
+    Some(match content {
+        Content::Text { text } => text.as_str().into(),
+        Content::Image { mime_type, data, uri } => {
+            let image = wire::ImageContent::new(data, mime_type.as_str()).uri(uri.clone());
+            wire::ContentBlock::Image(image)
+        }
+        Content::Document { mime_type, data, name } => {
+            let blob =
+                wire::BlobResourceContents::new(data, attachment_uri(name.as_deref().unwrap_or(unnamed)));
+            let blob = blob.mime_type(mime_type.as_str());
+            embedded(wire::EmbeddedResourceResource::BlobResourceContents(blob))
+        }
+        Content::Resource { uri, text } => {
+            let text = wire::TextResourceContents::new(text, uri);
+            embedded(wire::EmbeddedResourceResource::TextResourceContents(text))
+        }
+        Content::ResourceLink { uri, name } => {
+            wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, uri))
+        }
+        Content::Thinking { .. } | Content::Call(_) | Content::Search(_) => return None,
+    })
 }
 
 /// Characters encoded in a URI: all except those that RFC 3986 calls unreserved.
 const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// The name of a document that has none.
+const UNNAMED: &str = "document";
+
 /// A URI for an attachment that no longer exists as a file; clients show the name at its end.
-fn attachment_uri(name: Option<&str>) -> String {
-    format!("attachment:///{}", utf8_percent_encode(name.unwrap_or("document"), NOT_IN_A_NAME))
+fn attachment_uri(name: &str) -> String {
+    format!("attachment:///{}", utf8_percent_encode(name, NOT_IN_A_NAME))
 }
 
 /// Why a reply was cut short; `None` if the user cancelled it.

@@ -19,7 +19,16 @@ pub(super) struct Inbox {
     put_off: Vec<SessionCommand>,
     prompts: VecDeque<QueuedPrompt>,
     /// The background work that the prompts wait for.
-    paused_by: Option<task::Id>,
+    paused_by: Option<(task::Id, InboxPause)>,
+}
+
+/// What prompts wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InboxPause {
+    /// A command that works on the disk, such as one that rewinds files.
+    Command,
+    /// The checkpoints of a session that was just loaded are read.
+    Checkpoints,
 }
 
 impl Inbox {
@@ -100,9 +109,9 @@ impl Inbox {
         theirs.into_iter().map(|prompt| prompt.responder).collect()
     }
 
-    /// Pauses the prompts while files are being rewound or checkpoints read, by this background work.
-    pub fn pause_for(&mut self, work: task::Id) {
-        self.paused_by = Some(work);
+    /// Pauses the prompts until this background work has ended.
+    pub fn pause_for(&mut self, work: task::Id, reason: InboxPause) {
+        self.paused_by = Some((work, reason));
     }
 
     pub fn resume(&mut self) {
@@ -111,11 +120,15 @@ impl Inbox {
 
     /// Background work has panicked. The prompts may have waited for it.
     pub fn resume_after(&mut self, work: task::Id) {
-        self.paused_by.take_if(|awaited| *awaited == work);
+        self.paused_by.take_if(|(awaited, _)| *awaited == work);
     }
 
     pub fn is_paused(&self) -> bool {
         self.paused_by.is_some()
+    }
+
+    pub fn waits_for_command(&self) -> bool {
+        self.paused_by.is_some_and(|(_, reason)| reason == InboxPause::Command)
     }
 }
 
@@ -134,7 +147,7 @@ mod tests {
         let mut inbox = Inbox::new((sender.downgrade(), receiver));
         let mut background = JoinSet::new();
         let [awaited, other] = [(); 2].map(|()| background.spawn(ready(())).id());
-        inbox.pause_for(awaited);
+        inbox.pause_for(awaited, InboxPause::Command);
         inbox.resume_after(other);
         assert!(inbox.is_paused(), "files are still being rewound");
         inbox.resume_after(awaited);

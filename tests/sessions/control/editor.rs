@@ -30,8 +30,7 @@ impl Editor {
         let connector = Connector::new(&home.user.paths(), environment, Overrides::default());
         let link = connector.expect("this program").attach_running().expect("it is ours").expect("it runs");
         let stream = link.into_stream().expect("nothing was sent");
-        stream.set_nonblocking(false).expect("a socket");
-        let connected = SessionClient::connect(stream, "editor", QuestionForms::Unsupported, ());
+        let connected = SessionClient::connect(stream, "editor", QuestionForms::Unsupported);
         let (mut client, mut reader): (_, BufReader<_>) = connected.expect("the same build");
         let (sender, lines) = channel();
         std::thread::spawn(move || {

@@ -1,12 +1,12 @@
 //! The chat without a terminal and without an agent: what keys and messages do, and what is shown.
 
+use epitome_session::QuestionReply;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::form::FormReply;
 
 /// A chat whose session is open, with a clock that advances by one second per event.
 struct ChatFixture {
@@ -564,7 +564,7 @@ fn a_question_is_answered_in_the_place_of_the_draft() {
     assert_eq!(fixture.press(KeyCode::Enter), []);
     assert!(fixture.shows("note (empty for nothing"));
     let fields = json!({ "colour": "blue" }).as_object().cloned().expect("an object");
-    let fill = ChatRequest::Fill { card: 1, reply: FormReply::Accepted(fields) };
+    let fill = ChatRequest::Fill { card: 1, reply: QuestionReply::Accepted(fields) };
     assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(fill)]);
     assert!(fixture.shows("a prompt that is not finis") && !fixture.shows("Which one?"));
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - `attach`: finds a daemon or starts one.
-//! - `reconnect`: the state needed to reattach, as a pure state machine.
+//! - `reconnect`: the state needed to reattach, as a pure state machine; `wait_notice`: what is shown meanwhile.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
 //! - `dial`: connects to a daemon on another machine instead; `kept_frames` are what a lost socket may lack.
 //! - `remote`: the same for clients that connect over WebSocket or HTTP; `access` decides who may.
@@ -27,6 +27,7 @@ pub mod reconnect;
 mod reconnect_tests;
 pub mod remote;
 pub mod tls;
+mod wait_notice;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;

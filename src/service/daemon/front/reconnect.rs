@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::handshake::RETURN_TIME_MAX;
+use super::wait_notice::WaitNotice;
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::answers::{self, OPEN_AT};
 use epitome_acp::envelope::{self, Incoming};
@@ -109,20 +109,9 @@ pub struct ReconnectState {
     owed: Vec<Owed>,
     /// Ids of requests that the current daemon has, and that were answered without it.
     given_up: BTreeSet<Box<str>>,
-    /// The last wait for a daemon that the user was shown.
-    wait: Option<ShownWait>,
+    wait: WaitNotice,
     /// Number of moves to other servers since a session was last opened.
     moves: u32,
-}
-
-#[derive(Debug)]
-struct ShownWait {
-    /// What is waited for.
-    text: String,
-    began: Instant,
-    is_over: bool,
-    /// The sessions that show it.
-    sessions: BTreeSet<String>,
 }
 
 /// How the connection was initialized.
@@ -173,12 +162,19 @@ struct PromptState {
     session: String,
     /// The session's position when the prompt was sent.
     sent_at: Option<Box<RawValue>>,
-    /// Whether a daemon has to find out its fate.
-    is_resuming: bool,
+    fate: PromptFate,
     /// Whether it was answered as cancelled.
     was_cancelled: bool,
-    /// Whether no daemon has it: a server that is being ended has not passed it on, or none could be reached.
-    is_returned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PromptFate {
+    /// The current daemon has it.
+    Sent,
+    /// The current daemon has to find out what became of it.
+    Resuming,
+    /// No daemon has it: a server that is being ended has not passed it on, or none could be reached.
+    Returned,
 }
 
 #[derive(Debug)]
@@ -193,20 +189,10 @@ struct Owed {
     id: Box<str>,
     /// The session it waits for.
     behind: Option<String>,
-    answer: OwedAnswer,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum OwedAnswer {
-    Interrupted,
-    /// No daemon has had the request.
-    NotSent,
-    /// The editor has cancelled the request. `is_prompt`: version 1 has a result for that.
-    Cancelled {
-        is_prompt: bool,
-    },
-    /// An empty result.
-    Done,
+    /// Whether the editor has cancelled the request.
+    is_cancelled: bool,
+    /// The response, as a line.
+    answer: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -234,11 +220,6 @@ struct EndsTurn<'a> {
     stop_reason: &'a str,
 }
 
-#[derive(Deserialize)]
-struct SuccessfulResponse<T> {
-    result: T,
-}
-
 impl ReconnectState {
     /// Records a line from the editor before it is forwarded to the daemon.
     pub fn from_editor(&mut self, line: &[u8]) -> LineAction {
@@ -260,21 +241,19 @@ impl ReconnectState {
 
     /// Records what a notification cancels. From then on, a prompt that no daemon has is owed its answer.
     fn keep_cancelled(&mut self, method: &str, params: Option<&RawValue>) {
-        let Some(params) = params.map(RawValue::get) else { return };
         let (mut session, mut request) = (None, None);
         match method {
-            "session/cancel" => session = serde_json::from_str::<NamesSession>(params).ok(),
-            "$/cancel_request" => request = serde_json::from_str::<NamesRequest<'_>>(params).ok(),
+            "session/cancel" => session = session_in(params),
+            "$/cancel_request" => request = params.and_then(read::<NamesRequest<'_>>),
             _ => return,
         }
         for waiting in &mut self.waiting {
-            let of_session = session.as_ref().zip(waiting.prompt());
-            waiting.is_cancelled |= of_session
-                .is_some_and(|(named, prompt)| named.session_id == prompt.session)
-                || request.as_ref().is_some_and(|named| *named.request_id.get() == *waiting.id);
+            let is_of_session = session.is_some() && waiting.session() == session.as_deref();
+            waiting.is_cancelled |=
+                is_of_session || request.as_ref().is_some_and(|named| *named.request_id.get() == *waiting.id);
         }
         let is_over = |waiting: &mut WaitingRequest| {
-            waiting.is_cancelled && waiting.prompt().is_some_and(|prompt| prompt.is_returned)
+            waiting.is_cancelled && waiting.fate() == Some(PromptFate::Returned)
         };
         for waiting in self.waiting.extract_if(.., is_over).collect::<Vec<_>>() {
             self.owe(waiting, None);
@@ -286,18 +265,21 @@ impl ReconnectState {
         if let Incoming::Notification { method, params } = envelope::read(line) {
             self.keep_cancelled(&method, params);
         }
-        self.pay(|owed| matches!(owed.answer, OwedAnswer::Cancelled { .. }))
+        self.pay(|owed| owed.is_cancelled)
     }
 
     /// Records that a request is answered without a daemon, once the session is resumed that it waits `behind`.
     fn owe(&mut self, request: WaitingRequest, behind: Option<String>) {
-        let prompt = request.prompt();
-        let answer = match request.is_cancelled {
-            true => OwedAnswer::Cancelled { is_prompt: prompt.is_some() },
-            false if prompt.is_some_and(|prompt| prompt.is_returned) => OwedAnswer::NotSent,
-            false => OwedAnswer::Interrupted,
+        let answer = match (request.is_cancelled, request.fate()) {
+            (true, fate) => self.cancelled(&request.id, fate.is_some()),
+            (false, Some(PromptFate::Returned)) => error(&request.id, answers::undelivered()),
+            (false, _) => {
+                let details =
+                    "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
+                error(&request.id, answers::interrupted(details))
+            }
         };
-        self.owed.push(Owed { id: request.id, behind, answer });
+        self.owed.push(Owed { id: request.id, behind, is_cancelled: request.is_cancelled, answer });
     }
 
     fn request(&mut self, id: &str, method: &str, params: Option<&RawValue>, line: &[u8]) -> LineAction {
@@ -306,52 +288,32 @@ impl ReconnectState {
         }
         // The id of a request that was answered may be used again.
         self.given_up.remove(id);
-        let session = || {
-            let params = params?;
-            serde_json::from_str::<NamesSession>(params.get()).ok().map(|named| named.session_id)
-        };
-        let wants = match (method, params) {
-            ("initialize", _) => RequestEffect::Initialize,
-            ("session/new", Some(params)) => RequestEffect::New(params.to_owned()),
-            ("session/fork", Some(params)) => RequestEffect::Fork(params.to_owned()),
-            ("session/load" | "session/resume", Some(params)) => {
-                session().map_or(RequestEffect::Other, |session| RequestEffect::Attach {
-                    was_open: self.open.contains_key(&session),
-                    session,
-                    params: params.to_owned(),
-                    begun: false,
-                })
-            }
-            ("providers/set", Some(params)) => RequestEffect::Route(params.to_owned()),
-            ("session/close", _) => session().map_or(RequestEffect::Other, RequestEffect::Close),
-            ("session/delete" | "session/archive", _) => {
-                session().map_or(RequestEffect::Other, RequestEffect::End)
-            }
-            ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
-                let sent_at = self.positions.get(&session).cloned();
-                RequestEffect::Prompt(PromptState {
-                    session,
-                    sent_at,
-                    is_resuming: false,
-                    was_cancelled: false,
-                    is_returned: false,
-                })
+        let wants = match (method, params, session_in(params)) {
+            ("initialize", ..) => RequestEffect::Initialize,
+            ("session/new", Some(params), _) => RequestEffect::New(params.to_owned()),
+            ("session/fork", Some(params), _) => RequestEffect::Fork(params.to_owned()),
+            ("session/load" | "session/resume", Some(params), Some(session)) => RequestEffect::Attach {
+                was_open: self.open.contains_key(&session),
+                session,
+                params: params.to_owned(),
+                begun: false,
+            },
+            ("providers/set", Some(params), _) => RequestEffect::Route(params.to_owned()),
+            ("session/close", _, Some(session)) => RequestEffect::Close(session),
+            ("session/delete" | "session/archive", _, Some(session)) => RequestEffect::End(session),
+            ("session/prompt", _, Some(session)) => RequestEffect::Prompt(PromptState {
+                sent_at: self.positions.get(&session).cloned(),
+                session,
+                fate: PromptFate::Sent,
+                was_cancelled: false,
             }),
-            ("_session/steering", _) => RequestEffect::Steer,
+            ("_session/steering", ..) => RequestEffect::Steer,
             _ => RequestEffect::Other,
         };
-        let is_kept = match wants {
-            RequestEffect::New(_)
-            | RequestEffect::Attach { .. }
-            | RequestEffect::Close(_)
-            | RequestEffect::End(_)
-            | RequestEffect::Prompt(_)
-            | RequestEffect::Route(_)
-            | RequestEffect::Other => self.kept_bytes() + line.len() <= KEPT_BYTES_MAX,
-            // No daemon serves anything without it.
-            RequestEffect::Initialize => true,
-            RequestEffect::Fork(_) | RequestEffect::Steer => false,
-        };
+        let is_done_once = matches!(wants, RequestEffect::Fork(_) | RequestEffect::Steer);
+        // No daemon serves anything without `initialize`.
+        let is_kept = matches!(wants, RequestEffect::Initialize)
+            || !is_done_once && self.kept_bytes() + line.len() <= KEPT_BYTES_MAX;
         let kept = is_kept.then(|| terminated_line(line));
         self.waiting.push(WaitingRequest {
             id: id.into(),
@@ -433,9 +395,9 @@ impl ReconnectState {
                     let mut waiting = self.waiting.remove(at);
                     match waiting.prompt_mut() {
                         Some(prompt) => {
-                            prompt.was_cancelled = ended_cancelled(message.lines);
-                            let session = prompt.session.clone();
-                            self.prompt_answered(&session, waiting, succeeded(message));
+                            prompt.was_cancelled = result_of::<EndsTurn<'_>>(message.lines)
+                                .is_some_and(|ended| ended.stop_reason == "cancelled");
+                            self.prompt_answered(waiting, succeeded(message));
                             if is_cancelled && answers::is_interrupted(message.lines) {
                                 return DaemonMessage::Instead(self.cancelled(message.id, true));
                             }
@@ -470,8 +432,10 @@ impl ReconnectState {
         }
         self.moves += 1;
         // Unless its fate is unknown, no daemon has it.
-        if let Some(prompt) = waiting.and_then(WaitingRequest::prompt_mut) {
-            prompt.is_returned = !prompt.is_resuming;
+        if let Some(prompt) = waiting.and_then(WaitingRequest::prompt_mut)
+            && prompt.fate == PromptFate::Sent
+        {
+            prompt.fate = PromptFate::Returned;
         }
         Some(Elsewhere::Go(address))
     }
@@ -482,13 +446,11 @@ impl ReconnectState {
             return Some(session.clone());
         }
         let waiting = self.waiting.iter().find(|waiting| *waiting.id == *id)?;
-        let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else { return None };
-        serde_json::from_str::<NamesSession>(params?.get()).ok().map(|named| named.session_id)
+        session_in(waiting.params())
     }
 
-    fn prompt_answered(&mut self, session: &str, prompt: WaitingRequest, succeeded: bool) {
-        let is_of_session =
-            |request: &WaitingRequest| request.prompt().is_some_and(|prompt| prompt.session == session);
+    fn prompt_answered(&mut self, prompt: WaitingRequest, succeeded: bool) {
+        let is_of_session = |request: &WaitingRequest| request.session() == prompt.session();
         if !self.waiting.iter().any(is_of_session) {
             self.answered.retain(|prompt| !is_of_session(prompt));
         } else if succeeded {
@@ -500,11 +462,8 @@ impl ReconnectState {
         let succeeded = succeeded(message);
         match request.wants {
             RequestEffect::Initialize => {
-                let line = request.line.unwrap_or_default();
-                if let (Some(version), Incoming::Request { params, .. }) =
-                    (version_in(message.lines), envelope::read(&line))
-                {
-                    let params = params.map_or("{}", RawValue::get).to_owned();
+                if let Some(version) = version_in(message.lines) {
+                    let params = request.params().map_or("{}", RawValue::get).to_owned();
                     self.initialize = Some(AgreedInitialize { params, version });
                 }
             }
@@ -514,8 +473,8 @@ impl ReconnectState {
                 }
             }
             RequestEffect::New(params) | RequestEffect::Fork(params) => {
-                if succeeded && let Some(session) = session_made(message.lines) {
-                    self.open.insert(session, params);
+                if let Some(made) = result_of::<NamesSession>(message.lines) {
+                    self.open.insert(made.session_id, params);
                 }
             }
             // The daemon has it open nevertheless, unless it is the next one, which was only asked to attach.
@@ -572,79 +531,51 @@ impl ReconnectState {
         }
         self.moves = 0;
         let prompts = self.waiting.iter_mut().filter_map(WaitingRequest::prompt_mut);
-        prompts.filter(|prompt| prompt.session == session).for_each(|prompt| prompt.is_resuming = false);
+        let resuming = prompts.filter(|it| it.session == session && it.fate == PromptFate::Resuming);
+        resuming.for_each(|prompt| prompt.fate = PromptFate::Sent);
     }
 
     /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
     fn shown_idle(&self, session: &str) -> Vec<u8> {
-        if self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2) {
-            return Vec::new();
+        match self.is_v2() {
+            true => updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" })),
+            false => Vec::new(),
         }
-        updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" }))
     }
 
-    /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer,
-    /// except in those that show it already because of an earlier wait a short time before.
+    fn is_v2(&self) -> bool {
+        self.initialize.as_ref().is_some_and(|initialize| initialize.version >= 2)
+    }
+
+    /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer.
     pub fn wait_begins(&mut self, text: &str, now: Instant) -> Vec<u8> {
-        let prompts = self.waiting.iter().filter_map(WaitingRequest::prompt);
-        let running: BTreeSet<String> = prompts.map(|prompt| prompt.session.clone()).collect();
-        let last = self
-            .wait
-            .take()
-            .filter(|last| last.text == text && now.saturating_duration_since(last.began) <= RETURN_TIME_MAX);
-        let sessions = last.map(|last| &last.sessions & &running).unwrap_or_default();
-        self.wait = Some(ShownWait { text: text.to_owned(), began: now, is_over: false, sessions });
-        self.shown_waiting(running)
+        let running: BTreeSet<String> =
+            self.waiting.iter().filter_map(WaitingRequest::session).map(str::to_owned).collect();
+        self.wait.begin(text, &running, now);
+        self.wait.show(running, self.is_v2())
     }
 
     /// Records that there is a daemon again, or that none is waited for any longer.
     pub fn wait_ends(&mut self) {
-        if let Some(wait) = &mut self.wait {
-            wait.is_over = true;
-        }
+        self.wait.end();
     }
 
     /// What shows in the session of a request that it has to wait for a daemon.
     pub fn shown_waiting_for(&mut self, line: &[u8]) -> Vec<u8> {
-        if self.wait.as_ref().is_none_or(|wait| wait.is_over) {
+        if self.wait.is_over() {
             return Vec::new();
         }
-        let Incoming::Request { params: Some(params), .. } = envelope::read(line) else { return Vec::new() };
-        let named = serde_json::from_str::<NamesSession>(params.get()).ok();
-        self.shown_waiting(
-            named.map(|named| named.session_id).filter(|session| self.open.contains_key(session)),
-        )
-    }
-
-    /// What shows what is waited for in those of the sessions that don't show it.
-    fn shown_waiting(&mut self, sessions: impl IntoIterator<Item = String>) -> Vec<u8> {
-        let Some(wait) = &mut self.wait else { return Vec::new() };
-        let text = &wait.text;
-        let update = match &self.initialize {
-            Some(initialize) if initialize.version >= 2 => {
-                json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })
-            }
-            _ => {
-                let content = json!({ "type": "text", "text": format!("{text}\n\n") });
-                json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
-            }
-        };
-        let mut lines = Vec::new();
-        for session in sessions {
-            if wait.sessions.insert(session.clone()) {
-                lines.extend(updated(&session, &update));
-            }
-        }
-        lines
+        let Incoming::Request { params, .. } = envelope::read(line) else { return Vec::new() };
+        let session = session_in(params).filter(|session| self.open.contains_key(session));
+        self.wait.show(session, self.is_v2())
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
-    fn owe_resuming(&mut self, of: impl Fn(&String) -> bool) {
-        let is_due = |waiting: &mut WaitingRequest| {
-            waiting.prompt().is_some_and(|prompt| prompt.is_resuming && of(&prompt.session))
-        };
+    fn owe_resuming(&mut self, of: impl Fn(&str) -> bool) {
+        let is_due =
+            |waiting: &mut WaitingRequest| waiting.is_resuming() && waiting.session().is_some_and(&of);
         for waiting in self.waiting.extract_if(.., is_due).collect::<Vec<_>>() {
-            let behind = waiting.prompt().map(|prompt| prompt.session.clone());
+            let behind = waiting.session().map(str::to_owned);
             self.given_up.insert(waiting.id.clone());
             self.owe(waiting, behind);
         }
@@ -653,6 +584,7 @@ impl ReconnectState {
     /// Records that the daemon has died, and returns the lines to send to the editor immediately: cancellations of
     /// the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
+        use RequestEffect::{Attach, Close, End, Fork, Initialize, New, Other, Prompt, Route, Steer};
         self.own.clear();
         self.given_up.clear();
         let mut lines = Vec::new();
@@ -663,52 +595,35 @@ impl ReconnectState {
             self.forget(&session);
         }
         for mut waiting in std::mem::take(&mut self.waiting) {
-            let may_repeat = waiting.may_repeat();
-            let behind = match &mut waiting.wants {
-                RequestEffect::Initialize => {
-                    self.waiting.push(waiting);
-                    continue;
-                }
-                RequestEffect::Prompt(prompt) if self.open.contains_key(&prompt.session) => {
-                    if waiting.line.is_some() {
-                        prompt.is_resuming = !prompt.is_returned;
-                        self.waiting.push(waiting);
-                        continue;
+            let (is_kept, may_repeat) = (waiting.line.is_some(), waiting.may_repeat());
+            let (mut stays, mut behind) = (may_repeat, None);
+            match &mut waiting.wants {
+                Initialize => stays = true,
+                Prompt(prompt) => {
+                    let is_open = self.open.contains_key(&prompt.session);
+                    stays = is_open && is_kept;
+                    behind = (is_open && !is_kept).then(|| prompt.session.clone());
+                    if stays && prompt.fate == PromptFate::Sent {
+                        prompt.fate = PromptFate::Resuming;
                     }
-                    Some(prompt.session.clone())
                 }
-                RequestEffect::Close(session) if !self.open.contains_key(session) => {
-                    self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Done });
-                    continue;
-                }
-                RequestEffect::New(_)
-                | RequestEffect::Attach { .. }
-                | RequestEffect::Close(_)
-                | RequestEffect::End(_)
-                | RequestEffect::Route(_)
-                | RequestEffect::Other
-                    if may_repeat =>
-                {
-                    self.waiting.push(waiting);
+                Close(session) if !self.open.contains_key(session) => {
+                    let mut answer = Vec::new();
+                    writer::response(&mut answer, &waiting.id, Ok(answers::empty()));
+                    self.owed.push(Owed { id: waiting.id, behind, is_cancelled: false, answer });
                     continue;
                 }
                 // The editor learns that it has not opened it.
-                RequestEffect::Attach { session, was_open: false, .. } => {
+                Attach { session, was_open: false, .. } if !may_repeat => {
                     let session = session.clone();
                     self.forget(&session);
-                    None
                 }
-                RequestEffect::Prompt(_)
-                | RequestEffect::New(_)
-                | RequestEffect::Attach { was_open: true, .. }
-                | RequestEffect::Fork(_)
-                | RequestEffect::Close(_)
-                | RequestEffect::End(_)
-                | RequestEffect::Steer
-                | RequestEffect::Route(_)
-                | RequestEffect::Other => None,
-            };
-            self.owe(waiting, behind);
+                New(_) | Fork(_) | Attach { .. } | Close(_) | End(_) | Steer | Route(_) | Other => {}
+            }
+            match stays {
+                true => self.waiting.push(waiting),
+                false => self.owe(waiting, behind),
+            }
         }
         lines
     }
@@ -717,8 +632,8 @@ impl ReconnectState {
     /// unknown, but that was the intent.
     fn ending(&self) -> Vec<String> {
         let is_needed = |session: &String| {
-            let prompts = self.waiting.iter().filter(|waiting| waiting.line.is_some());
-            prompts.filter_map(WaitingRequest::prompt).any(|prompt| prompt.session == *session)
+            let mut kept = self.waiting.iter().filter(|waiting| waiting.line.is_some());
+            kept.any(|waiting| waiting.session() == Some(session))
         };
         let ends = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
             RequestEffect::Close(session) => Some(session),
@@ -730,6 +645,7 @@ impl ReconnectState {
 
     /// The first lines for a new daemon: `initialize`, the sessions to resume, and the requests to repeat.
     pub fn replay(&mut self) -> Vec<u8> {
+        use RequestEffect::{Attach, Close, End, Fork, Initialize, New, Other, Prompt, Route, Steer};
         let mut lines = Vec::new();
         // An editor whose `initialize` is unanswered has neither routes nor sessions.
         if let Some(initialize) = &self.initialize {
@@ -759,15 +675,10 @@ impl ReconnectState {
         }
         for at in 0..self.waiting.len() {
             self.waiting[at].repeats += 1;
-            if let WaitingRequest { wants: RequestEffect::Prompt(prompt), line: Some(line), .. } =
-                &mut self.waiting[at]
-                && std::mem::take(&mut prompt.is_returned)
-            {
-                lines.extend_from_slice(line);
-            }
             let waiting = &self.waiting[at];
-            match (&waiting.wants, &waiting.line) {
-                (RequestEffect::Attach { session, params, begun, .. }, Some(line)) => {
+            let Some(line) = &waiting.line else { continue };
+            match &waiting.wants {
+                Attach { session, params, begun, .. } => {
                     let Incoming::Request { method, .. } = envelope::read(line) else { continue };
                     let from = match self.positions.get(session) {
                         _ if !begun && is_replay(&method, params) => FROM_THE_BEGINNING,
@@ -780,30 +691,15 @@ impl ReconnectState {
                     let params = continued(params, None, self.rest(session, from));
                     lines.extend_from_slice(request(&waiting.id, &method, &params).as_bytes());
                 }
-                (
-                    RequestEffect::Initialize
-                    | RequestEffect::New(_)
-                    | RequestEffect::Close(_)
-                    | RequestEffect::End(_)
-                    | RequestEffect::Route(_)
-                    | RequestEffect::Other,
-                    Some(line),
-                ) => {
+                Prompt(prompt) if prompt.fate != PromptFate::Returned => {}
+                Prompt(_) | Initialize | New(_) | Fork(_) | Close(_) | End(_) | Steer | Route(_) | Other => {
                     lines.extend_from_slice(line);
                 }
-                (
-                    RequestEffect::Initialize
-                    | RequestEffect::Fork(_)
-                    | RequestEffect::Close(_)
-                    | RequestEffect::Prompt(_)
-                    | RequestEffect::Steer
-                    | RequestEffect::New(_)
-                    | RequestEffect::Attach { .. }
-                    | RequestEffect::End(_)
-                    | RequestEffect::Route(_)
-                    | RequestEffect::Other,
-                    _,
-                ) => {}
+            }
+            if let Some(prompt) = self.waiting[at].prompt_mut()
+                && prompt.fate == PromptFate::Returned
+            {
+                prompt.fate = PromptFate::Sent;
             }
         }
         // Also the prompts that the next daemon finds running, because only the link to the last one failed.
@@ -816,16 +712,13 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let PromptState { session, sent_at, is_resuming, was_cancelled, .. } = waiting.prompt()?;
-            if session != name || (id.is_some() && !is_resuming) {
+            let PromptState { session, sent_at, was_cancelled, .. } = waiting.prompt()?;
+            if session != name || (id.is_some() && !waiting.is_resuming()) {
                 return None;
             }
-            let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else {
-                return None;
-            };
+            let params = waiting.params()?.get();
             let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
             let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
-            let params = params?.get();
             let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
             Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
         };
@@ -883,28 +776,13 @@ impl ReconnectState {
     }
 
     fn pay(&mut self, due: impl Fn(&Owed) -> bool) -> Vec<u8> {
-        let mut lines = Vec::new();
-        for owed in self.owed.extract_if(.., |owed| due(owed)).collect::<Vec<_>>() {
-            match owed.answer {
-                OwedAnswer::Interrupted => {
-                    let details = "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
-                    lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
-                }
-                OwedAnswer::NotSent => lines.extend_from_slice(&error(&owed.id, answers::undelivered())),
-                OwedAnswer::Cancelled { is_prompt } => {
-                    lines.extend_from_slice(&self.cancelled(&owed.id, is_prompt));
-                }
-                OwedAnswer::Done => writer::response(&mut lines, &owed.id, Ok(answers::empty())),
-            }
-        }
-        lines
+        self.owed.extract_if(.., |owed| due(owed)).flat_map(|owed| owed.answer).collect()
     }
 
     /// The response to a request that the editor has cancelled.
     fn cancelled(&self, id: &str, is_prompt: bool) -> Vec<u8> {
-        let is_v1 = self.initialize.as_ref().is_none_or(|initialize| initialize.version < 2);
         let mut line = Vec::new();
-        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && is_v1));
+        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && !self.is_v2()));
         line
     }
 }
@@ -918,21 +796,36 @@ impl WaitingRequest {
         if let RequestEffect::Prompt(prompt) = &mut self.wants { Some(prompt) } else { None }
     }
 
+    fn fate(&self) -> Option<PromptFate> {
+        self.prompt().map(|prompt| prompt.fate)
+    }
+
+    /// The session of a prompt.
+    fn session(&self) -> Option<&str> {
+        self.prompt().map(|prompt| prompt.session.as_str())
+    }
+
+    /// The params of a request that can be sent again.
+    fn params(&self) -> Option<&RawValue> {
+        let Incoming::Request { params, .. } = envelope::read(self.line.as_ref()?) else { return None };
+        params
+    }
+
     fn may_repeat(&self) -> bool {
         self.line.is_some() && self.repeats < REPEATS_MAX
     }
 
     /// Whether it is a prompt that a server returns with this answer, to be sent to the next one.
     fn is_returned_by(&mut self, answer: &FrontendMessage<'_>) -> bool {
-        let can_repeat = self.line.is_some();
-        let Some(prompt) = self.prompt_mut() else { return false };
-        prompt.is_returned = can_repeat && answers::is_returned(answer.lines);
-        prompt.is_returned
+        let is_returned = self.line.is_some() && answers::is_returned(answer.lines);
+        let Some(prompt) = self.prompt_mut().filter(|_| is_returned) else { return false };
+        prompt.fate = PromptFate::Returned;
+        true
     }
 
     /// Whether it is a prompt whose fate a daemon has to find out.
     fn is_resuming(&self) -> bool {
-        self.prompt().is_some_and(|prompt| prompt.is_resuming)
+        self.fate() == Some(PromptFate::Resuming)
     }
 }
 
@@ -981,7 +874,7 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
 }
 
 /// The update of a session, as a line.
-fn updated(session: &str, update: &Value) -> Vec<u8> {
+pub(super) fn updated(session: &str, update: &Value) -> Vec<u8> {
     let params = json!({ "sessionId": session, "update": update });
     let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
     format!("{line}\n").into_bytes()
@@ -994,7 +887,7 @@ fn routed(params: &RawValue) -> Option<String> {
     struct Named {
         provider_id: String,
     }
-    serde_json::from_str::<Named>(params.get()).ok().map(|named| named.provider_id)
+    read::<Named>(params).map(|named| named.provider_id)
 }
 
 /// The address of the server that has a session open, if an error says that.
@@ -1030,8 +923,7 @@ fn is_replay(method: &str, params: &RawValue) -> bool {
     struct ReplayStart {
         replay_from: Option<serde::de::IgnoredAny>,
     }
-    method == "session/load"
-        || serde_json::from_str::<ReplayStart>(params.get()).is_ok_and(|from| from.replay_from.is_some())
+    method == "session/load" || read::<ReplayStart>(params).is_some_and(|from| from.replay_from.is_some())
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
@@ -1040,22 +932,27 @@ fn succeeded(message: &FrontendMessage<'_>) -> bool {
     message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
 
-/// Whether the answer to a prompt is that it was cancelled.
-fn ended_cancelled(response: &[u8]) -> bool {
-    let response = serde_json::from_slice::<SuccessfulResponse<EndsTurn<'_>>>(response);
-    response.is_ok_and(|response| response.result.stop_reason == "cancelled")
+/// The result of a response; `None` if it is an error.
+fn result_of<'a, T: Deserialize<'a>>(response: &'a [u8]) -> Option<T> {
+    #[derive(Deserialize)]
+    struct SuccessfulResponse<T> {
+        result: T,
+    }
+    serde_json::from_slice::<SuccessfulResponse<T>>(response).ok().map(|response| response.result)
 }
 
-/// The session created by `session/new`.
-fn session_made(response: &[u8]) -> Option<String> {
-    let response = serde_json::from_slice::<SuccessfulResponse<NamesSession>>(response);
-    response.ok().map(|response| response.result.session_id)
-}
-
-/// The version in the response to an `initialize`; `None` if it is an error.
+/// The version in the response to an `initialize`.
 fn version_in(response: &[u8]) -> Option<u64> {
-    let response = serde_json::from_slice::<SuccessfulResponse<NamesVersion>>(response);
-    response.ok().map(|response| response.result.protocol_version)
+    result_of::<NamesVersion>(response).map(|named| named.protocol_version)
+}
+
+fn read<'a, T: Deserialize<'a>>(params: &'a RawValue) -> Option<T> {
+    serde_json::from_str(params.get()).ok()
+}
+
+/// The session that a request names.
+fn session_in(params: Option<&RawValue>) -> Option<String> {
+    read::<NamesSession>(params?).map(|named| named.session_id)
 }
 
 /// Params with which a session was opened, to continue it.

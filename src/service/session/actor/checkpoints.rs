@@ -5,6 +5,7 @@ use tokio::task::JoinError;
 use super::Session;
 use crate::NoticeSeverity;
 use crate::background::BackgroundResult;
+use crate::inbox::InboxPause;
 use epitome_checkpoint::{CheckpointError, RewindReport};
 use epitome_platform::blocking;
 
@@ -18,7 +19,7 @@ impl Session {
         let roots = self.core.roots();
         let resuming = async move { blocking::start(move || checkpoints.resume(&roots)).await };
         let resuming = self.core.start(resuming, BackgroundResult::CheckpointsResumed);
-        self.inbox.pause_for(resuming.id());
+        self.inbox.pause_for(resuming.id(), InboxPause::Checkpoints);
     }
 
     /// Reports what was completed, and lets the prompts go on.

@@ -10,6 +10,7 @@ use crate::commands::{
 };
 use crate::core::Core;
 use crate::cpu_worker::WorkerFault;
+use crate::inbox::InboxPause;
 use crate::responder::QueuedPrompt;
 use epitome_recipe::command;
 use epitome_thread::{Change, StopReason, Usage};
@@ -57,7 +58,7 @@ impl Session {
         let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
         if let Some(work) = later {
             let on_disk = self.core.start(work, |came| BackgroundResult::CommandOnDisk(prompt, came));
-            return self.inbox.pause_for(on_disk.id());
+            return self.inbox.pause_for(on_disk.id(), InboxPause::Command);
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: None };

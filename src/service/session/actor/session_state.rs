@@ -74,7 +74,7 @@ impl Session {
                 }
             }
             None if is_asking => Foreground::RequiresAction,
-            None if self.recipes.are_rendering() || self.inbox.is_paused() => Foreground::Running,
+            None if self.recipes.are_rendering() || self.inbox.waits_for_command() => Foreground::Running,
             None => Foreground::Idle(None),
         }
     }
