@@ -10,11 +10,11 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::model_endpoint::{CredentialOrigin, Endpoint};
+use super::model_endpoint::{CredentialOrigin, Endpoint, named_field};
 use super::models::{self, NO_MODEL};
 use super::resolve::provider_title;
 use super::retry::RETRY_AFTER_MAX;
-use super::{ErrorClass, ProviderError};
+use super::{ErrorClass, ProviderError, Remedy};
 use body::ErrorBody;
 use epitome_config::WireFormat;
 
@@ -32,7 +32,8 @@ const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS
 const MODELS_NAMED_MAX: usize = 6;
 
 /// Types and codes for an unpaid account or a spending cap. Some arrive with the status of a rate limit.
-const BILLING: [&str; 17] = [
+const BILLING: [&str; 18] = [
+    "exceeded_current_quota_error",
     "billing_error",
     "contract_spend_limit_reached",
     "enforced_spend_limit_reached",
@@ -52,9 +53,54 @@ const BILLING: [&str; 17] = [
     "insufficient_balance",
 ];
 
-/// The equivalent wording of services that have no code.
-const BILLING_SENTENCES: [&str; 4] =
-    ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
+/// Words for an account without money, and for what is wrong with it, in the sentences of services that have no code.
+const MONEY: [&str; 8] =
+    ["credit", "balance", "billing", "spending limit", "spend limit", "funds", "payment", "api usage limits"];
+const LACKING: [&str; 22] = [
+    "insufficient",
+    "too low",
+    "not enough",
+    "no credit",
+    "purchase",
+    "recharge",
+    "top up",
+    "used all",
+    "used up",
+    "exhausted",
+    "reached",
+    "exceeded",
+    "raise",
+    "enable",
+    "check your",
+    "doesnt have",
+    "dont have",
+    "does not have",
+    "do not have",
+    "run out",
+    "suspended",
+    "required",
+];
+
+/// Words of a key that is not accepted, with a status that does not say that.
+const BAD_KEY: [&str; 7] =
+    ["incorrect", "invalid", "not valid", "missing", "expired", "not found", "no api key"];
+
+/// Words of a refusal because of what a conversation contains, or of where it comes from.
+const POLICY: [&str; 10] = [
+    "polic",
+    "guideline",
+    "moderation",
+    "flagged",
+    "safety",
+    "harmful",
+    "violat",
+    "content filter",
+    "country",
+    "region",
+];
+
+/// Codes for a reply of which the service could not make a call of a tool: a mistake of the model.
+const UNUSABLE_REPLY: [&str; 3] = ["tool_use_failed", "output_parse_failed", "json_validate_failed"];
 
 const AUTH: [&str; 9] = [
     "authentication_error",
@@ -142,7 +188,9 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     };
     let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
     let class = class(endpoint, &failure, &said);
-    let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
+    let remedy = remedy(endpoint, &class, status, &said);
+    let mut message =
+        format!("{} {}", subject(endpoint), verdict(endpoint, &class, status, &said, remedy.as_ref()));
     if !said.message.is_empty() {
         // Scrub before cutting: a partial secret would not be recognized.
         let said = scrub(endpoint, said.message.trim());
@@ -159,8 +207,23 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
         message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
-    let hint = hint(endpoint, &class, &failure, &said);
-    ProviderError { class, message, hint }.scrubbed(endpoint)
+    let hint = hint(endpoint, &class, &failure, &said, remedy.as_ref());
+    ProviderError { class, message, hint, remedy }.scrubbed(endpoint)
+}
+
+/// What may make the service accept the request. A refusal that is understood needs none.
+fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, said: &ErrorBody) -> Option<Remedy> {
+    let shorten = || Remedy::Shorten { is_likely: said.mentions_length() };
+    match (class, status) {
+        (ErrorClass::Retry { .. }, 500) => Some(shorten()),
+        (ErrorClass::Refused, 200 | 400 | 422) => {
+            named_field(endpoint.wire, &said.paths, &said.message, |field| endpoint.omits(field))
+                .map(Remedy::OmitField)
+                .or_else(|| said.named_tool().map(Remedy::OmitTool))
+                .or_else(|| Some(shorten()))
+        }
+        _ => None,
+    }
 }
 
 /// An error as one sentence. `what` is the predicate without a full stop; service and model are added.
@@ -175,7 +238,7 @@ pub(super) fn error(
         false => format!(" (model {})", endpoint.name),
     };
     let message = format!("{} {what}{model}.", subject(endpoint));
-    ProviderError { class, message, hint }.scrubbed(endpoint)
+    ProviderError { class, message, hint, remedy: None }.scrubbed(endpoint)
 }
 
 fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
@@ -186,17 +249,14 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if let Some(class) = overflow::too_long(failure.status, said) {
         return class;
     }
-    if endpoint.quirks.bare_error_is_overflow
-        && matches!(failure.status, 400 | 413)
-        && failure.body.trim().is_empty()
-    {
-        return ErrorClass::TooLong { used: None, limit: None, window: true };
-    }
     if is_tool_form(endpoint, failure.status, said) {
         return ErrorClass::ToolForm;
     }
-    if is_billing(failure.status, said) {
+    if is_billing(failure.status, failure.retry_after, said) {
         return ErrorClass::Auth;
+    }
+    if said.is(&UNUSABLE_REPLY) || said.has_failed_generation {
+        return retry;
     }
     if said.is(&[PLAN_LIMIT]) {
         return ErrorClass::Refused;
@@ -206,10 +266,9 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
         Some(false) | None => {}
     }
-    if said.is(&AUTH) {
-        return ErrorClass::Auth;
-    }
     match failure.status {
+        403 if said.mentions(&POLICY) => ErrorClass::Refused,
+        _ if said.is(&AUTH) || (said.mentions(&["api key"]) && said.mentions(&BAD_KEY)) => ErrorClass::Auth,
         401..=403 => ErrorClass::Auth,
         429 if said.is_daily => ErrorClass::Refused,
         // Anthropic's spending caps look like rate limits, but have no retry time.
@@ -240,10 +299,17 @@ fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
             || said.mentions(&["tools with reasoning_effort"]))
 }
 
-fn is_billing(status: u16, said: &ErrorBody) -> bool {
-    status == 402
-        || said.is(&BILLING)
-        || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
+/// Advice to buy more is also part of rate limits, which say when they end.
+fn is_billing(status: u16, retry_after: Option<Duration>, said: &ErrorBody) -> bool {
+    let is_rate_limit =
+        retry_after.is_some() && matches!(status, 200 | 429) || said.is(&["RESOURCE_EXHAUSTED"]);
+    let is_said = !is_rate_limit && said.mentions(&MONEY) && said.mentions(&LACKING);
+    status == 402 || said.is(&BILLING) || (matches!(status, 200 | 400 | 403 | 429) && is_said)
+}
+
+/// Whether the service has no model or server for what a request contains: tools, images, parameters.
+fn is_unsupported(endpoint: &Endpoint, said: &ErrorBody) -> bool {
+    said.mentions(&["support"]) && (endpoint.model.is_empty() || !said.message.contains(&endpoint.model))
 }
 
 /// OpenAI's code for a ChatGPT plan without usage left. It may arrive in the middle of a stream.
@@ -253,7 +319,8 @@ const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 /// models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
-    said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
+    let named = named || said.mentions(&["model"]) && !is_unsupported(endpoint, said);
+    said.is(&["model_not_found"]) || (status == 404 && named)
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
@@ -264,8 +331,17 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
     }
 }
 
-fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
+fn verdict(
+    endpoint: &Endpoint,
+    class: &ErrorClass,
+    status: u16,
+    said: &ErrorBody,
+    remedy: Option<&Remedy>,
+) -> &'static str {
     match class {
+        ErrorClass::Retry { .. } if said.is(&UNUSABLE_REPLY) || said.has_failed_generation => {
+            "could not use what the model wrote"
+        }
         ErrorClass::Retry { .. }
             if status == 429
                 || said.is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) =>
@@ -278,13 +354,19 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
             "is overloaded"
         }
         ErrorClass::Retry { .. } => "could not answer just now",
-        ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
+        ErrorClass::Auth if is_billing(status, said.retry_after, said) => {
+            "wants the account's billing settled"
+        }
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
         ErrorClass::Empty => "answered with nothing at all",
         ErrorClass::ToolForm => "does not take tools in this form",
         ErrorClass::Budget => "was not asked",
         ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
+        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, said) => "refused the request",
+        ErrorClass::Refused if matches!(remedy, Some(Remedy::Shorten { is_likely: true })) => {
+            "refused the request, which may be too long for the model"
+        }
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
         ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
             "was not reached: the network's proxy wants a user and a password"
@@ -298,15 +380,19 @@ fn hint(
     class: &ErrorClass,
     failure: &ErrorResponse<'_>,
     said: &ErrorBody,
+    remedy: Option<&Remedy>,
 ) -> Option<String> {
     match class {
+        ErrorClass::Refused if matches!(remedy, Some(Remedy::Shorten { is_likely: true })) => {
+            Some(TOO_LONG.into())
+        }
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
         )),
         // The caller adds hints once all retries have failed, and when a reply breaks off in the middle.
         ErrorClass::Retry { .. } => None,
-        ErrorClass::Auth if is_billing(failure.status, said) => {
+        ErrorClass::Auth if is_billing(failure.status, failure.retry_after, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
         ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
@@ -326,6 +412,7 @@ fn hint(
         ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
             Some(other_models(endpoint))
         }
+        ErrorClass::Refused if failure.status == 404 && is_unsupported(endpoint, said) => None,
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }

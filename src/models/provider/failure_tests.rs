@@ -468,8 +468,8 @@ fn a_request_that_exceeds_the_rate_limit_on_its_own_is_too_long() {
         (429, openai, exceeds_rate(45_234, 30_000)),
         (200, openai, exceeds_rate(45_234, 30_000)),
         (413, groq, exceeds_rate(8_231, 6_000)),
-        (429, full, RETRY),
-        (200, full, RETRY),
+        (429, full, ErrorClass::Retry { after: Some(Duration::from_secs(2)) }),
+        (200, full, ErrorClass::Retry { after: Some(Duration::from_secs(2)) }),
     ] {
         let code = "rate_limit_exceeded";
         let body = serde_json::json!({ "error": { "type": "tokens", "code": code, "message": message } });

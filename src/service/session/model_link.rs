@@ -42,6 +42,8 @@ pub(super) struct ModelLink {
     asked_loaded: bool,
     /// The provider was asked for its list of models since the model was chosen.
     list_asked: bool,
+    /// A request that was refused as too long without a limit, and its tokens.
+    refused: Option<(ModelName, u64)>,
     /// A child does not query providers; its parent does.
     is_child: bool,
     local: Option<LocalServer>,
@@ -98,6 +100,7 @@ impl ModelLink {
             window_from: FactSource::Guess,
             asked_loaded: false,
             list_asked: false,
+            refused: None,
             is_child: false,
             local: None,
             searching: false,

@@ -340,13 +340,13 @@ proptest! {
         for item in &view.items {
             if let Viewed::Agent(message, _) = item {
                 let is_lost = |part: &Content| match part {
-                    Content::Text { text } => text.is_empty(),
                     Content::Thinking { native, .. } => native.is_none(),
                     _ => false,
                 };
                 let is_blank =
                     |part: &Content| matches!(part, Content::Text { text } if text.trim().is_empty());
-                let is_said = |part: &Content| !matches!(part, Content::Thinking { .. }) && !is_lost(part);
+                let is_empty = |part: &Content| matches!(part, Content::Text { text } if text.is_empty());
+                let is_said = |part: &Content| !matches!(part, Content::Thinking { .. }) && !is_empty(part);
                 if !message.content.iter().any(|part| is_said(part) && !is_blank(part)) {
                     continue;
                 }

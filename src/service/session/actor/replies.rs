@@ -17,6 +17,7 @@ use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
+use epitome_provider::wire::tools::left_out;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::text::tokens;
 use epitome_thread::{Change, MessageId, ModelName, Origin, ReplyCut, ToolSpec, Usage};
@@ -134,7 +135,17 @@ impl Session {
         if self.core.thread.frame().is_none() && !self.core.lineage.is_child() {
             self.warn_of_small_window(&system, &tools);
         }
+        self.report_left_out(&tools);
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Names the tools that the model's provider would not accept.
+    fn report_left_out(&self, tools: &[ToolSpec]) {
+        let Some(endpoint) = self.core.model.endpoint() else { return };
+        for (tool, why) in left_out(endpoint, tools) {
+            let text = format!("The tool {tool} is left out for {}: {why}.", endpoint.name);
+            self.core.notify(NoticeSeverity::Warning, text);
+        }
     }
 
     /// Says so if half of the model's window is gone before the conversation begins: servers of local models often load
@@ -254,22 +265,25 @@ impl Session {
                 work.model = None;
                 self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
-            ModelCallEvent::Failed(mut error) => {
-                // An empty answer is only taken for an overflow where that is plausible.
-                if error.class == ErrorClass::Empty {
-                    let is_plausible = self.core.tokens_in_context() >= self.core.model.window() / 2;
-                    error.class = match is_plausible {
-                        true => ErrorClass::TooLong { used: None, limit: None, window: false },
-                        false => ErrorClass::Retry { after: None },
-                    };
-                }
-                let delay = if call.seen {
-                    None
-                } else {
-                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
+            ModelCallEvent::Failed(error) => {
+                // A conversation that was just compacted is not too long once more.
+                let is_large = !work.turn.compacted_since_reply()
+                    && self.core.tokens_in_context() >= self.core.model.window() / 2;
+                let error = match work.turn.compacted_since_reply() {
+                    true if error.class != ErrorClass::Empty => error,
+                    _ => error.judged(call.attempts, is_large),
+                };
+                // What was shown of a reply that is tried again must not be what stays in the conversation.
+                let is_kept = call.seen && !call.collector.clone().cut().content.is_empty();
+                let delay = match is_kept {
+                    true => None,
+                    false => retry::delay(&error.class, call.attempts + 1, fastrand::f64()),
                 };
                 match delay {
                     Some(delay) => {
+                        if std::mem::take(&mut call.seen) {
+                            call.message = self.core.fresh_message();
+                        }
                         let spent = call.retry_after(delay);
                         let model = call.model.clone();
                         let text = waiting(&error, delay, call.attempts + 1);
@@ -282,12 +296,7 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(AfterScan::CallModel);
                         }
-                        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
-                        let Core { model, settings, .. } = &mut self.core;
-                        if !call.seen
-                            && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
-                        {
-                            self.core.model_learned(effects);
+                        if !call.seen && self.take_other_form(&call.model, &error) {
                             return self.scan_first(AfterScan::CallModel);
                         }
                         self.call_failed(call, &error);
@@ -295,6 +304,16 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Whether the request can be made again without something of it that the service refuses.
+    fn take_other_form(&mut self, model: &ModelName, error: &ProviderError) -> bool {
+        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
+        let Core { model: link, settings, thread, .. } = &mut self.core;
+        let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
+        let Some(effects) = link.take_other_form(model, own, error, tools, settings) else { return false };
+        self.core.model_learned(effects);
+        true
     }
 
     pub(super) fn reply_finished(&mut self, reply: ModelReply, message: MessageId, model: ModelName) {

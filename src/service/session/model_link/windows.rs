@@ -7,9 +7,9 @@ use super::{ModelEffect, ModelLink};
 use crate::NoticeSeverity;
 use epitome_config::Settings;
 use epitome_provider::endpoint::{Endpoint, ToolForm};
-use epitome_provider::learned::{FactSource, RefreshTime, WINDOW_TOKENS_MIN};
+use epitome_provider::learned::{Adapted, FactSource, RefreshTime, WINDOW_TOKENS_MIN};
 use epitome_provider::{ErrorClass, ProviderError, listing};
-use epitome_thread::{ModelName, Thread};
+use epitome_thread::{ModelName, Thread, ToolSpec};
 
 /// A request of fewer tokens that is rejected as too long, without numbers, is ignored: no real model has so small a
 /// window, so something else is wrong, and such a window would leave no room to work.
@@ -113,51 +113,50 @@ impl ModelLink {
             (None, false) => Vec::new(),
             (None, true) => {
                 // Only the provider knows how many tokens an image takes.
-                if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
-                    return Vec::new();
-                }
+                let has_size = used.is_some() || self.ruler(thread).media_of(thread) == 0;
                 let sent = used.unwrap_or_else(|| self.tokens_at_most(thread));
-                if sent < REFUSED_TOKENS_MIN {
-                    return Vec::new();
-                }
-                let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
-                let text = format!(
-                    "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
-                     From now on its window is assumed to be no larger; set context_window of \
-                     [models.\"{model}\"] in config.toml if that is wrong."
-                );
-                vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
+                let is_news = has_size && sent >= REFUSED_TOKENS_MIN;
+                self.refused = is_news.then(|| (model.clone(), sent));
+                Vec::new()
             }
         }
     }
 
-    /// Gives tools in another form from now on, where the service refuses them in the present one; `None` where there
-    /// is no other to try. `own` is the endpoint of the running recipe. The call of another model, which the user has
-    /// replaced since, changes nothing.
+    /// Learns that the window is smaller than a request that was refused without a limit, now that a shorter one was
+    /// accepted: only that shows that the length was the reason.
+    fn learn_refused(&mut self, model: &ModelName) -> Vec<ModelEffect> {
+        let Some((_, sent)) = self.refused.take().filter(|(refused, _)| refused == model) else {
+            return Vec::new();
+        };
+        let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
+        let text = format!(
+            "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
+             From now on its window is assumed to be no larger; set context_window of \
+             [models.\"{model}\"] in config.toml if that is wrong."
+        );
+        vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
+    }
+
+    /// Makes requests in another form from now on, if the service refuses something of the present one; `None` if there is
+    /// no other to try. `own` is the endpoint of the running recipe. The call of another model, which the user has replaced
+    /// since, changes nothing.
     pub fn take_other_form(
         &mut self,
         model: &ModelName,
         own: Option<&mut Endpoint>,
         error: &ProviderError,
+        tools: &[ToolSpec],
         settings: &Settings,
     ) -> Option<Vec<ModelEffect>> {
         let endpoint = own.or(self.endpoint.as_mut()).filter(|endpoint| endpoint.name == *model)?;
-        let other = self.learned.other_form(settings, endpoint, &error.class)?;
-        tracing::info!(model = %other.name, form = ?other.form, %error, "tools are given in another form");
-        let notice = (other.form == ToolForm::WithoutReasoning).then(|| {
-            let text = format!(
-                "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is asked \
-                 without reasoning.",
-                other.name,
-                other.place()
-            );
-            ModelEffect::Notice(NoticeSeverity::Warning, text)
-        });
+        let Adapted { endpoint: other, notice } =
+            self.learned.other_form(settings, endpoint, tools, error)?;
+        tracing::info!(model = %other.name, form = ?other.form, %error, "requests are made in another form");
         *endpoint = other;
-        Some(Vec::from_iter(notice))
+        Some(Vec::from_iter(notice.map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text))))
     }
 
-    /// Gives tools in the form that earlier processes learned, which was read after the endpoint was found.
+    /// Makes requests in the form that earlier processes learned, which was read after the endpoint was found.
     pub fn recall_form(&mut self, settings: &Settings) {
         if let Some(endpoint) = &mut self.endpoint
             && endpoint.form == ToolForm::Usual
@@ -171,8 +170,8 @@ impl ModelLink {
         if let Some(endpoint) = own.or(self.endpoint.as_ref()).filter(|endpoint| endpoint.name == *model) {
             self.learned.learn_form(endpoint);
         }
-        let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };
-        let mut effects = Vec::from_iter(list);
+        let mut effects = self.learn_refused(model);
+        effects.extend(if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) });
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);
         let is_near = endpoint.is_some_and(listing::is_near);
         if self.guesses_window() && is_near && !self.asked_loaded {
