@@ -15,6 +15,10 @@ pub fn replace_unpaired_surrogates(json: &str) -> Option<String> {
 /// Replaces each unpaired surrogate escape with a character that marks it, so that the two halves of a character can be
 /// joined although they arrive in two pieces of JSON.
 pub fn mark_unpaired_surrogates(json: &str) -> Option<String> {
+    // Most texts have none, and need not be copied.
+    if !["\\ud", "\\uD"].iter().any(|half| json.contains(half)) {
+        return None;
+    }
     with_unpaired_surrogates(json, |unit| {
         char::from_u32(MARKED + u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER)
     })

@@ -509,9 +509,10 @@ impl Turn {
             ModelResult::Reply { replied, stop } => {
                 self.compacted = false;
                 self.tried = false;
-                if let Change::Replied { cut: Some(ReplyCut::Broken { reason }), .. } = &*replied {
-                    self.failure = Some(reason.clone());
-                }
+                self.failure = match &*replied {
+                    Change::Replied { cut: Some(ReplyCut::Broken { reason }), .. } => Some(reason.clone()),
+                    _ => None,
+                };
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 self.is_cut = stop == ReplyEnd::MaxTokens;

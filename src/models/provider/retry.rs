@@ -170,4 +170,21 @@ mod tests {
             assert_eq!(found.map(|wait| wait.as_millis()), expected, "{headers:?}");
         }
     }
+
+    #[test]
+    fn the_end_of_a_rate_limit_is_known_from_the_limit_that_is_used_up() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (headers, expected) in [
+            (vec![("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "7.66s")], Some(7_660)),
+            (vec![("x-ratelimit-remaining-tokens", "12"), ("x-ratelimit-reset-tokens", "7.66s")], None),
+            (vec![("x-ratelimit-reset", "1784111787000"), date], Some(1_000_000_010_000)),
+            (vec![("x-ratelimit-reset", "30"), date], Some(30_000)),
+            (vec![("x-ratelimit-reset", "30")], None),
+        ] {
+            let found = rate_limit_reset(|name| {
+                headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+            });
+            assert_eq!(found.map(|wait| wait.as_millis()), expected, "{headers:?}");
+        }
+    }
 }

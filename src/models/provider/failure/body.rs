@@ -107,7 +107,7 @@ impl ErrorBody {
             let list = ["function_declarations", "functionDeclarations", "tools"];
             list.into_iter().find_map(|name| position_after(text, name))
         });
-        let is_of_schema = self.mentions(&["schema", "parameters", "properties", "function name"]);
+        let is_of_schema = self.mentions(&["schema"]) && self.mentions(&["function", "tool"]);
         position.map(Some).next().or(is_of_schema.then_some(None))
     }
 

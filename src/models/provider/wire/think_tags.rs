@@ -13,6 +13,9 @@ const TAGS: [(&str, &str); 6] = [
     ("◁think▷", "◁/think▷"),
 ];
 
+/// White space of which more is passed on although a tag may follow, in bytes.
+const HELD_BYTES_MAX: usize = 256;
+
 /// Turns text between tags into thinking.
 #[derive(Debug)]
 pub(super) enum ThinkTags {
@@ -57,7 +60,9 @@ impl ThinkTags {
                     let rest = begun[open.len()..].to_owned();
                     *self = ThinkTags::Within(close, String::new(), false);
                     self.text(&rest, out);
-                } else if !TAGS.iter().any(|(open, _)| open.starts_with(begun)) {
+                } else if held.len() > HELD_BYTES_MAX
+                    || !TAGS.iter().any(|(open, _)| open.starts_with(begun))
+                {
                     push(out, ProviderEvent::Text, held);
                     *self = ThinkTags::Passed;
                 }
@@ -80,7 +85,7 @@ impl ThinkTags {
                         let may_close = |at: &usize| close.starts_with(&held[*at..]);
                         let from =
                             held.char_indices().map(|(at, _)| at).find(may_close).unwrap_or(held.len());
-                        let from = held[..from].trim_end().len();
+                        let from = if from > HELD_BYTES_MAX { from } else { held[..from].trim_end().len() };
                         *is_begun |= from > 0;
                         push(out, ProviderEvent::Thinking, &held[..from]);
                         held.drain(..from);

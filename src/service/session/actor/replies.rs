@@ -17,7 +17,6 @@ use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
-use epitome_provider::wire::tools::left_out;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::text::tokens;
 use epitome_thread::{Change, MessageId, ModelName, Origin, ReplyCut, ToolSpec, Usage};
@@ -135,17 +134,9 @@ impl Session {
         if self.core.thread.frame().is_none() && !self.core.lineage.is_child() {
             self.warn_of_small_window(&system, &tools);
         }
-        self.report_left_out(&tools);
+        let left_out = self.core.model.left_out(&tools);
+        self.core.model_learned(left_out);
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
-    }
-
-    /// Names the tools that the model's provider would not accept.
-    fn report_left_out(&self, tools: &[ToolSpec]) {
-        let Some(endpoint) = self.core.model.endpoint() else { return };
-        for (tool, why) in left_out(endpoint, tools) {
-            let text = format!("The tool {tool} is left out for {}: {why}.", endpoint.name);
-            self.core.notify(NoticeSeverity::Warning, text);
-        }
     }
 
     /// Says so if half of the model's window is gone before the conversation begins: servers of local models often load
@@ -296,7 +287,14 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(AfterScan::CallModel);
                         }
-                        if !call.seen && self.take_other_form(&call.model, &error) {
+                        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
+                        let Core { model, settings, thread, .. } = &mut self.core;
+                        let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
+                        if !call.seen
+                            && let Some(effects) =
+                                model.take_other_form(&call.model, own, &error, tools, settings)
+                        {
+                            self.core.model_learned(effects);
                             return self.scan_first(AfterScan::CallModel);
                         }
                         self.call_failed(call, &error);
@@ -304,16 +302,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// Whether the request can be made again without something of it that the service refuses.
-    fn take_other_form(&mut self, model: &ModelName, error: &ProviderError) -> bool {
-        let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
-        let Core { model: link, settings, thread, .. } = &mut self.core;
-        let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
-        let Some(effects) = link.take_other_form(model, own, error, tools, settings) else { return false };
-        self.core.model_learned(effects);
-        true
     }
 
     pub(super) fn reply_finished(&mut self, reply: ModelReply, message: MessageId, model: ModelName) {

@@ -8,6 +8,7 @@ use crate::NoticeSeverity;
 use epitome_config::Settings;
 use epitome_provider::endpoint::{Endpoint, ToolForm};
 use epitome_provider::learned::{Adapted, FactSource, RefreshTime, WINDOW_TOKENS_MIN};
+use epitome_provider::wire::tools;
 use epitome_provider::{ErrorClass, ProviderError, listing};
 use epitome_thread::{ModelName, Thread, ToolSpec};
 
@@ -154,6 +155,16 @@ impl ModelLink {
         tracing::info!(model = %other.name, form = ?other.form, %error, "requests are made in another form");
         *endpoint = other;
         Some(Vec::from_iter(notice.map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text))))
+    }
+
+    /// Notices about the tools that the model's provider would not accept.
+    pub fn left_out(&self, tools: &[ToolSpec]) -> Vec<ModelEffect> {
+        let Some(endpoint) = &self.endpoint else { return Vec::new() };
+        let notice = |(tool, why): (&str, String)| {
+            let text = format!("The tool {tool} is left out for {}: {why}.", endpoint.name);
+            ModelEffect::Notice(NoticeSeverity::Warning, text)
+        };
+        tools::left_out(endpoint, tools).into_iter().map(notice).collect()
     }
 
     /// Makes requests in the form that earlier processes learned, which was read after the endpoint was found.
