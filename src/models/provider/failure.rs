@@ -217,7 +217,10 @@ fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, said: &ErrorBody
     match (class, status) {
         (ErrorClass::Retry { .. }, 500) => Some(shorten()),
         (ErrorClass::Refused, 200 | 400 | 422) => {
-            named_field(endpoint.wire, &said.paths, &said.message, |field| endpoint.omits(field))
+            // A service that wants more of a field does not want less of it.
+            let is_missing = said.mentions(&["missing", "required", "must be passed"]);
+            let is_omitted = |field: &str| is_missing || endpoint.omits(field);
+            named_field(endpoint.wire, &said.paths, &said.message, is_omitted)
                 .map(Remedy::OmitField)
                 .or_else(|| said.named_tool().map(Remedy::OmitTool))
                 .or_else(|| Some(shorten()))
@@ -295,7 +298,7 @@ fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
 fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
-        && (said.param.as_deref() == Some("reasoning_effort")
+        && (said.param.as_deref() == Some("reasoning_effort") && said.mentions(&["tool"])
             || said.mentions(&["tools with reasoning_effort"]))
 }
 

@@ -710,6 +710,10 @@ fn refusals_have_remedies() {
     }
     let mut without = test_endpoint("openai/gpt-5");
     without.omitted.add_field("reasoning.summary");
+    // It wants more of the field, not less.
+    let missing = r#"{"error":{"message":"thinking is enabled but reasoning_content is missing in assistant tool call message at index 2"}}"#;
+    let missing = classify(&test_chat_endpoint("openai/gpt-4.1"), &plain(400, missing)).remedy;
+    assert_eq!(missing, Some(Remedy::Shorten { is_likely: false }));
     let again = classify(&without, &plain(400, openai)).remedy;
     assert_ne!(again, Some(Remedy::OmitField("reasoning.summary")), "it is left out already");
     assert_eq!(classify(&local(), &plain(401, "{}")).remedy, None);

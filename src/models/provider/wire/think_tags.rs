@@ -60,8 +60,7 @@ impl ThinkTags {
                     let rest = begun[open.len()..].to_owned();
                     *self = ThinkTags::Within(close, String::new(), false);
                     self.text(&rest, out);
-                } else if held.len() > HELD_BYTES_MAX
-                    || !TAGS.iter().any(|(open, _)| open.starts_with(begun))
+                } else if held.len() > HELD_BYTES_MAX || !TAGS.iter().any(|(open, _)| open.starts_with(begun))
                 {
                     push(out, ProviderEvent::Text, held);
                     *self = ThinkTags::Passed;
