@@ -32,139 +32,49 @@ const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS
 const MODELS_NAMED_MAX: usize = 6;
 
 /// Types and codes for an unpaid account or a spending cap. Some arrive with the status of a rate limit.
-const BILLING: [&str; 18] = [
-    "exceeded_current_quota_error",
-    "billing_error",
-    "contract_spend_limit_reached",
-    "enforced_spend_limit_reached",
-    "linked_organization_billing_unavailable",
-    "linked_organization_spend_limit_reached",
-    "user_profile_billing_not_authorized",
-    "user_profile_not_billable",
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "billing_not_active",
-    "billing_hard_limit_reached",
-    "usage_limit_exceeded",
-    "project_spend_limit_exceeded",
-    "organization_spend_limit_exceeded",
-    "organization_usage_limit_exceeded",
-    "BILLING_DISABLED",
-    "insufficient_balance",
-];
+const BILLING: &str = "exceeded_current_quota_error billing_error contract_spend_limit_reached enforced_spend_limit_reached \
+    linked_organization_billing_unavailable linked_organization_spend_limit_reached \
+    user_profile_billing_not_authorized user_profile_not_billable insufficient_quota \
+    credit_balance_exhausted billing_not_active billing_hard_limit_reached usage_limit_exceeded \
+    project_spend_limit_exceeded organization_spend_limit_exceeded organization_usage_limit_exceeded \
+    BILLING_DISABLED insufficient_balance";
 
 /// Words for an account without money, and for what is wrong with it, in the sentences of services that have no code.
-const MONEY: [&str; 8] =
-    ["credit", "balance", "billing", "spending limit", "spend limit", "funds", "payment", "api usage limits"];
-const LACKING: [&str; 22] = [
-    "insufficient",
-    "too low",
-    "not enough",
-    "no credit",
-    "purchase",
-    "recharge",
-    "top up",
-    "used all",
-    "used up",
-    "exhausted",
-    "reached",
-    "exceeded",
-    "raise",
-    "enable",
-    "check your",
-    "doesnt have",
-    "dont have",
-    "does not have",
-    "do not have",
-    "run out",
-    "suspended",
-    "required",
-];
+const MONEY: &str = "credit|balance|billing|spending limit|spend limit|funds|payment|api usage limits";
+const LACKING: &str = "insufficient|too low|not enough|no credit|purchase|recharge|used all|reached|exceeded|raise|\
+    enable|have any|suspended|required";
 
 /// Words of a key that is not accepted, with a status that does not say that.
-const BAD_KEY: [&str; 7] =
-    ["incorrect", "invalid", "not valid", "missing", "expired", "not found", "no api key"];
+const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no api key";
 
 /// Words of a refusal because of what a conversation contains, or of where it comes from.
-const POLICY: [&str; 10] = [
-    "polic",
-    "guideline",
-    "moderation",
-    "flagged",
-    "safety",
-    "harmful",
-    "violat",
-    "content filter",
-    "country",
-    "region",
-];
+const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter|country|region";
 
 /// Codes for a reply of which the service could not make a call of a tool: a mistake of the model.
-const UNUSABLE_REPLY: [&str; 3] = ["tool_use_failed", "output_parse_failed", "json_validate_failed"];
+const UNUSABLE_REPLY: &str = "tool_use_failed output_parse_failed json_validate_failed";
 
-const AUTH: [&str; 9] = [
-    "authentication_error",
-    "permission_error",
-    "invalid_api_key",
-    "account_deactivated",
-    "API_KEY_INVALID",
-    "API_KEY_SERVICE_BLOCKED",
-    "SERVICE_DISABLED",
-    "UNAUTHENTICATED",
-    "PERMISSION_DENIED",
-];
+const AUTH: &str = "authentication_error permission_error invalid_api_key account_deactivated API_KEY_INVALID \
+    API_KEY_SERVICE_BLOCKED SERVICE_DISABLED UNAUTHENTICATED PERMISSION_DENIED";
 
 /// Types and codes of transient errors inside a stream, where there is no status.
-const MOMENTARY: [&str; 18] = [
-    "overloaded_error",
-    "rate_limit_error",
-    "api_error",
-    "timeout_error",
-    "compaction_unavailable",
-    "server_error",
-    "internal_error",
-    "rate_limit_exceeded",
-    "slow_down",
-    "server_is_overloaded",
-    "server_overloaded",
-    "service_unavailable_error",
-    "flex_unavailable",
-    "request_timeout",
-    "RESOURCE_EXHAUSTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DEADLINE_EXCEEDED",
-];
+const MOMENTARY: &str = "overloaded_error rate_limit_error api_error timeout_error compaction_unavailable server_error \
+    internal_error rate_limit_exceeded slow_down server_is_overloaded server_overloaded \
+    service_unavailable_error flex_unavailable request_timeout RESOURCE_EXHAUSTED INTERNAL UNAVAILABLE \
+    DEADLINE_EXCEEDED";
 
 /// Codes for rejected content that was sent back to the provider: reasoning, or its own compaction.
-const BAD_SIGNATURES: [&str; 6] = [
-    "invalid_encrypted_content",
-    "compaction_block_ambiguous",
-    "compaction_block_misplaced",
-    "compaction_content_mismatch",
-    "compaction_signature_invalid",
-    "compaction_tool_changes_mismatch",
-];
+const BAD_SIGNATURES: &str = "invalid_encrypted_content compaction_block_ambiguous compaction_block_misplaced \
+    compaction_content_mismatch compaction_signature_invalid compaction_tool_changes_mismatch";
 
-/// Wording for rejected reasoning.
-const BAD_REASONING: [&str; 13] = [
-    // Anthropic.
-    "invalid signature in thinking block",
-    "bound to a different conversation",
-    "blocks in the latest assistant message cannot be modified",
-    "blocks cannot be modified",
-    "expected thinking or redacted_thinking, but found",
-    // OpenAI Responses.
-    "of type reasoning was provided without its required following item",
-    "was provided without its required reasoning item",
-    "items are not persisted when store is set to false",
-    "encrypted content could not be",
-    // Gemini.
-    "missing a thought_signature",
-    "thought signature is not valid",
-    "invalid thought signature",
-    "corrupted thought signature",
-];
+/// Wording for rejected reasoning: of Anthropic, of OpenAI's Responses and of Gemini.
+const BAD_REASONING: &str = "invalid signature in thinking block|bound to a different conversation|\
+    blocks in the latest assistant message cannot be modified|blocks cannot be modified|\
+    expected thinking or redacted_thinking, but found|\
+    of type reasoning was provided without its required following item|\
+    was provided without its required reasoning item|\
+    items are not persisted when store is set to false|encrypted content could not be|\
+    missing a thought_signature|thought signature is not valid|invalid thought signature|\
+    corrupted thought signature";
 
 /// A response that isn't a reply.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,8 +99,13 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
     let class = class(endpoint, &failure, &said);
     let remedy = remedy(endpoint, &class, status, &said);
-    let mut message =
-        format!("{} {}", subject(endpoint), verdict(endpoint, &class, status, &said, remedy.as_ref()));
+    let may_be_too_long = class == ErrorClass::Refused && remedy == Some(Remedy::Shorten { is_likely: true });
+    let what = match class {
+        ErrorClass::Refused if may_be_too_long => "refused the request, which may be too long for the model",
+        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, &said) => "refused the request",
+        _ => verdict(&class, status, &said),
+    };
+    let mut message = format!("{} {what}", subject(endpoint));
     if !said.message.is_empty() {
         // Scrub before cutting: a partial secret would not be recognized.
         let said = scrub(endpoint, said.message.trim());
@@ -207,7 +122,10 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
         message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
-    let hint = hint(endpoint, &class, &failure, &said, remedy.as_ref());
+    let hint = match may_be_too_long {
+        true => Some(TOO_LONG.to_owned()),
+        false => hint(endpoint, &class, &failure, &said),
+    };
     ProviderError { class, message, hint, remedy }.scrubbed(endpoint)
 }
 
@@ -258,10 +176,10 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if is_billing(failure.status, failure.retry_after, said) {
         return ErrorClass::Auth;
     }
-    if said.is(&UNUSABLE_REPLY) || said.has_failed_generation {
+    if said.is(UNUSABLE_REPLY) || said.has_failed_generation {
         return retry;
     }
-    if said.is(&[PLAN_LIMIT]) {
+    if said.is(PLAN_LIMIT) {
         return ErrorClass::Refused;
     }
     match failure.should_retry {
@@ -270,8 +188,8 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         Some(false) | None => {}
     }
     match failure.status {
-        403 if said.mentions(&POLICY) => ErrorClass::Refused,
-        _ if said.is(&AUTH) || (said.mentions(&["api key"]) && said.mentions(&BAD_KEY)) => ErrorClass::Auth,
+        403 if said.says(POLICY) => ErrorClass::Refused,
+        _ if said.is(AUTH) || (said.mentions(&["api key"]) && said.says(BAD_KEY)) => ErrorClass::Auth,
         401..=403 => ErrorClass::Auth,
         429 if said.is_daily => ErrorClass::Refused,
         // Anthropic's spending caps look like rate limits, but have no retry time.
@@ -284,13 +202,13 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         // An unimplemented operation or version, or a network that wants a login, is the same a moment later.
         501 | 505 | 511 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
-        200 if said.is(&MOMENTARY) => retry,
+        200 if said.is(MOMENTARY) => retry,
         _ => ErrorClass::Refused,
     }
 }
 
 fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
-    said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+    said.is(BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.says(BAD_REASONING))
 }
 
 /// Whether tools are refused because the model reasons. Identified by the parameter, or by OpenAI's message if a
@@ -298,16 +216,15 @@ fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
 fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
-        && (said.param.as_deref() == Some("reasoning_effort") && said.mentions(&["tool"])
+        && (said.paths.iter().any(|path| path == "reasoning_effort") && said.mentions(&["tool"])
             || said.mentions(&["tools with reasoning_effort"]))
 }
 
 /// Advice to buy more is also part of rate limits, which say when they end.
 fn is_billing(status: u16, retry_after: Option<Duration>, said: &ErrorBody) -> bool {
-    let is_rate_limit =
-        retry_after.is_some() && matches!(status, 200 | 429) || said.is(&["RESOURCE_EXHAUSTED"]);
-    let is_said = !is_rate_limit && said.mentions(&MONEY) && said.mentions(&LACKING);
-    status == 402 || said.is(&BILLING) || (matches!(status, 200 | 400 | 403 | 429) && is_said)
+    let is_rate_limit = retry_after.is_some() && matches!(status, 200 | 429) || said.is("RESOURCE_EXHAUSTED");
+    let is_said = !is_rate_limit && said.says(MONEY) && said.says(LACKING);
+    status == 402 || said.is(BILLING) || (matches!(status, 200 | 400 | 403 | 429) && is_said)
 }
 
 /// Whether the service has no model or server for what a request contains: tools, images, parameters.
@@ -323,7 +240,7 @@ const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
     let named = named || said.mentions(&["model"]) && !is_unsupported(endpoint, said);
-    said.is(&["model_not_found"]) || (status == 404 && named)
+    said.is("model_not_found") || (status == 404 && named)
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
@@ -334,25 +251,18 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
     }
 }
 
-fn verdict(
-    endpoint: &Endpoint,
-    class: &ErrorClass,
-    status: u16,
-    said: &ErrorBody,
-    remedy: Option<&Remedy>,
-) -> &'static str {
+fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
     match class {
-        ErrorClass::Retry { .. } if said.is(&UNUSABLE_REPLY) || said.has_failed_generation => {
+        ErrorClass::Retry { .. } if said.is(UNUSABLE_REPLY) || said.has_failed_generation => {
             "could not use what the model wrote"
         }
         ErrorClass::Retry { .. }
-            if status == 429
-                || said.is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) =>
+            if status == 429 || said.is("rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED") =>
         {
             "limits the rate of requests"
         }
         ErrorClass::Retry { .. }
-            if status == 529 || status == 503 || said.is(&["overloaded_error", "UNAVAILABLE"]) =>
+            if status == 529 || status == 503 || said.is("overloaded_error UNAVAILABLE") =>
         {
             "is overloaded"
         }
@@ -366,10 +276,6 @@ fn verdict(
         ErrorClass::ToolForm => "does not take tools in this form",
         ErrorClass::Budget => "was not asked",
         ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
-        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, said) => "refused the request",
-        ErrorClass::Refused if matches!(remedy, Some(Remedy::Shorten { is_likely: true })) => {
-            "refused the request, which may be too long for the model"
-        }
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
         ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
             "was not reached: the network's proxy wants a user and a password"
@@ -383,12 +289,8 @@ fn hint(
     class: &ErrorClass,
     failure: &ErrorResponse<'_>,
     said: &ErrorBody,
-    remedy: Option<&Remedy>,
 ) -> Option<String> {
     match class {
-        ErrorClass::Refused if matches!(remedy, Some(Remedy::Shorten { is_likely: true })) => {
-            Some(TOO_LONG.into())
-        }
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
@@ -427,7 +329,7 @@ fn hint(
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
         }
-        ErrorClass::Refused if said.is(&[PLAN_LIMIT]) => {
+        ErrorClass::Refused if said.is(PLAN_LIMIT) => {
             Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
         }
         ErrorClass::Refused if said.is_daily => {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::http::Http;
 use super::listing::request::{ListError, list};
 use super::listing::{self, Lifecycle, ListedModel, ModelFacts};
-use super::model_endpoint::{Endpoint, Omitted, ToolForm};
+use super::model_endpoint::{Endpoint, ToolForm, known_fields};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::resolve::provider_title;
 use super::wire::tools::refused;
@@ -225,28 +225,25 @@ impl Learned {
     ) -> Option<Adapted> {
         let known = self.known(endpoint).form(now()).map(|known| known.form);
         let mut other = endpoint.clone();
-        let (title, place) = (provider_title(endpoint.provider()), endpoint.place());
-        match &error.remedy {
+        let refused = match &error.remedy {
             Some(Remedy::OmitField(field)) => {
-                other.omitted.add_field(field);
-                let field = field.trim_start_matches("*.");
-                let notice = format!(
-                    "{title} does not accept `{field}` for {}; requests do without it from now on. {}",
-                    endpoint.name, error.message
-                );
-                return Some(Adapted { endpoint: other, notice: Some(notice) });
+                other.omitted.fields.insert(*field);
+                Some(format!("`{}`", field.trim_start_matches("*.")))
             }
             Some(Remedy::OmitTool(position)) => {
-                if let Some(tool) = refused(endpoint, tools, *position, &error.message) {
-                    other.omitted.add_tool(&tool);
-                    let notice = format!(
-                        "{title} does not accept the tool {tool}, which is left out from now on. {}",
-                        error.message
-                    );
-                    return Some(Adapted { endpoint: other, notice: Some(notice) });
-                }
+                let tool = refused(endpoint, tools, *position, &error.message);
+                other.omitted.tools.extend(tool.clone());
+                tool.map(|tool| format!("the tool {tool}"))
             }
-            Some(Remedy::Shorten { .. }) | None => {}
+            Some(Remedy::Shorten { .. }) | None => None,
+        };
+        if let Some(refused) = refused {
+            let service = provider_title(endpoint.provider());
+            let text = format!(
+                "{service} does not accept {refused}, which is left out from now on. {}",
+                error.message
+            );
+            return Some(Adapted { endpoint: other, notice: Some(text) });
         }
         let next = match (endpoint.form, &error.class) {
             (ToolForm::Usual, ErrorClass::ToolForm) => ToolForm::Responses,
@@ -260,9 +257,10 @@ impl Learned {
         other.take_form(next, settings.models.get(&endpoint.name.0));
         let notice = (next == ToolForm::WithoutReasoning).then(|| {
             format!(
-                "{} at {place} takes tools only without reasoning, and the service has no Responses API for it. It is \
+                "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is \
                  asked without reasoning.",
-                endpoint.name
+                endpoint.name,
+                endpoint.place()
             )
         });
         Some(Adapted { endpoint: other, notice })
@@ -270,7 +268,7 @@ impl Learned {
 
     /// Records that the service accepted requests in the form that the endpoint uses.
     pub fn learn_form(&self, endpoint: &Endpoint) {
-        let omitted: Vec<String> = endpoint.omitted.fields().map(str::to_owned).collect();
+        let omitted: Vec<String> = endpoint.omitted.fields.iter().map(|field| (*field).to_owned()).collect();
         let known = self.known(endpoint);
         let is_known =
             known.form(now()).is_some_and(|known| known.form == endpoint.form && known.omitted == omitted);
@@ -406,7 +404,7 @@ impl Learned {
 
 fn apply_form(settings: &Settings, endpoint: &mut Endpoint, known: &ModelEntry) {
     let Some(known) = known.form(now()) else { return };
-    endpoint.omitted.add_fields_of(&Omitted::of_fields(known.omitted.iter().map(String::as_str)));
+    endpoint.omitted.fields.extend(known_fields(&known.omitted));
     if known.form != endpoint.form {
         endpoint.take_form(known.form, settings.models.get(&endpoint.name.0));
     }

@@ -18,7 +18,9 @@ use epitome_config::{EditTools, WireFormat};
 use epitome_thread::ModelName;
 
 pub use form::ToolForm;
-pub(crate) use omitted::{Omitted, is_in_parts, named_field, remove_from_body, remove_from_parts};
+pub(crate) use omitted::{
+    Omitted, is_in_parts, known_fields, named_field, remove_from_body, remove_from_parts,
+};
 pub use quirks::{KeyHeader, Quirks};
 pub use web_search::ProviderSearch;
 
@@ -68,12 +70,12 @@ pub struct Endpoint {
 impl Endpoint {
     /// Whether requests do without this field, because the service refuses it.
     pub fn omits(&self, field: &str) -> bool {
-        self.quirks.omits.contains(&field) || self.omitted.has_field(field)
+        self.quirks.omits.contains(&field) || self.omitted.fields.contains(field)
     }
 
     /// All fields that requests do without.
     pub(crate) fn omitted_fields(&self) -> impl Iterator<Item = &'static str> {
-        self.quirks.omits.iter().copied().chain(self.omitted.fields())
+        self.quirks.omits.iter().chain(&self.omitted.fields).copied()
     }
 
     /// The part of the model's name before the slash.

@@ -36,14 +36,11 @@ pub(super) struct ModelLink {
     rulers: Rulers,
     http: Http,
     endpoint: Option<Endpoint>,
-    /// Where the size of the endpoint's window is known from.
-    window_from: FactSource,
+    window_known: WindowKnowledge,
     /// The endpoint's server was asked for the window of the loaded model.
     asked_loaded: bool,
     /// The provider was asked for its list of models since the model was chosen.
     list_asked: bool,
-    /// A request that was refused as too long without a limit, and its tokens.
-    refused: Option<(ModelName, u64)>,
     /// A child does not query providers; its parent does.
     is_child: bool,
     local: Option<LocalServer>,
@@ -58,6 +55,13 @@ pub(super) struct ModelLink {
     encoding: Encoding,
     /// What the model was reminded of.
     reminded: RemindedEntries,
+}
+
+/// What is known about the size of the endpoint's window.
+struct WindowKnowledge {
+    from: FactSource,
+    /// A request that was refused as too long without a limit, and its tokens.
+    refused: Option<(ModelName, u64)>,
 }
 
 /// What the choice of a model depends on: conversation, settings and environment.
@@ -97,10 +101,9 @@ impl ModelLink {
             rulers: services.rulers.clone(),
             http: services.http.clone(),
             endpoint: None,
-            window_from: FactSource::Guess,
+            window_known: WindowKnowledge { from: FactSource::Guess, refused: None },
             asked_loaded: false,
             list_asked: false,
-            refused: None,
             is_child: false,
             local: None,
             searching: false,
@@ -140,7 +143,7 @@ impl ModelLink {
 
     /// Whether the size of the window is only a guess.
     pub fn guesses_window(&self) -> bool {
-        self.window_from == FactSource::Guess
+        self.window_known.from == FactSource::Guess
     }
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────

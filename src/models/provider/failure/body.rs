@@ -15,7 +15,6 @@ pub(super) struct ErrorBody {
     pub request_id: Option<String>,
     pub used: Option<u64>,
     pub limit: Option<u64>,
-    pub param: Option<String>,
     /// The parts of the request that the error names as data: `param`, and `loc` of lists of faults.
     pub paths: Vec<String>,
     /// Whether the error has a reply of the model that the service could not use.
@@ -76,7 +75,6 @@ impl ErrorBody {
             request_id: text(&value["request_id"]),
             used: error["n_prompt_tokens"].as_u64(),
             limit: error["n_ctx"].as_u64(),
-            param: text(&error["param"]),
             paths,
             has_failed_generation: !error["failed_generation"].is_null(),
             // LiteLLM sends it as a string.
@@ -111,8 +109,14 @@ impl ErrorBody {
         position.map(Some).next().or(is_of_schema.then_some(None))
     }
 
-    pub(super) fn is(&self, words: &[&str]) -> bool {
-        self.words.iter().any(|word| words.contains(&word.as_str()))
+    /// Whether one of these types and codes, separated by spaces, is that of the error.
+    pub(super) fn is(&self, codes: &str) -> bool {
+        self.words.iter().any(|word| codes.split_whitespace().any(|code| code == word))
+    }
+
+    /// Whether the message contains one of these phrases, separated by bars; as in `mentions`.
+    pub(super) fn says(&self, phrases: &str) -> bool {
+        self.mentions(&phrases.split('|').collect::<Vec<_>>())
     }
 
     /// Whether the message contains one of these. Compares in lower case and without quotation marks.

@@ -9,62 +9,27 @@ use epitome_config::WireFormat;
 
 /// For each format, the fields that a request can do without. A path of the body may also be a string in one of its lists,
 /// as in `include`; after `*.` is a field of messages, of their parts and of tools.
-const OPTIONAL: [(WireFormat, &[&str]); 4] = [
+const OPTIONAL: [(WireFormat, &str); 4] = [
     (
         WireFormat::OpenAiChat,
-        &[
-            "stream_options",
-            "stream_options.include_usage",
-            "max_tokens",
-            "max_completion_tokens",
-            "reasoning_effort",
-            "prompt_cache_key",
-            "*.reasoning",
-            "*.reasoning_content",
-            "*.reasoning_details",
-        ],
+        "stream_options stream_options.include_usage max_tokens max_completion_tokens reasoning_effort \
+         prompt_cache_key *.reasoning *.reasoning_content *.reasoning_details",
     ),
     (
         WireFormat::OpenAiResponses,
-        &[
-            "include",
-            "reasoning",
-            "reasoning.effort",
-            "reasoning.encrypted_content",
-            "reasoning.summary",
-            "web_search_call.action.sources",
-            "parallel_tool_calls",
-            "prompt_cache_key",
-            "max_output_tokens",
-            "store",
-            "*.detail",
-            "*.phase",
-            "*.strict",
-        ],
+        "include reasoning reasoning.effort reasoning.encrypted_content reasoning.summary \
+         web_search_call.action.sources parallel_tool_calls prompt_cache_key max_output_tokens store *.detail *.phase \
+         *.strict",
     ),
     (
         WireFormat::AnthropicMessages,
-        &[
-            "thinking",
-            "thinking.display",
-            "output_config",
-            "output_config.effort",
-            "*.cache_control",
-            "*.is_error",
-            "*.title",
-        ],
+        "thinking thinking.display output_config output_config.effort *.cache_control *.is_error *.title",
     ),
     (
         WireFormat::Gemini,
-        &[
-            "toolConfig",
-            "toolConfig.includeServerSideToolInvocations",
-            "generationConfig.maxOutputTokens",
-            "generationConfig.thinkingConfig",
-            "generationConfig.thinkingConfig.includeThoughts",
-            "generationConfig.thinkingConfig.thinkingBudget",
-            "generationConfig.thinkingConfig.thinkingLevel",
-        ],
+        "toolConfig toolConfig.includeServerSideToolInvocations generationConfig.maxOutputTokens \
+         generationConfig.thinkingConfig generationConfig.thinkingConfig.includeThoughts \
+         generationConfig.thinkingConfig.thinkingBudget generationConfig.thinkingConfig.thinkingLevel",
     ),
 ];
 
@@ -78,43 +43,15 @@ const DATA: [&str; 7] =
 /// What requests of an endpoint leave out because its service has refused it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
-    fields: BTreeSet<&'static str>,
+    pub fields: BTreeSet<&'static str>,
     /// Names of tools.
-    tools: BTreeSet<String>,
+    pub tools: BTreeSet<String>,
 }
 
-impl Omitted {
-    /// Those of these fields that a request can do without.
-    pub fn of_fields<'a>(names: impl IntoIterator<Item = &'a str>) -> Omitted {
-        let all = || OPTIONAL.into_iter().flat_map(|(_, fields)| fields.iter().copied());
-        let known = names.into_iter().filter_map(|name| all().find(|known| *known == name));
-        Omitted { fields: known.collect(), tools: BTreeSet::new() }
-    }
-
-    pub fn fields(&self) -> impl Iterator<Item = &'static str> {
-        self.fields.iter().copied()
-    }
-
-    pub fn has_field(&self, name: &str) -> bool {
-        self.fields.contains(name)
-    }
-
-    pub fn has_tool(&self, name: &str) -> bool {
-        self.tools.contains(name)
-    }
-
-    pub fn add_field(&mut self, name: &'static str) {
-        self.fields.insert(name);
-    }
-
-    pub fn add_tool(&mut self, name: &str) {
-        self.tools.insert(name.to_owned());
-    }
-
-    /// Adds the fields that earlier requests have found.
-    pub fn add_fields_of(&mut self, other: &Omitted) {
-        self.fields.extend(&other.fields);
-    }
+/// Those of these fields that a request can do without.
+pub fn known_fields(names: &[String]) -> impl Iterator<Item = &'static str> {
+    let all = OPTIONAL.into_iter().flat_map(|(_, fields)| fields.split_whitespace());
+    all.filter(|field| names.iter().any(|name| name == field))
 }
 
 /// Whether a field is one of messages, parts or tools.
@@ -176,7 +113,7 @@ pub fn named_field(
     let (_, fields) = OPTIONAL.into_iter().find(|(of, _)| *of == wire)?;
     let texts = paths.iter().map(|path| format!("'{path}'")).chain([message.to_owned()]);
     texts.map(|text| words_of(&text)).find_map(|text| {
-        let candidates = fields.iter().copied().filter(|field| !is_omitted(field));
+        let candidates = fields.split_whitespace().filter(|field| !is_omitted(field));
         let places = candidates.filter_map(|field| Some((place_of(field, &text)?, field)));
         // The longest of those that begin at the same place.
         places.min_by_key(|(place, field)| (*place, usize::MAX - field.len())).map(|(_, field)| field)

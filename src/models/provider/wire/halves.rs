@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{ProviderEvent, ReplyStop};
+use crate::ProviderEvent;
 use epitome_thread::halves::MARKED;
 
 /// The halves of a reply that wait for the other one, each with the text that it ends.
@@ -62,18 +62,10 @@ impl SplitCharacters {
                         continue;
                     }
                 }
-                ProviderEvent::CallStarted { id, name, .. } => [id, name].into_iter().for_each(join_in),
                 ProviderEvent::ThinkingSealed { data } => join_in_all(data),
-                ProviderEvent::Searched { search, blocks } => {
-                    join_in(&mut search.query);
-                    blocks.iter_mut().for_each(join_in_all);
-                }
-                ProviderEvent::Stopped(
-                    ReplyStop::Refused { reason }
-                    | ReplyStop::Filtered { reason }
-                    | ReplyStop::Other { reason },
-                ) => join_in(reason),
-                ProviderEvent::Stopped(_) | ProviderEvent::Usage(_) => {}
+                ProviderEvent::Searched { blocks, .. } => blocks.iter_mut().for_each(join_in_all),
+                // Names and reasons are not streamed in pieces.
+                ProviderEvent::CallStarted { .. } | ProviderEvent::Stopped(_) | ProviderEvent::Usage(_) => {}
             }
             joined.push(event);
         }
@@ -129,6 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ReplyStop;
     use epitome_thread::halves::mark_unpaired_surrogates;
 
     /// A model wrote a file with an emoji, of which its service sent the two halves in two events. The file had two

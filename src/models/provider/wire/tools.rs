@@ -11,21 +11,22 @@ use epitome_config::{EditTools, WireFormat};
 use epitome_thread::{SEARCH_TOOL, ToolSpec};
 use epitome_tokens::model_name::Family;
 
+/// Schemas within schemas; deeper ones accept everything.
+const DEPTH_MAX: usize = 32;
+
+/// Maximum bytes of a schema.
+const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+
 /// What a provider accepts in a schema, besides what is valid in JSON Schema.
 struct SchemaRules {
-    /// Characters of the names of properties; `None` for any that are visible.
+    /// Symbols in the names of properties; `None` for all that are visible.
     key_symbols: Option<&'static str>,
     key_chars_max: usize,
-    /// Schemas within schemas.
-    depth_max: usize,
-    bytes_max: usize,
 }
 
 /// Anthropic's: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
-const OF_CLAUDE: SchemaRules =
-    SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64, depth_max: 32, bytes_max: 64 * 1024 };
-const OF_OTHERS: SchemaRules =
-    SchemaRules { key_symbols: None, key_chars_max: 256, depth_max: 32, bytes_max: 64 * 1024 };
+const OF_CLAUDE: SchemaRules = SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64 };
+const OF_OTHERS: SchemaRules = SchemaRules { key_symbols: None, key_chars_max: 256 };
 
 /// The rules of an endpoint's provider. Gateways pass requests for Claude on to Anthropic.
 fn rules_of(endpoint: &Endpoint) -> &'static SchemaRules {
@@ -67,7 +68,7 @@ fn is_wanted(endpoint: &Endpoint, tools: &[ToolSpec], tool: &ToolSpec) -> bool {
         EditTools::All => ("", ""),
     };
     let is_replaced = tool.name == other && tools.iter().any(|tool| tool.name == usual);
-    !is_replaced && !endpoint.omitted.has_tool(&tool.name)
+    !is_replaced && !endpoint.omitted.tools.contains(&tool.name)
 }
 
 /// The tools that the endpoint's provider would not accept.
@@ -144,8 +145,8 @@ fn acceptable(rules: &SchemaRules, tool: &ToolSpec) -> Result<Value, String> {
     }
     schema.entry("properties").or_insert_with(|| json!({}));
     let schema = Value::Object(schema);
-    match schema.to_string().len() > rules.bytes_max {
-        true => Err(format!("its schema has more than {} KiB", rules.bytes_max / 1024)),
+    match schema.to_string().len() > SCHEMA_BYTES_MAX {
+        true => Err(format!("its schema has more than {} KiB", SCHEMA_BYTES_MAX / 1024)),
         false => Ok(schema),
     }
 }
@@ -165,61 +166,33 @@ enum KeywordValue {
 }
 
 /// The keywords of draft 2020-12 that are checked. Providers ignore unknown ones, and refuse known ones with another value.
-const KEYWORDS: [(&str, KeywordValue); 50] = {
-    use KeywordValue::{Flag, NamedSchemas, Names, Number, Schema, Schemas, Text, Types, Values};
-    [
-        ("type", Types),
-        ("properties", NamedSchemas),
-        ("patternProperties", NamedSchemas),
-        ("dependentSchemas", NamedSchemas),
-        ("$defs", NamedSchemas),
-        ("definitions", NamedSchemas),
-        ("items", Schema),
-        ("contains", Schema),
-        ("additionalProperties", Schema),
-        ("propertyNames", Schema),
-        ("unevaluatedItems", Schema),
-        ("unevaluatedProperties", Schema),
-        ("contentSchema", Schema),
-        ("not", Schema),
-        ("if", Schema),
-        ("then", Schema),
-        ("else", Schema),
-        ("allOf", Schemas),
-        ("anyOf", Schemas),
-        ("oneOf", Schemas),
-        ("prefixItems", Schemas),
-        ("required", Names),
-        ("enum", Values),
-        ("examples", Values),
-        ("description", Text),
-        ("title", Text),
-        ("format", Text),
-        ("pattern", Text),
-        ("contentEncoding", Text),
-        ("contentMediaType", Text),
-        ("$ref", Text),
-        ("$id", Text),
-        ("$schema", Text),
-        ("$anchor", Text),
-        ("$comment", Text),
-        ("$dynamicRef", Text),
-        ("$dynamicAnchor", Text),
-        ("minimum", Number),
-        ("maximum", Number),
-        ("exclusiveMinimum", Number),
-        ("exclusiveMaximum", Number),
-        ("multipleOf", Number),
-        ("minLength", Number),
-        ("maxLength", Number),
-        ("minItems", Number),
-        ("maxItems", Number),
-        ("minProperties", Number),
-        ("maxProperties", Number),
-        ("uniqueItems", Flag),
-        ("deprecated", Flag),
-    ]
-};
+const KEYWORDS: [(KeywordValue, &str); 9] = [
+    (KeywordValue::Types, "type"),
+    (KeywordValue::NamedSchemas, "properties patternProperties dependentSchemas $defs definitions"),
+    (
+        KeywordValue::Schema,
+        "items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties contentSchema not if \
+         then else",
+    ),
+    (KeywordValue::Schemas, "allOf anyOf oneOf prefixItems"),
+    (KeywordValue::Names, "required"),
+    (KeywordValue::Values, "enum examples"),
+    (
+        KeywordValue::Text,
+        "description title format pattern contentEncoding contentMediaType $ref $id $schema $anchor $comment",
+    ),
+    (
+        KeywordValue::Number,
+        "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength minItems maxItems \
+         minProperties maxProperties",
+    ),
+    (KeywordValue::Flag, "uniqueItems deprecated"),
+];
+
+fn kind_of(keyword: &str) -> Option<KeywordValue> {
+    let has = |names: &str| names.split_whitespace().any(|name| name == keyword);
+    KEYWORDS.into_iter().find(|(_, names)| has(names)).map(|(kind, _)| kind)
+}
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
@@ -230,10 +203,7 @@ fn adapt(rules: &SchemaRules, schema: &mut Map<String, Value>, depth: usize) -> 
         let parts = schema.remove("items").unwrap_or_default();
         schema.insert("prefixItems".to_owned(), parts);
     }
-    schema.retain(|name, value| match KEYWORDS.iter().find(|(keyword, _)| keyword == name) {
-        Some((_, kind)) => is_valid(*kind, value),
-        None => true,
-    });
+    schema.retain(|name, value| kind_of(name).is_none_or(|kind| is_valid(kind, value)));
     drop_refused_properties(rules, schema)?;
     let is_list = schema.get("type").is_some_and(|kind| {
         kind == "array" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("array")))
@@ -241,17 +211,16 @@ fn adapt(rules: &SchemaRules, schema: &mut Map<String, Value>, depth: usize) -> 
     if is_list {
         schema.entry("items").or_insert_with(|| json!({}));
     }
-    for (keyword, kind) in KEYWORDS {
-        let Some(value) = schema.get_mut(keyword) else { continue };
-        let inner: Vec<&mut Value> = match (kind, value) {
-            (KeywordValue::Schema, value) => vec![value],
-            (KeywordValue::Schemas, Value::Array(members)) => members.iter_mut().collect(),
-            (KeywordValue::NamedSchemas, Value::Object(fields)) => fields.values_mut().collect(),
+    for (keyword, value) in schema.iter_mut() {
+        let inner: Vec<&mut Value> = match (kind_of(keyword), value) {
+            (Some(KeywordValue::Schema), value) => vec![value],
+            (Some(KeywordValue::Schemas), Value::Array(members)) => members.iter_mut().collect(),
+            (Some(KeywordValue::NamedSchemas), Value::Object(fields)) => fields.values_mut().collect(),
             _ => continue,
         };
         for schema in inner {
             match schema {
-                Value::Object(fields) if depth < rules.depth_max => adapt(rules, fields, depth + 1)?,
+                Value::Object(fields) if depth < DEPTH_MAX => adapt(rules, fields, depth + 1)?,
                 Value::Bool(_) => {}
                 other => *other = json!({}),
             }
@@ -376,7 +345,7 @@ mod tests {
 
     #[test]
     fn tools_that_no_service_takes_are_left_out() {
-        let large = json!({"description": "x".repeat(OF_OTHERS.bytes_max)});
+        let large = json!({"description": "x".repeat(SCHEMA_BYTES_MAX)});
         let tools =
             [tool("a", json!({})), tool("a", json!({})), tool("two words", json!({})), tool("large", large)];
         let endpoint = test_chat_endpoint("openai/gpt-5.4");

@@ -30,7 +30,7 @@ impl ModelLink {
         mut endpoint: Endpoint,
         settings: &Settings,
     ) -> Option<ModelEffect> {
-        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
+        self.window_known.from = self.learned.apply(settings, &mut endpoint).window.1;
         self.list_asked = false;
         let model = endpoint.name.clone();
         let next = listing::is_near(&endpoint).then_some(RefreshTime::Due);
@@ -71,8 +71,8 @@ impl ModelLink {
             return effects;
         };
         let mut endpoint = current.clone();
-        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
-        if self.window_from == FactSource::Config {
+        self.window_known.from = self.learned.apply(settings, &mut endpoint).window.1;
+        if self.window_known.from == FactSource::Config {
             // The session may have learned that the configured window is too large.
             (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
         }
@@ -117,7 +117,7 @@ impl ModelLink {
                 let has_size = used.is_some() || self.ruler(thread).media_of(thread) == 0;
                 let sent = used.unwrap_or_else(|| self.tokens_at_most(thread));
                 let is_news = has_size && sent >= REFUSED_TOKENS_MIN;
-                self.refused = is_news.then(|| (model.clone(), sent));
+                self.window_known.refused = is_news.then(|| (model.clone(), sent));
                 Vec::new()
             }
         }
@@ -126,7 +126,7 @@ impl ModelLink {
     /// Learns that the window is smaller than a request that was refused without a limit, now that a shorter one was
     /// accepted: only that shows that the length was the reason.
     fn learn_refused(&mut self, model: &ModelName) -> Vec<ModelEffect> {
-        let Some((_, sent)) = self.refused.take().filter(|(refused, _)| refused == model) else {
+        let Some((_, sent)) = self.window_known.refused.take().filter(|(refused, _)| refused == model) else {
             return Vec::new();
         };
         let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
@@ -210,7 +210,7 @@ impl ModelLink {
         }
         tracing::info!(%model, window, "the window is smaller than was known");
         endpoint.set_window(window);
-        self.window_from = FactSource::Overflow;
+        self.window_known.from = FactSource::Overflow;
         Some(ModelEffect::WindowChanged)
     }
 }
