@@ -60,8 +60,9 @@ pub(super) struct ModelLink {
 /// What is known about the size of the endpoint's window.
 struct WindowKnowledge {
     from: FactSource,
-    /// A request that was refused as too long without a limit, and its tokens.
-    refused: Option<(ModelName, u64)>,
+    /// The tokens of a request that was refused as too long without a limit, and the window and the maximum output that
+    /// were assumed before.
+    refused: Option<(u64, (u64, u32))>,
 }
 
 /// What the choice of a model depends on: conversation, settings and environment.

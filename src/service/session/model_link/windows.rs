@@ -106,7 +106,9 @@ impl ModelLink {
         class: &ErrorClass,
         thread: &Thread,
     ) -> Vec<ModelEffect> {
-        let ErrorClass::TooLong { used, limit, window } = *class else { return Vec::new() };
+        let ErrorClass::TooLong { used, limit, window } = *class else {
+            return Vec::from_iter(self.forget_refused());
+        };
         match (limit, window) {
             (Some(limit), true) => Vec::from_iter(self.narrow(model, limit)),
             // The account's rate may be raised at any time, so it is not stored.
@@ -116,26 +118,40 @@ impl ModelLink {
                 // Only the provider knows how many tokens an image takes.
                 let has_size = used.is_some() || self.ruler(thread).media_of(thread) == 0;
                 let sent = used.unwrap_or_else(|| self.tokens_at_most(thread));
-                let is_news = has_size && sent >= REFUSED_TOKENS_MIN;
-                self.window_known.refused = is_news.then(|| (model.clone(), sent));
-                Vec::new()
+                if !has_size || sent < REFUSED_TOKENS_MIN {
+                    return Vec::new();
+                }
+                // Assumed until the shorter request is answered, also for the summary that shortens it.
+                let before = self.endpoint.as_ref().map(|endpoint| (endpoint.window, endpoint.max_output));
+                let adopted = self.adopt(model, sent);
+                self.window_known.refused =
+                    adopted.is_some().then(|| before).flatten().map(|before| (sent, before));
+                Vec::from_iter(adopted)
             }
         }
     }
 
     /// Learns that the window is smaller than a request that was refused without a limit, now that a shorter one was
     /// accepted: only that shows that the length was the reason.
-    fn learn_refused(&mut self, model: &ModelName) -> Vec<ModelEffect> {
-        let Some((_, sent)) = self.window_known.refused.take().filter(|(refused, _)| refused == model) else {
-            return Vec::new();
-        };
-        let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
+    fn learn_refused(&mut self) -> Option<ModelEffect> {
+        let (sent, _) = self.window_known.refused.take()?;
+        let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.window == sent)?;
+        self.learned.learn_window(endpoint, sent);
+        let model = &endpoint.name;
         let text = format!(
             "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
              From now on its window is assumed to be no larger; set context_window of \
              [models.\"{model}\"] in config.toml if that is wrong."
         );
-        vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
+        Some(ModelEffect::Notice(NoticeSeverity::Info, text))
+    }
+
+    /// The shorter request was refused as well, so that its length says nothing about the window.
+    fn forget_refused(&mut self) -> Option<ModelEffect> {
+        let (sent, before) = self.window_known.refused.take()?;
+        let endpoint = self.endpoint.as_mut().filter(|endpoint| endpoint.window == sent)?;
+        (endpoint.window, endpoint.max_output) = before;
+        Some(ModelEffect::WindowChanged)
     }
 
     /// Makes requests in another form from now on, if the service refuses something of the present one; `None` if there is
@@ -181,7 +197,7 @@ impl ModelLink {
         if let Some(endpoint) = own.or(self.endpoint.as_ref()).filter(|endpoint| endpoint.name == *model) {
             self.learned.learn_form(endpoint);
         }
-        let mut effects = self.learn_refused(model);
+        let mut effects = Vec::from_iter(self.learn_refused());
         effects.extend(if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) });
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);
         let is_near = endpoint.is_some_and(listing::is_near);
