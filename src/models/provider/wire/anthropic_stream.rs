@@ -143,8 +143,8 @@ impl AnthropicDecoder {
     /// is that of the last time, or at least that of the start.
     fn later_usage(&self, said: &Value) -> Usage {
         let mut usage = usage(said);
-        let times = said["iterations"].as_array().into_iter().flatten();
-        let last = times.filter(|one| one["type"] == "message").last();
+        let mut times = said["iterations"].as_array().into_iter().flatten();
+        let last = times.rfind(|one| one["type"] == "message");
         let context = last.map_or(self.context, |last| usage_without_iterations(last).input);
         if (usage.searches > 0 || last.is_some()) && context < usage.input {
             usage.context = context;
