@@ -124,8 +124,7 @@ impl ModelLink {
                 // Assumed until the shorter request is answered, also for the summary that shortens it.
                 let before = self.endpoint.as_ref().map(|endpoint| (endpoint.window, endpoint.max_output));
                 let adopted = self.adopt(model, sent);
-                self.window_known.refused =
-                    adopted.is_some().then(|| before).flatten().map(|before| (sent, before));
+                self.window_known.refused = adopted.as_ref().and(before).map(|before| (sent, before));
                 Vec::from_iter(adopted)
             }
         }
