@@ -55,6 +55,8 @@ impl Before {
             // Thought summaries are only for display, and an empty text only carries its signature.
             (WireFormat::Gemini, _) if part["thought"] == true => return,
             (WireFormat::Gemini, Some("")) => return,
+            // The service writes blank texts and refuses to get them back.
+            (WireFormat::AnthropicMessages, Some(text)) if text.trim().is_empty() => return,
             // Gemini streams a text in many parts and accepts it back as one.
             (WireFormat::Gemini, Some(text)) if self.in_text => self.digest.update(text),
             (_, Some(text)) => {

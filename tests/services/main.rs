@@ -10,6 +10,7 @@ mod import;
 mod irregular_files;
 mod providers;
 mod providers_network;
+mod recordings;
 mod sandbox;
 mod session_library;
 mod store;

@@ -302,7 +302,7 @@ async fn a_truncated_stream_yields_its_text_and_then_an_error() {
         let (url, _server) = serve_at_once(cut).await;
         let (seen, error) = call(&url).await.expect_err("it was cut");
         assert_eq!(seen, [ProviderEvent::Text("Hello".into())]);
-        assert_eq!(error.class, ErrorClass::Broken, "{error}");
+        assert_eq!(error.class, ErrorClass::Retry { after: None }, "{error}");
     }
 }
 

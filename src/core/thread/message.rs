@@ -374,6 +374,10 @@ pub struct Usage {
     /// Web searches by the provider, which cost extra.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub searches: u64,
+    /// Tokens of the context, if it was read several times, as for searches by the provider: `input` is their sum then. 0
+    /// if `input` is the context.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub context: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -386,6 +390,11 @@ impl Usage {
         self.merge(later, |own, later| if later == 0 { own } else { later });
     }
 
+    /// Tokens of the context in which the reply was generated.
+    pub fn input_context(&self) -> u64 {
+        if self.context == 0 { self.input } else { self.context }
+    }
+
     /// All tokens. The numbers of an imported log may be any.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
@@ -394,13 +403,15 @@ impl Usage {
     /// Adds another call's tokens.
     pub fn add(&mut self, other: &Usage) {
         self.merge(other, u64::saturating_add);
+        // Several calls have no common context.
+        self.context = 0;
     }
 
     fn merge(&mut self, other: &Usage, merged: fn(u64, u64) -> u64) {
-        let Usage { input, output, cache_read, cache_write, thinking, searches } = self;
-        let own = [input, output, cache_read, cache_write, thinking, searches];
-        let Usage { input, output, cache_read, cache_write, thinking, searches } = *other;
-        let others = [input, output, cache_read, cache_write, thinking, searches];
+        let Usage { input, output, cache_read, cache_write, thinking, searches, context } = self;
+        let own = [input, output, cache_read, cache_write, thinking, searches, context];
+        let Usage { input, output, cache_read, cache_write, thinking, searches, context } = *other;
+        let others = [input, output, cache_read, cache_write, thinking, searches, context];
         own.into_iter().zip(others).for_each(|(own, other)| *own = merged(*own, other));
     }
 }

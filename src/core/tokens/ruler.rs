@@ -157,7 +157,7 @@ impl Ruler {
 
     fn report(&self, entry: &Entry) -> Option<u64> {
         let Change::Replied { model, usage: Some(usage), .. } = &entry.change else { return None };
-        self.is_of(model).then(|| usage.input.saturating_add(usage.output))
+        self.is_of(model).then(|| usage.input_context().saturating_add(usage.output))
     }
 
     /// Whether the thread used this model when the entry was added.

@@ -509,6 +509,10 @@ impl Turn {
             ModelResult::Reply { replied, stop } => {
                 self.compacted = false;
                 self.tried = false;
+                self.failure = match &*replied {
+                    Change::Replied { cut: Some(ReplyCut::Broken { reason }), .. } => Some(reason.clone()),
+                    _ => None,
+                };
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 self.is_cut = stop == ReplyEnd::MaxTokens;
@@ -519,7 +523,11 @@ impl Turn {
                 let round_end = |reason| TurnState::RoundEnd { then: Continuation::Stop(reason), swap: None };
                 let next = match stop {
                     _ if runs && !calls.is_empty() => TurnState::Calls(Calls::new(calls)),
-                    ReplyEnd::Finished | ReplyEnd::Other | ReplyEnd::Broken => round_end(StopReason::EndTurn),
+                    ReplyEnd::Finished | ReplyEnd::Other => round_end(StopReason::EndTurn),
+                    // Its text is kept, but it is no answer.
+                    ReplyEnd::Broken => {
+                        TurnState::RoundEnd { then: Continuation::End(StopReason::Failed), swap: None }
+                    }
                     ReplyEnd::Paused => TurnState::Ready,
                     ReplyEnd::WindowFull if !self.overflows_again() => TurnState::Compacting(
                         PendingCompaction::new(CompactionReason::Overflow, Continuation::CallModel),

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
+use epitome_thread::halves::replace_unpaired_surrogates;
 use epitome_thread::{
     CallDisplay, CallId, Content, FOREIGN_DEPTH_MAX, HostedSearch, ModelName, Native, ToolCall, Usage,
     is_deeper,
@@ -13,7 +14,7 @@ use epitome_thread::{
 ///
 /// The index of a part is its position in the content, both while streaming and in the finished reply. The
 /// pieces of a part concatenate to its final text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Collector {
     provider: String,
     model: String,
@@ -69,7 +70,7 @@ pub struct ModelReply {
     pub stop: Option<ReplyStop>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum ReplyPart {
     Text(String),
     Thinking { text: String, native: Option<Native> },
@@ -172,7 +173,7 @@ impl Collector {
                 Some(ReplyPart::Search(search)) => search.is_open,
                 Some(ReplyPart::Call { arguments, .. }) => {
                     // An object that parses is complete: no proper prefix of an object parses.
-                    !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object())
+                    !read_value(arguments).is_ok_and(|value| value.is_object())
                 }
                 None => false,
             };
@@ -268,11 +269,19 @@ impl Collector {
 fn read_arguments(text: String) -> Value {
     match text.trim() {
         "" | "null" => json!({}),
-        _ => match serde_json::from_str::<Value>(&text) {
+        _ => match read_value(&text) {
             Ok(value @ Value::Object(_)) if !is_deeper(&value, FOREIGN_DEPTH_MAX) => value,
             Ok(_) | Err(_) => json!({ "invalid_json": text }),
         },
     }
+}
+
+/// A half of a character that has no other half is replaced.
+fn read_value(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text).or_else(|error| match replace_unpaired_surrogates(text) {
+        Some(repaired) => serde_json::from_str(&repaired),
+        None => Err(error),
+    })
 }
 
 #[cfg(test)]

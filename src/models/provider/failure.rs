@@ -10,11 +10,11 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::model_endpoint::{CredentialOrigin, Endpoint};
+use super::model_endpoint::{CredentialOrigin, Endpoint, named_field};
 use super::models::{self, NO_MODEL};
 use super::resolve::provider_title;
 use super::retry::RETRY_AFTER_MAX;
-use super::{ErrorClass, ProviderError};
+use super::{ErrorClass, ProviderError, Remedy};
 use body::ErrorBody;
 use epitome_config::WireFormat;
 
@@ -32,93 +32,49 @@ const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS
 const MODELS_NAMED_MAX: usize = 6;
 
 /// Types and codes for an unpaid account or a spending cap. Some arrive with the status of a rate limit.
-const BILLING: [&str; 17] = [
-    "billing_error",
-    "contract_spend_limit_reached",
-    "enforced_spend_limit_reached",
-    "linked_organization_billing_unavailable",
-    "linked_organization_spend_limit_reached",
-    "user_profile_billing_not_authorized",
-    "user_profile_not_billable",
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "billing_not_active",
-    "billing_hard_limit_reached",
-    "usage_limit_exceeded",
-    "project_spend_limit_exceeded",
-    "organization_spend_limit_exceeded",
-    "organization_usage_limit_exceeded",
-    "BILLING_DISABLED",
-    "insufficient_balance",
-];
+const BILLING: &str = "exceeded_current_quota_error billing_error contract_spend_limit_reached enforced_spend_limit_reached \
+    linked_organization_billing_unavailable linked_organization_spend_limit_reached \
+    user_profile_billing_not_authorized user_profile_not_billable insufficient_quota \
+    credit_balance_exhausted billing_not_active billing_hard_limit_reached usage_limit_exceeded \
+    project_spend_limit_exceeded organization_spend_limit_exceeded organization_usage_limit_exceeded \
+    BILLING_DISABLED insufficient_balance";
 
-/// The equivalent wording of services that have no code.
-const BILLING_SENTENCES: [&str; 4] =
-    ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
+/// Words for an account without money, and for what is wrong with it, in the sentences of services that have no code.
+const MONEY: &str = "credit|balance|billing|spending limit|spend limit|funds|payment|api usage limits";
+const LACKING: &str = "insufficient|too low|not enough|no credit|purchase|recharge|used all|reached|exceeded|raise|\
+    enable|have any|suspended|required";
 
-const AUTH: [&str; 9] = [
-    "authentication_error",
-    "permission_error",
-    "invalid_api_key",
-    "account_deactivated",
-    "API_KEY_INVALID",
-    "API_KEY_SERVICE_BLOCKED",
-    "SERVICE_DISABLED",
-    "UNAUTHENTICATED",
-    "PERMISSION_DENIED",
-];
+/// Words of a key that is not accepted, with a status that does not say that.
+const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no api key";
+
+/// Words of a refusal because of what a conversation contains, or of where it comes from.
+const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter|country|region";
+
+/// Codes for a reply of which the service could not make a call of a tool: a mistake of the model.
+const UNUSABLE_REPLY: &str = "tool_use_failed output_parse_failed json_validate_failed";
+
+const AUTH: &str = "authentication_error permission_error invalid_api_key account_deactivated API_KEY_INVALID \
+    API_KEY_SERVICE_BLOCKED SERVICE_DISABLED UNAUTHENTICATED PERMISSION_DENIED";
 
 /// Types and codes of transient errors inside a stream, where there is no status.
-const MOMENTARY: [&str; 18] = [
-    "overloaded_error",
-    "rate_limit_error",
-    "api_error",
-    "timeout_error",
-    "compaction_unavailable",
-    "server_error",
-    "internal_error",
-    "rate_limit_exceeded",
-    "slow_down",
-    "server_is_overloaded",
-    "server_overloaded",
-    "service_unavailable_error",
-    "flex_unavailable",
-    "request_timeout",
-    "RESOURCE_EXHAUSTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DEADLINE_EXCEEDED",
-];
+const MOMENTARY: &str = "overloaded_error rate_limit_error api_error timeout_error compaction_unavailable server_error \
+    internal_error rate_limit_exceeded slow_down server_is_overloaded server_overloaded \
+    service_unavailable_error flex_unavailable request_timeout RESOURCE_EXHAUSTED INTERNAL UNAVAILABLE \
+    DEADLINE_EXCEEDED";
 
 /// Codes for rejected content that was sent back to the provider: reasoning, or its own compaction.
-const BAD_SIGNATURES: [&str; 6] = [
-    "invalid_encrypted_content",
-    "compaction_block_ambiguous",
-    "compaction_block_misplaced",
-    "compaction_content_mismatch",
-    "compaction_signature_invalid",
-    "compaction_tool_changes_mismatch",
-];
+const BAD_SIGNATURES: &str = "invalid_encrypted_content compaction_block_ambiguous compaction_block_misplaced \
+    compaction_content_mismatch compaction_signature_invalid compaction_tool_changes_mismatch";
 
-/// Wording for rejected reasoning.
-const BAD_REASONING: [&str; 13] = [
-    // Anthropic.
-    "invalid signature in thinking block",
-    "bound to a different conversation",
-    "blocks in the latest assistant message cannot be modified",
-    "blocks cannot be modified",
-    "expected thinking or redacted_thinking, but found",
-    // OpenAI Responses.
-    "of type reasoning was provided without its required following item",
-    "was provided without its required reasoning item",
-    "items are not persisted when store is set to false",
-    "encrypted content could not be",
-    // Gemini.
-    "missing a thought_signature",
-    "thought signature is not valid",
-    "invalid thought signature",
-    "corrupted thought signature",
-];
+/// Wording for rejected reasoning: of Anthropic, of OpenAI's Responses and of Gemini.
+const BAD_REASONING: &str = "invalid signature in thinking block|bound to a different conversation|\
+    blocks in the latest assistant message cannot be modified|blocks cannot be modified|\
+    expected thinking or redacted_thinking, but found|\
+    of type reasoning was provided without its required following item|\
+    was provided without its required reasoning item|\
+    items are not persisted when store is set to false|encrypted content could not be|\
+    missing a thought_signature|thought signature is not valid|invalid thought signature|\
+    corrupted thought signature";
 
 /// A response that isn't a reply.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,7 +98,14 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     };
     let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
     let class = class(endpoint, &failure, &said);
-    let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
+    let remedy = remedy(endpoint, &class, status, &said);
+    let may_be_too_long = class == ErrorClass::Refused && remedy == Some(Remedy::Shorten { is_likely: true });
+    let what = match class {
+        ErrorClass::Refused if may_be_too_long => "refused the request, which may be too long for the model",
+        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, &said) => "refused the request",
+        _ => verdict(&class, status, &said),
+    };
+    let mut message = format!("{} {what}", subject(endpoint));
     if !said.message.is_empty() {
         // Scrub before cutting: a partial secret would not be recognized.
         let said = scrub(endpoint, said.message.trim());
@@ -159,8 +122,29 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
         message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
-    let hint = hint(endpoint, &class, &failure, &said);
-    ProviderError { class, message, hint }.scrubbed(endpoint)
+    let hint = match may_be_too_long {
+        true => Some(TOO_LONG.to_owned()),
+        false => hint(endpoint, &class, &failure, &said),
+    };
+    ProviderError { class, message, hint, remedy }.scrubbed(endpoint)
+}
+
+/// What may make the service accept the request. A refusal that is understood needs none.
+fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, said: &ErrorBody) -> Option<Remedy> {
+    let shorten = || Remedy::Shorten { is_likely: said.mentions_length() };
+    match (class, status) {
+        (ErrorClass::Retry { .. }, 500) => Some(shorten()),
+        (ErrorClass::Refused, 200 | 400 | 422) => {
+            // A service that wants more of a field does not want less of it.
+            let is_missing = said.mentions(&["missing", "required", "must be passed"]);
+            let is_omitted = |field: &str| is_missing || endpoint.omits(field);
+            named_field(endpoint.wire, &said.paths, &said.message, is_omitted)
+                .map(Remedy::OmitField)
+                .or_else(|| said.named_tool().map(Remedy::OmitTool))
+                .or_else(|| Some(shorten()))
+        }
+        _ => None,
+    }
 }
 
 /// An error as one sentence. `what` is the predicate without a full stop; service and model are added.
@@ -175,7 +159,7 @@ pub(super) fn error(
         false => format!(" (model {})", endpoint.name),
     };
     let message = format!("{} {what}{model}.", subject(endpoint));
-    ProviderError { class, message, hint }.scrubbed(endpoint)
+    ProviderError { class, message, hint, remedy: None }.scrubbed(endpoint)
 }
 
 fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
@@ -186,19 +170,16 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if let Some(class) = overflow::too_long(failure.status, said) {
         return class;
     }
-    if endpoint.quirks.bare_error_is_overflow
-        && matches!(failure.status, 400 | 413)
-        && failure.body.trim().is_empty()
-    {
-        return ErrorClass::TooLong { used: None, limit: None, window: true };
-    }
     if is_tool_form(endpoint, failure.status, said) {
         return ErrorClass::ToolForm;
     }
-    if is_billing(failure.status, said) {
+    if is_billing(failure.status, failure.retry_after, said) {
         return ErrorClass::Auth;
     }
-    if said.is(&[PLAN_LIMIT]) {
+    if said.is(UNUSABLE_REPLY) || said.has_failed_generation {
+        return retry;
+    }
+    if said.is(PLAN_LIMIT) {
         return ErrorClass::Refused;
     }
     match failure.should_retry {
@@ -206,10 +187,9 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
         Some(false) | None => {}
     }
-    if said.is(&AUTH) {
-        return ErrorClass::Auth;
-    }
     match failure.status {
+        403 if said.says(POLICY) => ErrorClass::Refused,
+        _ if said.is(AUTH) || (said.mentions(&["api key"]) && said.says(BAD_KEY)) => ErrorClass::Auth,
         401..=403 => ErrorClass::Auth,
         429 if said.is_daily => ErrorClass::Refused,
         // Anthropic's spending caps look like rate limits, but have no retry time.
@@ -222,13 +202,13 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         // An unimplemented operation or version, or a network that wants a login, is the same a moment later.
         501 | 505 | 511 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
-        200 if said.is(&MOMENTARY) => retry,
+        200 if said.is(MOMENTARY) => retry,
         _ => ErrorClass::Refused,
     }
 }
 
 fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
-    said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+    said.is(BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.says(BAD_REASONING))
 }
 
 /// Whether tools are refused because the model reasons. Identified by the parameter, or by OpenAI's message if a
@@ -236,14 +216,20 @@ fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
 fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
-        && (said.param.as_deref() == Some("reasoning_effort")
+        && (said.paths.iter().any(|path| path == "reasoning_effort") && said.mentions(&["tool"])
             || said.mentions(&["tools with reasoning_effort"]))
 }
 
-fn is_billing(status: u16, said: &ErrorBody) -> bool {
-    status == 402
-        || said.is(&BILLING)
-        || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
+/// Advice to buy more is also part of rate limits, which say when they end.
+fn is_billing(status: u16, retry_after: Option<Duration>, said: &ErrorBody) -> bool {
+    let is_rate_limit = retry_after.is_some() && matches!(status, 200 | 429) || said.is("RESOURCE_EXHAUSTED");
+    let is_said = !is_rate_limit && said.says(MONEY) && said.says(LACKING);
+    status == 402 || said.is(BILLING) || (matches!(status, 200 | 400 | 403 | 429) && is_said)
+}
+
+/// Whether the service has no model or server for what a request contains: tools, images, parameters.
+fn is_unsupported(endpoint: &Endpoint, said: &ErrorBody) -> bool {
+    said.mentions(&["support"]) && (endpoint.model.is_empty() || !said.message.contains(&endpoint.model))
 }
 
 /// OpenAI's code for a ChatGPT plan without usage left. It may arrive in the middle of a stream.
@@ -253,7 +239,8 @@ const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 /// models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
-    said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
+    let named = named || said.mentions(&["model"]) && !is_unsupported(endpoint, said);
+    said.is("model_not_found") || (status == 404 && named)
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
@@ -266,19 +253,23 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
 
 fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
     match class {
+        ErrorClass::Retry { .. } if said.is(UNUSABLE_REPLY) || said.has_failed_generation => {
+            "could not use what the model wrote"
+        }
         ErrorClass::Retry { .. }
-            if status == 429
-                || said.is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) =>
+            if status == 429 || said.is("rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED") =>
         {
             "limits the rate of requests"
         }
         ErrorClass::Retry { .. }
-            if status == 529 || status == 503 || said.is(&["overloaded_error", "UNAVAILABLE"]) =>
+            if status == 529 || status == 503 || said.is("overloaded_error UNAVAILABLE") =>
         {
             "is overloaded"
         }
         ErrorClass::Retry { .. } => "could not answer just now",
-        ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
+        ErrorClass::Auth if is_billing(status, said.retry_after, said) => {
+            "wants the account's billing settled"
+        }
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
         ErrorClass::Empty => "answered with nothing at all",
@@ -306,7 +297,7 @@ fn hint(
         )),
         // The caller adds hints once all retries have failed, and when a reply breaks off in the middle.
         ErrorClass::Retry { .. } => None,
-        ErrorClass::Auth if is_billing(failure.status, said) => {
+        ErrorClass::Auth if is_billing(failure.status, failure.retry_after, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
         ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
@@ -326,6 +317,7 @@ fn hint(
         ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
             Some(other_models(endpoint))
         }
+        ErrorClass::Refused if failure.status == 404 && is_unsupported(endpoint, said) => None,
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }
@@ -337,7 +329,7 @@ fn hint(
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
         }
-        ErrorClass::Refused if said.is(&[PLAN_LIMIT]) => {
+        ErrorClass::Refused if said.is(PLAN_LIMIT) => {
             Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
         }
         ErrorClass::Refused if said.is_daily => {

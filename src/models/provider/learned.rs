@@ -17,18 +17,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::ErrorClass;
 use super::http::Http;
 use super::listing::request::{ListError, list};
 use super::listing::{self, Lifecycle, ListedModel, ModelFacts};
-use super::model_endpoint::{Endpoint, ToolForm};
+use super::model_endpoint::{Endpoint, ToolForm, known_fields};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use super::resolve::provider_title;
+use super::wire::tools::refused;
+use super::{ErrorClass, ProviderError, Remedy};
 use cache::{Calibrated, InvalidCache, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
 use epitome_config::logins::now;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
-use epitome_thread::ModelName;
+use epitome_thread::{ModelName, ToolSpec};
 use epitome_tokens::Calibration;
 use offers::KeptOffers;
 
@@ -211,16 +213,39 @@ impl Learned {
         apply_form(settings, endpoint, &self.known(endpoint));
     }
 
-    /// Returns the endpoint for another attempt after an error, with the next form of tools; `None` if another form
-    /// wouldn't help. Any refusal rules out the Responses API, unless it has worked before.
+    /// Returns the endpoint for another attempt after an error: without what the service refuses by name, or with the next
+    /// form of tools; `None` if another form wouldn't help. Any refusal rules out the Responses API, unless it has worked
+    /// before.
     pub fn other_form(
         &self,
         settings: &Settings,
         endpoint: &Endpoint,
-        class: &ErrorClass,
-    ) -> Option<Endpoint> {
-        let known = self.known(endpoint).form(now());
-        let next = match (endpoint.form, class) {
+        tools: &[ToolSpec],
+        error: &ProviderError,
+    ) -> Option<Adapted> {
+        let known = self.known(endpoint).form(now()).map(|known| known.form);
+        let mut other = endpoint.clone();
+        let refused = match &error.remedy {
+            Some(Remedy::OmitField(field)) => {
+                other.omitted.fields.insert(*field);
+                Some(format!("`{}`", field.trim_start_matches("*.")))
+            }
+            Some(Remedy::OmitTool(position)) => {
+                let tool = refused(endpoint, tools, *position, &error.message);
+                other.omitted.tools.extend(tool.clone());
+                tool.map(|tool| format!("the tool {tool}"))
+            }
+            Some(Remedy::Shorten { .. }) | None => None,
+        };
+        if let Some(refused) = refused {
+            let service = provider_title(endpoint.provider());
+            let text = format!(
+                "{service} does not accept {refused}, which is left out from now on. {}",
+                error.message
+            );
+            return Some(Adapted { endpoint: other, notice: Some(text) });
+        }
+        let next = match (endpoint.form, &error.class) {
             (ToolForm::Usual, ErrorClass::ToolForm) => ToolForm::Responses,
             (ToolForm::Responses, ErrorClass::ToolForm | ErrorClass::Refused | ErrorClass::Broken)
                 if known != Some(ToolForm::Responses) =>
@@ -229,16 +254,26 @@ impl Learned {
             }
             _ => return None,
         };
-        let mut other = endpoint.clone();
         other.take_form(next, settings.models.get(&endpoint.name.0));
-        Some(other)
+        let notice = (next == ToolForm::WithoutReasoning).then(|| {
+            format!(
+                "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is \
+                 asked without reasoning.",
+                endpoint.name,
+                endpoint.place()
+            )
+        });
+        Some(Adapted { endpoint: other, notice })
     }
 
-    /// Records that the service accepted tools in the form that the endpoint uses.
+    /// Records that the service accepted requests in the form that the endpoint uses.
     pub fn learn_form(&self, endpoint: &Endpoint) {
-        let is_news = self.known(endpoint).form(now()) != Some(endpoint.form);
-        if endpoint.form != ToolForm::Usual && is_news {
-            let learned = LearnedForm { form: endpoint.form, at: now() };
+        let omitted: Vec<String> = endpoint.omitted.fields.iter().map(|field| (*field).to_owned()).collect();
+        let known = self.known(endpoint);
+        let is_known =
+            known.form(now()).is_some_and(|known| known.form == endpoint.form && known.omitted == omitted);
+        if !is_known && (endpoint.form != ToolForm::Usual || !omitted.is_empty()) {
+            let learned = LearnedForm { form: endpoint.form, omitted, at: now() };
             self.change(|cache| cache.learn_form(&endpoint.place(), &endpoint.model, learned));
         }
     }
@@ -368,9 +403,19 @@ impl Learned {
 }
 
 fn apply_form(settings: &Settings, endpoint: &mut Endpoint, known: &ModelEntry) {
-    if let Some(form) = known.form(now()).filter(|form| *form != endpoint.form) {
-        endpoint.take_form(form, settings.models.get(&endpoint.name.0));
+    let Some(known) = known.form(now()) else { return };
+    endpoint.omitted.fields.extend(known_fields(&known.omitted));
+    if known.form != endpoint.form {
+        endpoint.take_form(known.form, settings.models.get(&endpoint.name.0));
     }
+}
+
+/// An endpoint that is adapted to a refusal of its service.
+#[derive(Debug)]
+pub struct Adapted {
+    pub endpoint: Endpoint,
+    /// What the user should know about it.
+    pub notice: Option<String>,
 }
 
 fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64, FactSource) {

@@ -172,18 +172,52 @@ pub enum ErrorClass {
     Broken,
 }
 
-/// A failed model call. `message` is a sentence for the user, without secrets; `hint` suggests a remedy.
+/// How a service might accept a request that it has refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Without this field, which the refusal names.
+    OmitField(&'static str),
+    /// Without the tool at this position of the list that was sent; without a position, one that the message names.
+    OmitTool(Option<usize>),
+    /// With a shorter conversation. `is_likely` if the refusal mentions its length.
+    Shorten { is_likely: bool },
+}
+
+/// A failed model call. `message` is a sentence for the user, without secrets; `hint` suggests what the user can do, and
+/// `remedy` what can be done without the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProviderError {
     pub class: ErrorClass,
     pub message: String,
     pub hint: Option<String>,
+    pub remedy: Option<Remedy>,
 }
 
 impl ProviderError {
     pub fn new(class: ErrorClass, message: impl Into<String>) -> ProviderError {
-        ProviderError { class, message: message.into(), hint: None }
+        ProviderError { class, message: message.into(), hint: None, remedy: None }
+    }
+
+    /// Decides whether a failure for which a service gives no clear reason means that the request is too long: services
+    /// word that in too many ways to know them all. `attempts` is the number of earlier failures of the same request,
+    /// `is_large` whether it is counted as more than half of the window.
+    pub fn judged(mut self, attempts: u32, is_large: bool) -> ProviderError {
+        let is_too_long = match (&self.class, &self.remedy) {
+            (ErrorClass::Empty, _) => is_large,
+            // A fault of the service that comes again for the same request.
+            (ErrorClass::Retry { .. }, Some(Remedy::Shorten { is_likely })) => {
+                attempts > 0 && (is_large || *is_likely)
+            }
+            (_, Some(Remedy::Shorten { is_likely })) => is_large || *is_likely,
+            _ => false,
+        };
+        if is_too_long {
+            self.class = ErrorClass::TooLong { used: None, limit: None, window: true };
+        } else if self.class == ErrorClass::Empty {
+            self.class = ErrorClass::Retry { after: None };
+        }
+        self
     }
 
     pub fn with_hint(self, hint: impl Into<String>) -> ProviderError {

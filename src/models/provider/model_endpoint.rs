@@ -1,6 +1,7 @@
 //! An endpoint for model calls: URL, headers, limits and the model's abilities. Sends no requests.
 
 mod form;
+mod omitted;
 mod quirks;
 mod web_search;
 
@@ -17,6 +18,9 @@ use epitome_config::{EditTools, WireFormat};
 use epitome_thread::ModelName;
 
 pub use form::ToolForm;
+pub(crate) use omitted::{
+    Omitted, is_in_parts, known_fields, named_field, remove_from_body, remove_from_parts,
+};
 pub use quirks::{KeyHeader, Quirks};
 pub use web_search::ProviderSearch;
 
@@ -50,6 +54,8 @@ pub struct Endpoint {
     pub edit_tools: EditTools,
     /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
+    /// What the service has refused to know.
+    pub omitted: Omitted,
     /// How the provider searches the web, if the user wants that; only some formats have it.
     pub search: Option<ProviderSearch>,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
@@ -62,6 +68,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether requests do without this field, because the service refuses it.
+    pub fn omits(&self, field: &str) -> bool {
+        self.quirks.omits.contains(&field) || self.omitted.fields.contains(field)
+    }
+
+    /// All fields that requests do without.
+    pub(crate) fn omitted_fields(&self) -> impl Iterator<Item = &'static str> {
+        self.quirks.omits.iter().chain(&self.omitted.fields).copied()
+    }
+
     /// The part of the model's name before the slash.
     pub fn provider(&self) -> &str {
         provider_of(&self.name)

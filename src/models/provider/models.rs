@@ -159,7 +159,7 @@ pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
 pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64> {
     let price = price(settings, model)?;
     let (of_input, of_output) = match price.long {
-        Some(long) if usage.input > long.above => (long.input, long.output),
+        Some(long) if usage.input_context() > long.above => (long.input, long.output),
         Some(_) | None => (1.0, 1.0),
     };
     let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);

@@ -14,7 +14,7 @@ use super::cloud::aws;
 use super::credential::Credential;
 use super::environment::{EnvironmentPairs, value_of};
 use super::local::LocalServer;
-use super::model_endpoint::{Endpoint, ProviderSearch, Quirks, ToolForm, quarter_of};
+use super::model_endpoint::{Endpoint, Omitted, ProviderSearch, Quirks, ToolForm, quarter_of};
 use super::models::{self, NO_MODEL, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::network::Network;
 use super::search;
@@ -270,6 +270,7 @@ impl Endpoint {
             abilities: Abilities::likely(wire, name),
             edit_tools: usual_edit_tools(name),
             form: ToolForm::Usual,
+            omitted: Omitted::default(),
             search: None,
             native_compaction: false,
             silence: None,

@@ -41,6 +41,47 @@ pub fn before_reminder(left: Duration) -> Duration {
     if left >= 2 * REMINDED_EVERY { REMINDED_EVERY } else { left }
 }
 
+/// Parses the duration at the beginning of a text: `9s`, `0.5s`, `1m2.5s`, `250ms`, `20 seconds`.
+pub fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim_start();
+    let mut seconds: Option<f64> = None;
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..end].trim_end_matches('.').parse::<f64>() else { break };
+        let unit = rest[end..].trim_start();
+        let letters = unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len());
+        let scale = match &unit[..letters] {
+            "ms" | "milliseconds" => 0.001,
+            "s" | "sec" | "second" | "seconds" => 1.0,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3600.0,
+            _ => break,
+        };
+        *seconds.get_or_insert(0.0) += number * scale;
+        rest = &unit[letters..];
+    }
+    Duration::try_from_secs_f64(seconds?).ok()
+}
+
+/// The delay after which a rate limit ends, from the headers of services that send no `retry-after`: the limit that is
+/// used up, as a duration, or the end of the only one, as a time in seconds or milliseconds since the epoch.
+pub fn rate_limit_reset<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
+    let used_up = ["requests", "tokens"].into_iter().filter_map(|of| {
+        let remaining = header(&format!("x-ratelimit-remaining-{of}"))?;
+        (remaining.trim() == "0").then(|| duration(header(&format!("x-ratelimit-reset-{of}"))?)).flatten()
+    });
+    used_up.max().or_else(|| {
+        let reset: f64 = header("x-ratelimit-reset")?.trim().parse().ok()?;
+        let now = jiff::fmt::rfc2822::parse(header("date")?.trim()).ok()?.timestamp().as_second() as f64;
+        let seconds = match reset {
+            1e12.. => reset / 1000.0 - now,
+            1e9.. => reset - now,
+            _ => reset,
+        };
+        Duration::try_from_secs_f64(seconds.max(0.0)).ok()
+    })
+}
+
 /// The delay that response headers request: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date. A date
 /// is relative to the response's `date`, so that no clock is needed.
 pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
@@ -126,6 +167,23 @@ mod tests {
         ] {
             let found =
                 retry_after(|name| headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value));
+            assert_eq!(found.map(|wait| wait.as_millis()), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_rate_limit_is_known_from_the_limit_that_is_used_up() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (headers, expected) in [
+            (vec![("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "7.66s")], Some(7_660)),
+            (vec![("x-ratelimit-remaining-tokens", "12"), ("x-ratelimit-reset-tokens", "7.66s")], None),
+            (vec![("x-ratelimit-reset", "1784111787000"), date], Some(1_000_000_010_000)),
+            (vec![("x-ratelimit-reset", "30"), date], Some(30_000)),
+            (vec![("x-ratelimit-reset", "30")], None),
+        ] {
+            let found = rate_limit_reset(|name| {
+                headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+            });
             assert_eq!(found.map(|wait| wait.as_millis()), expected, "{headers:?}");
         }
     }

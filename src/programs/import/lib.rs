@@ -242,7 +242,14 @@ fn ran(command: &str, output: &str) -> Content {
 /// thinking. An empty name means that the number is not recorded.
 fn token_counts(value: &Value, names: [&str; 5]) -> Option<Usage> {
     let [input, output, cache_read, cache_write, thinking] = names.map(|name| tokens(&value[name]));
-    value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking, searches: 0 })
+    value.is_object().then_some(Usage {
+        input,
+        output,
+        cache_read,
+        cache_write,
+        thinking,
+        ..Usage::default()
+    })
 }
 
 /// Adds the cached tokens to the input, for agents that count them separately. Epitome's input includes them.

@@ -248,7 +248,7 @@ fn usage(value: &Value) -> Option<Usage> {
         cache_read: tokens(&value["cache"]["read"]),
         cache_write: tokens(&value["cache"]["write"]),
         thinking: tokens(&value["reasoning"]),
-        searches: 0,
+        ..Usage::default()
     };
     value.is_object().then(|| with_thinking(with_cache(usage)))
 }

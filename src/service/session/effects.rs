@@ -298,24 +298,22 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
 
 /// An internal error while processing a provider's answer.
 pub fn internal_error() -> ProviderError {
-    ProviderError {
-        class: ErrorClass::Broken,
-        message:
-            "reading the model's answer failed with an internal error of Epitome; its log has the details"
-                .to_owned(),
-        hint: None,
-    }
+    let text = "reading the model's answer failed with an internal error of Epitome; its log has the details";
+    ProviderError::new(ErrorClass::Broken, text)
 }
 
-/// Makes the ids of a reply's calls unique in their thread and valid for every provider.
+/// Longest id of a call that is kept, in bytes. Some gateways put signatures into ids.
+const CALL_ID_BYTES_MAX: usize = 8 * 1024;
+
+/// Makes the ids of a reply's calls unique in their thread. Models expect the ids that they have given, so others are kept;
+/// an encoder replaces what its format does not accept.
 pub fn name_calls(content: &mut [Content], is_known: impl Fn(&str) -> bool, message: MessageId) {
     let mut given: Vec<CallId> = Vec::new();
     for (index, content) in content.iter_mut().enumerate() {
         let Content::Call(call) = content else { continue };
         let id = &call.id.0;
-        let well_formed = !id.is_empty()
-            && id.len() <= 64
-            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        let well_formed =
+            (1..=CALL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
         if !well_formed || is_known(id) || given.contains(&call.id) {
             call.id = CallId(format!("call_{message}_{index}"));
         }

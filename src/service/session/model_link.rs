@@ -36,8 +36,7 @@ pub(super) struct ModelLink {
     rulers: Rulers,
     http: Http,
     endpoint: Option<Endpoint>,
-    /// Where the size of the endpoint's window is known from.
-    window_from: FactSource,
+    window_known: WindowKnowledge,
     /// The endpoint's server was asked for the window of the loaded model.
     asked_loaded: bool,
     /// The provider was asked for its list of models since the model was chosen.
@@ -56,6 +55,14 @@ pub(super) struct ModelLink {
     encoding: Encoding,
     /// What the model was reminded of.
     reminded: RemindedEntries,
+}
+
+/// What is known about the size of the endpoint's window.
+struct WindowKnowledge {
+    from: FactSource,
+    /// The tokens of a request that was refused as too long without a limit, and the window and the maximum output that
+    /// were assumed before.
+    refused: Option<(u64, (u64, u32))>,
 }
 
 /// What the choice of a model depends on: conversation, settings and environment.
@@ -95,7 +102,7 @@ impl ModelLink {
             rulers: services.rulers.clone(),
             http: services.http.clone(),
             endpoint: None,
-            window_from: FactSource::Guess,
+            window_known: WindowKnowledge { from: FactSource::Guess, refused: None },
             asked_loaded: false,
             list_asked: false,
             is_child: false,
@@ -137,7 +144,7 @@ impl ModelLink {
 
     /// Whether the size of the window is only a guess.
     pub fn guesses_window(&self) -> bool {
-        self.window_from == FactSource::Guess
+        self.window_known.from == FactSource::Guess
     }
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────

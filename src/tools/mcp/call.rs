@@ -8,8 +8,8 @@ use rmcp::ServiceError;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
     CancelledNotificationParam, ClientNotification, ClientRequest, ContentBlock, ErrorCode,
-    GetPromptRequestParams, GetPromptResult, PaginatedRequestParams, ProgressToken,
-    ReadResourceRequestParams, RequestId, Resource, ResourceContents, ResourceTemplate, ServerResult,
+    GetPromptRequestParams, GetPromptResult, ProgressToken, ReadResourceRequestParams, RequestId, Resource,
+    ResourceContents, ResourceTemplate, ServerResult,
 };
 use rmcp::service::PeerRequestOptions;
 use rmcp::service::{Peer, RoleClient};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::McpEvent;
 use super::client::ClientShared;
 use super::errors::service_reason;
+use super::pages::Cursors;
 use super::redact::ServerRedactor;
 use super::server::ENDING_WITHIN;
 
@@ -137,14 +138,11 @@ impl ReadyConnection {
     pub(super) async fn list_resources(&self, limit: Duration) -> Result<ResourceList, CallFailure> {
         let listing = async {
             let mut resources = Vec::new();
-            let mut cursor = None;
+            let mut cursors = Cursors::default();
             for _ in 0..PAGES_MAX {
-                let mut params = PaginatedRequestParams::default();
-                params.cursor = cursor.take();
-                let page = self.peer.list_resources(Some(params)).await.map_err(failed)?;
+                let page = self.peer.list_resources(Some(cursors.params())).await.map_err(failed)?;
                 resources.extend(page.resources);
-                cursor = page.next_cursor;
-                if cursor.is_none() || resources.len() >= RESOURCES_MAX {
+                if !cursors.go_on(page.next_cursor) || resources.len() >= RESOURCES_MAX {
                     break;
                 }
             }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ServiceError;
-use rmcp::model::{PaginatedRequestParams, ProtocolVersion};
+use rmcp::model::{
+    ClientRequest, CustomResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ServerResult,
+};
 use rmcp::service::{
     ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client, serve_client_with_lifecycle,
 };
@@ -22,6 +25,7 @@ use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
 use super::login::{self, LoginError};
+use super::pages::{Cursors, ToolPage};
 use super::redact::ServerRedactor;
 use super::server::{ENDING_WITHIN, ServerHandle, bounded};
 use super::sse::{self, SseError, SseHeaders};
@@ -315,17 +319,14 @@ async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, ServiceError> {
         has_resources: info.capabilities.resources.is_some(),
         ..RawListing::default()
     };
-    let mut cursor = None;
+    let mut cursors = Cursors::default();
     for _ in 0..PAGES_MAX {
         if !raw.has_tools {
             break;
         }
-        let mut params = PaginatedRequestParams::default();
-        params.cursor = cursor.take();
-        let page = peer.list_tools(Some(params)).await?;
-        raw.tools.extend(page.tools);
-        cursor = page.next_cursor;
-        if cursor.is_none() || raw.tools.len() > TOOLS_MAX * 4 {
+        let page = list_tools(peer, cursors.params()).await?;
+        raw.add_tools(page.tools, page.remarks);
+        if !cursors.go_on(page.next_cursor) || raw.tools.len() > TOOLS_MAX * 4 {
             break;
         }
     }
@@ -336,6 +337,26 @@ async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, ServiceError> {
         raw.prompts.truncate(PROMPTS_MAX);
     }
     Ok(raw)
+}
+
+/// A page of a server's tools, from which a tool that can't be read is left out.
+async fn list_tools(
+    peer: &Peer<RoleClient>,
+    params: PaginatedRequestParams,
+) -> Result<ToolPage, ServiceError> {
+    let request =
+        ListToolsRequest { method: Default::default(), params: Some(params), extensions: Default::default() };
+    match peer.send_request(ClientRequest::ListToolsRequest(request)).await? {
+        ServerResult::ListToolsResult(page) => {
+            let ListToolsResult { tools, next_cursor, .. } = page;
+            Ok(ToolPage { tools, remarks: Vec::new(), next_cursor })
+        }
+        // The SDK reads all tools of a page or none.
+        ServerResult::CustomResult(CustomResult(page)) => {
+            ToolPage::read(&page).ok_or(ServiceError::UnexpectedResponse)
+        }
+        _ => Err(ServiceError::UnexpectedResponse),
+    }
 }
 
 /// Why a process ended; `None` if it is still running or there is no process.

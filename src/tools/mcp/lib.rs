@@ -34,6 +34,7 @@ mod listed;
 mod login;
 mod names;
 mod outcome;
+mod pages;
 mod prompts;
 mod redact;
 mod retry;

@@ -35,6 +35,9 @@ pub struct RawListing {
     /// Tools that can only be called as tasks, as learned from calls.
     #[serde(default)]
     pub task_tools: Vec<String>,
+    /// Remarks about tools that could not be read.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 /// A server's listing after validation.
@@ -89,7 +92,7 @@ impl ServerTool {
 
 /// Validates a server's listing. `allowed` are the tools named in the settings; `None` allows all.
 pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &RawListing) -> ServerListing {
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = raw.remarks.clone();
     let all = raw.tools.len();
     let mut wanted: Vec<&model::Tool> = raw
         .tools

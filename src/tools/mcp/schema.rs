@@ -11,18 +11,10 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// Keys that combine schemas.
 const COMBINATIONS: [&str; 3] = ["oneOf", "anyOf", "allOf"];
 
-/// Keys whose values are data instead of schemas.
-const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
-
-/// Makes a tool's schema one that every provider accepts: a provider that rejects one tool's schema rejects every
-/// request of the conversation. What is lost here is only known to the server, which checks the arguments itself.
-///
-/// - Anthropic and OpenAI accept no combinations (`oneOf` and so on) at the top level, so their properties are merged.
-/// - OpenAI requires `properties`, even if a tool has no parameters, and `items` in each array.
-/// - Servers write absent fields as `null`.
+/// Merges the properties of combinations (`oneOf` and so on) at the top level, where Anthropic and OpenAI accept none. What
+/// is lost here is only known to the server, which checks the arguments itself. Providers' encoders adapt the rest.
 pub fn make_acceptable(schema: &mut Map<String, Value>) {
     schema.remove("$schema");
-    complete(schema);
     if COMBINATIONS.iter().chain(&["$ref"]).any(|key| schema.contains_key(*key)) {
         let mut merged = MergedProperties::default();
         merged.add(schema, schema, true);
@@ -38,30 +30,6 @@ pub fn make_acceptable(schema: &mut Map<String, Value>) {
         schema.remove(key);
     }
     schema.insert("type".to_owned(), json!("object"));
-    if !schema.get("properties").is_some_and(Value::is_object) {
-        schema.insert("properties".to_owned(), json!({}));
-    }
-}
-
-/// Removes fields that are `null`, and adds `items` to arrays without it, at all levels.
-fn complete(schema: &mut Map<String, Value>) {
-    schema.retain(|key, field| !field.is_null() || DATA.contains(&key.as_str()));
-    let is_array = match schema.get("type") {
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
-        Some(kind) => kind == "array",
-        None => false,
-    };
-    if is_array && !schema.contains_key("items") {
-        schema.insert("items".to_owned(), json!({}));
-    }
-    for (key, field) in schema.iter_mut() {
-        match field {
-            _ if DATA.contains(&key.as_str()) => {}
-            Value::Object(inner) => complete(inner),
-            Value::Array(parts) => parts.iter_mut().filter_map(Value::as_object_mut).for_each(complete),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-    }
 }
 
 /// The properties of a schema and of everything that it combines.
@@ -174,37 +142,6 @@ mod tests {
         let Value::Object(mut schema) = schema else { panic!("an object") };
         make_acceptable(&mut schema);
         Value::Object(schema)
-    }
-
-    /// Regression: a server's tool without parameters had the schema `{"type": "object"}`, and OpenAI answered every
-    /// request of the conversation with "object schema missing properties" until the server was switched off.
-    #[test]
-    fn parts_that_providers_require_are_added() {
-        for (schema, wanted) in [
-            (json!({"type": "object"}), json!({"type": "object", "properties": {}})),
-            (json!({"properties": null, "required": null}), json!({"properties": {}, "type": "object"})),
-            (
-                json!({"type": "object", "properties": {"rows": {"type": "array"}}}),
-                json!({"type": "object", "properties": {"rows": {"type": "array", "items": {}}}}),
-            ),
-            (
-                json!({"type": "object", "properties": {"a": {"anyOf": [{"type": ["array", "null"]}]}}}),
-                json!({"type": "object", "properties": {"a": {"anyOf": [{"type": ["array", "null"], "items": {}}]}}}),
-            ),
-            // Neither a property called `type` nor data is a schema.
-            (
-                json!({"type": "object", "properties": {
-                    "type": {"type": "string", "default": null},
-                    "shape": {"default": {"type": "array", "fill": null}},
-                }}),
-                json!({"type": "object", "properties": {
-                    "type": {"type": "string", "default": null},
-                    "shape": {"default": {"type": "array", "fill": null}},
-                }}),
-            ),
-        ] {
-            assert_eq!(acceptable(schema.clone()), wanted, "{schema}");
-        }
     }
 
     /// Regression: a server had a tool whose arguments are one of two objects, and Anthropic answered every request of

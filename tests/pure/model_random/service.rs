@@ -171,6 +171,8 @@ impl Walk {
             Some(_) | None => {}
         }
         match block["text"].as_str() {
+            // The service writes blank texts and refuses to get them back.
+            Some(text) if text.trim().is_empty() => {}
             Some(text) => self.text(text),
             None => {
                 self.feed(block);

@@ -301,6 +301,14 @@ fn around(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
         if !is_hosted && tool["input_schema"]["type"] != "object" {
             found.push(format!("tools.{at}.custom.input_schema.type: Input should be 'object'"));
         }
+        let keys = tool["input_schema"]["properties"].as_object().into_iter().flat_map(|all| all.keys());
+        let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if keys.into_iter().any(|key| !(1..=64).contains(&key.len()) || !key.chars().all(is_known)) {
+            found.push(format!(
+                "tools.{at}.custom.input_schema.properties: Property keys should match pattern \
+                 '^[a-zA-Z0-9_.-]{{1,64}}$'"
+            ));
+        }
         if !names.insert(name) {
             found.push("tools: Tool names must be unique.".into());
         }

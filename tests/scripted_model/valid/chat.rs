@@ -128,6 +128,13 @@ pub(super) fn function(function: &Value, place: &str, found: &mut Vec<String>) {
             parameters["type"]
         ));
     }
+    for (key, property) in parameters["properties"].as_object().into_iter().flatten() {
+        if property["type"] == "array" && property["items"].is_null() {
+            found.push(format!(
+                "Invalid schema for function '{name}': In context=('properties', '{key}'), array schema missing items."
+            ));
+        }
+    }
     if function["strict"] == true && parameters["additionalProperties"] != false {
         found.push(format!(
             "Invalid schema for function '{name}': In context=(), 'additionalProperties' is required to be \

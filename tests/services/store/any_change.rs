@@ -8,7 +8,8 @@ use super::{BIG, Home, said};
 
 /// One change of each kind. A new kind fails to compile here until it is added to the list.
 pub fn one_of_each() -> Vec<Change> {
-    let usage = Usage { input: 5, output: 4, cache_read: 3, cache_write: 2, thinking: 1, searches: 6 };
+    let usage =
+        Usage { input: 5, output: 4, cache_read: 3, cache_write: 2, thinking: 1, searches: 6, context: 2 };
     let message = |id, content| Message { id: MessageId(id), content, author: None };
     let text = |text: &str| Content::Text { text: text.into() };
     let model = ModelName("anthropic/claude".into());

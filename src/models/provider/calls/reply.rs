@@ -62,7 +62,7 @@ enum StreamState {
 
 impl ReplyStream {
     /// Waits for at least one event and returns all that have arrived. Returns `None` once after the final event of the
-    /// reply. A stream that ends without one is an error of class `Broken`, or `Retry` if nothing of it was shown.
+    /// reply. A stream that ends without one is an error of class `Retry`.
     ///
     /// Cancel-safe: dropping the future loses nothing, and the silence timer keeps running.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
@@ -233,9 +233,11 @@ async fn let_others_run() {
 
 /// Classifies an error response.
 pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, body: &str) -> ProviderError {
+    let named = |name: &str| header(headers, name);
+    let reset = || (status == 429).then(|| retry::rate_limit_reset(named)).flatten();
     let failure = ErrorResponse {
         status,
-        retry_after: retry::retry_after(|name| header(headers, name)),
+        retry_after: retry::retry_after(named).or_else(reset),
         should_retry: header(headers, "x-should-retry").and_then(|value| value.parse().ok()),
         request_id: request_id(headers),
         body,

@@ -1,22 +1,15 @@
 //! Recognizes requests that exceed the model's context window, and extracts their size. Most services have no code for
-//! this, so their wording is matched.
+//! this, so wordings that tell the numbers are matched.
 
 use super::body::ErrorBody;
 use crate::ErrorClass;
 
-const CODES: [&str; 5] = [
-    "context_length_exceeded",
-    "exceed_context_size_error",
-    "request_too_large",
-    "request_body_too_large_after_decoding",
-    "tokens_limit_reached",
-];
+const CODES: &str = "context_length_exceeded exceed_context_size_error request_too_large \
+    request_body_too_large_after_decoding tokens_limit_reached";
 
 /// The order of the numbers in a sentence.
 #[derive(Clone, Copy)]
 enum NumberLayout {
-    /// No numbers, or they aren't tokens.
-    Absent,
     /// Tokens used, then the limit.
     UsedFirst,
     /// Input, output, limit.
@@ -25,16 +18,12 @@ enum NumberLayout {
     After { used: &'static str, limit: &'static str },
 }
 
-/// The services' wording in lower case; the first match applies.
-const SENTENCES: [(&str, NumberLayout); 29] = [
+/// The services' wording with numbers, in lower case; the first match applies. `Remedy::Shorten` covers all others.
+const SENTENCES: [(&str, NumberLayout); 20] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", NumberLayout::UsedFirst),
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
     ("exceed context limit", NumberLayout::Sum),
-    // Bedrock.
-    ("input is too long for requested model", NumberLayout::Absent),
-    // OpenAI.
-    ("exceeds the context window", NumberLayout::Absent),
     // A request that exceeds the rate limit on its own, of OpenAI (429) and Groq (413): "Request too large for gpt-5.4 (for
     // limit gpt-5) in organization org-1 on tokens per min (TPM): Limit 30000, Requested 45234. The input or output …"
     (EXCEEDS_RATE, NumberLayout::After { used: "requested", limit: "): limit" }),
@@ -63,14 +52,8 @@ const SENTENCES: [(&str, NumberLayout); 29] = [
     ("cannot truncate prompt with n_keep", NumberLayout::UsedFirst),
     // "Trying to keep the first 5000 tokens … model is loaded with context length of only 4096 tokens"
     ("loaded with context length of only", NumberLayout::UsedFirst),
-    ("greater than the context length", NumberLayout::Absent),
-    ("exceeds context length", NumberLayout::Absent),
     // Gemini: "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
     ("exceeds the maximum number of tokens", NumberLayout::UsedFirst),
-    // Ollama's cloud and several gateways.
-    ("input exceeds the maximum context", NumberLayout::Absent),
-    // Ollama: "prompt too long; exceeded max context length by 4093 tokens"
-    ("prompt too long; exceeded", NumberLayout::Absent),
     // Together: "The input (516368 tokens) is longer than the model's context length (262144 tokens)."
     ("longer than the model's context length", NumberLayout::UsedFirst),
     // Poolside: "Input length 131393 exceeds the maximum allowed input length of 131040 tokens."
@@ -83,11 +66,6 @@ const SENTENCES: [(&str, NumberLayout); 29] = [
     ("exceeded model token limit", NumberLayout::After { used: "requested:", limit: "model token limit" }),
     // Alibaba: "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 202745]"
     ("range of input length should be", NumberLayout::After { used: "requested", limit: "should be [1," }),
-    // MiniMax: "invalid params, context window exceeds limit (2013)"
-    ("context window exceeds limit", NumberLayout::Absent),
-    // Z.AI.
-    ("prompt exceeds max length", NumberLayout::Absent),
-    ("reduce the length of the messages", NumberLayout::Absent),
 ];
 
 /// The wording of a request that exceeds the account's tokens per minute, which are not the model's window.
@@ -95,12 +73,12 @@ const EXCEEDS_RATE: &str = "request too large for";
 
 /// Returns `ErrorClass::TooLong` if the request is too long, otherwise `None`.
 pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
-    let known = said.is(&CODES) || status == 413;
+    let known = said.is(CODES) || status == 413;
     let message = said.message.to_lowercase();
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
     let by_words = matches!(status, 200 | 400 | 422 | 429 | 500) && sentence.is_some();
     (known || by_words).then(|| {
-        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || said.is(&CODES);
+        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || said.is(CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
         ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit), window }
     })
@@ -111,7 +89,6 @@ fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
     let all = numbers(message);
     let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());
     match sizes {
-        NumberLayout::Absent => (None, None),
         NumberLayout::UsedFirst => (all.first().copied(), all.get(1).copied()),
         NumberLayout::Sum => match all[..] {
             [input, output, limit, ..] => (Some(input.saturating_add(output)), Some(limit)),

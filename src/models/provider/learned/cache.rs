@@ -29,10 +29,13 @@ pub struct LearnedWindow {
     pub at: u64,
 }
 
-/// The form in which a service accepted tools after it had refused the usual one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The form in which a service accepted requests after it had refused the usual one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedForm {
     pub form: ToolForm,
+    /// The fields that requests do without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<String>,
     /// Milliseconds since the epoch.
     pub at: u64,
 }
@@ -72,10 +75,10 @@ impl ModelEntry {
         self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
     }
 
-    /// The form in which tools are accepted; `None` once outdated, as the service may have changed.
-    pub fn form(&self, now: u64) -> Option<ToolForm> {
+    /// The form in which requests are accepted; `None` once outdated, as the service may have changed.
+    pub fn form(&self, now: u64) -> Option<&LearnedForm> {
         let limit = now.saturating_sub(LEARNT_AGE_MAX);
-        self.form.filter(|known| known.at >= limit).map(|known| known.form)
+        self.form.as_ref().filter(|known| known.at >= limit)
     }
 
     fn merge(&mut self, other: ModelEntry) {
@@ -84,12 +87,13 @@ impl ModelEntry {
             (self.listed_at, self.window_since) = (other.listed_at, other.window_since);
         }
         self.learnt = other.learnt.into_iter().chain(self.learnt).max_by_key(|learnt| learnt.at);
-        self.form = other.form.into_iter().chain(self.form).max_by_key(|known| known.at);
+        self.form = other.form.into_iter().chain(self.form.take()).max_by_key(|known| known.at);
         self.reported_at = self.reported_at.max(other.reported_at);
     }
 
     fn newest(&self) -> u64 {
-        let learnt = self.learnt.map_or(0, |learnt| learnt.at).max(self.form.map_or(0, |known| known.at));
+        let learnt =
+            self.learnt.map_or(0, |learnt| learnt.at).max(self.form.as_ref().map_or(0, |known| known.at));
         self.listed_at.max(self.reported_at).max(learnt)
     }
 }

@@ -127,7 +127,11 @@ fn any_cache() -> impl Strategy<Value = LearnedCache> {
             ..ModelFacts::default()
         },
     );
-    let form = (0u64..50).prop_map(|at| LearnedForm { form: ToolForm::Responses, at });
+    let form = (0u64..50).prop_map(|at| LearnedForm {
+        form: ToolForm::Responses,
+        omitted: vec!["include".to_owned()],
+        at,
+    });
     let learnt = (proptest::option::of(learnt), proptest::option::of(form));
     let known = (facts, 0u64..50, 0u64..50, learnt, 0u64..50).prop_map(
         |(facts, listed_at, window_since, (learnt, form), reported_at)| {

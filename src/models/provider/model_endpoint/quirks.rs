@@ -20,10 +20,8 @@ pub struct Quirks {
     pub short_call_ids: bool,
     /// Reasoning must be sent back in the field in which it arrived, or the next step of the turn is refused.
     pub reasoning_back: bool,
-    /// The reply limit is called `max_completion_tokens`.
-    pub limits_completion: bool,
-    /// An error without a body and with status 400 or 413 means that the request is too long.
-    pub bare_error_is_overflow: bool,
+    /// Fields that the service refuses; `Endpoint::omitted` has those that are found by a refusal.
+    pub omits: &'static [&'static str],
     /// Google's cloud: its URLs contain the model, and it takes Claude requests in its own form.
     pub is_vertex: bool,
 }
@@ -33,8 +31,7 @@ impl Quirks {
         key_header: KeyHeader::OfFormat,
         short_call_ids: false,
         reasoning_back: false,
-        limits_completion: false,
-        bare_error_is_overflow: false,
+        omits: &[],
         is_vertex: false,
     };
 }

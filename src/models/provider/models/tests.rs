@@ -49,6 +49,7 @@ fn cached_tokens_cost_less() {
         cache_write: 100_000,
         thinking: 0,
         searches: 0,
+        context: 0,
     };
     let cost = dollars("anthropic/claude-sonnet-5-5", &usage).expect("the price is known");
     // 0.1 M fresh at 2, 0.8 M read at 0.1, 0.1 M written at 2.5, 0.1 M output at 10.
@@ -94,6 +95,7 @@ fn configured_price_overrides_the_table() {
         cache_write: 100_000,
         thinking: 0,
         searches: 0,
+        context: 0,
     };
     let mut settings = Settings::default();
     for (model, cache_read, expected) in

@@ -149,7 +149,7 @@ pub static HOSTED: [Hosted; 20] = [
         base_variable: "GROQ_BASE_URL",
         keys: &["GROQ_API_KEY"],
         key_page: "https://console.groq.com/keys",
-        quirks: Quirks { limits_completion: true, ..Quirks::NONE },
+        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE },
         default_model: "groq/openai/gpt-oss-120b",
         ..USUAL
     },
@@ -171,7 +171,7 @@ pub static HOSTED: [Hosted; 20] = [
         base_variable: "MISTRAL_BASE_URL",
         keys: &["MISTRAL_API_KEY"],
         key_page: "https://console.mistral.ai/api-keys",
-        quirks: Quirks { short_call_ids: true, ..Quirks::NONE },
+        quirks: Quirks { short_call_ids: true, omits: &["stream_options"], ..Quirks::NONE },
         default_model: "mistral/devstral-latest",
         ..USUAL
     },
@@ -213,7 +213,7 @@ pub static HOSTED: [Hosted; 20] = [
         base_variable: "CEREBRAS_BASE_URL",
         keys: &["CEREBRAS_API_KEY"],
         key_page: "https://cloud.cerebras.ai",
-        quirks: Quirks { limits_completion: true, bare_error_is_overflow: true, ..Quirks::NONE },
+        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE },
         default_model: "cerebras/gpt-oss-120b",
         ..USUAL
     },
@@ -248,7 +248,7 @@ pub static HOSTED: [Hosted; 20] = [
         keys: &["AZURE_OPENAI_API_KEY"],
         without_key: WithoutKey::Entra,
         key_page: "https://ai.azure.com",
-        quirks: Quirks { key_header: KeyHeader::ApiKey, limits_completion: true, ..Quirks::NONE },
+        quirks: Quirks { key_header: KeyHeader::ApiKey, omits: &["max_tokens"], ..Quirks::NONE },
         default_model: "azure/gpt-5.4",
         ..USUAL
     },
@@ -274,7 +274,12 @@ pub static HOSTED: [Hosted; 20] = [
         base_variable: "VERTEX_BASE_URL",
         without_key: WithoutKey::Google,
         key_page: "https://cloud.google.com/docs/authentication/provide-credentials-adc",
-        quirks: Quirks { key_header: KeyHeader::Bearer, is_vertex: true, ..Quirks::NONE },
+        quirks: Quirks {
+            key_header: KeyHeader::Bearer,
+            is_vertex: true,
+            omits: &["toolConfig"],
+            ..Quirks::NONE
+        },
         default_model: "vertex/gemini-3.8-flash",
         ..USUAL
     },

@@ -7,7 +7,7 @@ use super::anthropic_search::{self as search, Searches};
 use super::images::OldestImages;
 use super::parts::{Sendable, said, shown};
 use super::turns::{
-    CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_name, without_blanks, without_thinking_at_end,
+    CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_id, call_name, without_blanks, without_thinking_at_end,
 };
 use super::{
     BodyEnvelope, BodyHead, CacheMarks, Format, Purpose, RequestMeta, TurnWriter, compaction, is_of_provider,
@@ -27,7 +27,7 @@ pub struct Anthropic;
 impl Format for Anthropic {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         let search = endpoint.search.as_ref().map(search::tool);
-        list_of_tools(tools, search.as_ref(), |tool| {
+        list_of_tools(endpoint, tools, search.as_ref(), |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({ "name": name, "description": description, "input_schema": schema })
         })
@@ -95,7 +95,9 @@ impl Format for Anthropic {
         // Anthropic's own API that others may reject; for those, the last block is marked instead. Requests outside a
         // conversation are not marked: nothing would read the cache, and writing it costs more than plain input.
         let goes_on = request.basis.is_some();
-        let marks_blocks = goes_on && (endpoint.own_api || Family::detect(&endpoint.model) == Family::Claude);
+        let is_marked = !endpoint.omits("*.cache_control");
+        let marks_blocks =
+            is_marked && goes_on && (endpoint.own_api || Family::detect(&endpoint.model) == Family::Claude);
         let system = meta
             .system()
             .map(|text| json!([{ "type": "text", "text": text, "cache_control": mark(marks_blocks) }]));
@@ -122,7 +124,7 @@ impl Format for Anthropic {
             text: r#","cache_control":{"type":"ephemeral"}"#,
             newest: !endpoint.own_api,
         });
-        BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("messages"), tail: "]}", marks }
+        BodyEnvelope { head: BodyHead::new(endpoint, fields).tools(meta).list("messages"), tail: "]}", marks }
     }
 }
 
@@ -167,7 +169,7 @@ fn result(answer: &CallAnswer<'_>, endpoint: &Endpoint, images: &mut OldestImage
             (blocks, outcome.status != OutcomeStatus::Completed)
         }
     };
-    let mut result = json!({ "type": "tool_result", "tool_use_id": answer.call.id.0, "content": content });
+    let mut result = json!({ "type": "tool_result", "tool_use_id": call_id(endpoint, &answer.call.id.0), "content": content });
     if is_error {
         result["is_error"] = true.into();
     }
@@ -179,7 +181,9 @@ fn replied(part: &Content, endpoint: &Endpoint, prefix: &str) -> Option<Value> {
         Content::Text { text } => Some(text_block(text)),
         Content::Call(call) => {
             let name = call_name(&call.name);
-            Some(json!({ "type": "tool_use", "id": call.id.0, "name": name, "input": call.input }))
+            Some(
+                json!({ "type": "tool_use", "id": call_id(endpoint, &call.id.0), "name": name, "input": call.input }),
+            )
         }
         Content::Thinking { native: Some(native), .. } => own_block(native, endpoint, prefix).cloned(),
         Content::Thinking { native: None, .. }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Decode;
 use super::anthropic_search as search;
 use super::compaction;
-use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
+use super::stream::{DecodeError, Unfinished, append, index_of, lenient, read_event, without_nulls};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{SEARCH_TOOL, Usage};
@@ -23,6 +23,8 @@ pub(super) struct AnthropicDecoder {
     calls: Vec<CallBlock>,
     /// The text blocks since the last other one, if the model can search: their sources are sent back with them.
     texts: Option<Vec<Value>>,
+    /// Tokens of the context at the start of the reply.
+    context: u64,
     stop: Option<ReplyStop>,
 }
 
@@ -66,7 +68,14 @@ impl AnthropicDecoder {
     /// `prefix` is the digest that was computed while encoding the request; `searches` is whether the model can search.
     pub(super) fn new(prefix: String, searches: bool) -> AnthropicDecoder {
         let texts = searches.then(Vec::new);
-        AnthropicDecoder { prefix, block: ContentBlock::Plain, calls: Vec::new(), texts, stop: None }
+        AnthropicDecoder {
+            prefix,
+            block: ContentBlock::Plain,
+            calls: Vec::new(),
+            texts,
+            context: 0,
+            stop: None,
+        }
     }
 }
 
@@ -76,8 +85,7 @@ impl Decode for AnthropicDecoder {
         if !data.trim_start().starts_with('{') {
             return Ok(());
         }
-        let mut whole = String::new();
-        let event: AnthropicEvent<'_> = read_event(data, &mut whole)?;
+        let event: AnthropicEvent<'_> = read_event(data)?;
         match event.kind.as_ref() {
             "content_block_delta" => self.delta(event.index, event.delta.unwrap_or_default(), out),
             "content_block_start" => {
@@ -88,12 +96,14 @@ impl Decode for AnthropicDecoder {
             "message_start" => {
                 let said = &event.message["usage"];
                 if !said.is_null() {
-                    out.push(ProviderEvent::Usage(usage(said)));
+                    let usage = usage(said);
+                    self.context = usage.input;
+                    out.push(ProviderEvent::Usage(usage));
                 }
             }
             "message_delta" => {
                 if let Some(said) = event.usage {
-                    out.push(ProviderEvent::Usage(usage(&said)));
+                    out.push(ProviderEvent::Usage(self.later_usage(&said)));
                 }
                 if let Some(delta) = event.delta
                     && let Some(reason) = delta.stop_reason
@@ -101,11 +111,7 @@ impl Decode for AnthropicDecoder {
                     self.stop = Some(stop(&reason, &delta.stop_details));
                 }
             }
-            "message_stop" => {
-                self.block_stopped(out);
-                self.texts_ended(out);
-                out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
-            }
+            "message_stop" => self.finish(out),
             "error" => return Err(DecodeError::Provider(data.to_owned())),
             // Compatible servers send errors in different shapes, without this type.
             _ if event.error.is_some() || event.message.is_string() => {
@@ -116,12 +122,36 @@ impl Decode for AnthropicDecoder {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
-        Err(Unfinished::Cut)
+    /// Handles the end of the stream; a stop reason substitutes for a missing `message_stop`.
+    fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+        if self.stop.is_none() {
+            return Err(Unfinished::Cut);
+        }
+        self.finish(out);
+        Ok(())
     }
 }
 
 impl AnthropicDecoder {
+    fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
+        self.block_stopped(out);
+        self.texts_ended(out);
+        out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
+    }
+
+    /// The usage at the end. Searches make the model read its context several times, and the sum is reported; the context
+    /// is that of the last time, or at least that of the start.
+    fn later_usage(&self, said: &Value) -> Usage {
+        let mut usage = usage(said);
+        let mut times = said["iterations"].as_array().into_iter().flatten();
+        let last = times.rfind(|one| one["type"] == "message");
+        let context = last.map_or(self.context, |last| usage_without_iterations(last).input);
+        if (usage.searches > 0 || last.is_some()) && context < usage.input {
+            usage.context = context;
+        }
+        usage
+    }
+
     fn block_started(&mut self, index: Option<u32>, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         if block["type"] != "text" {
@@ -277,6 +307,7 @@ fn stop(reason: &str, details: &Value) -> ReplyStop {
 struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Cow<'a, str>,
+    #[serde(default, deserialize_with = "lenient")]
     index: Option<u32>,
     #[serde(borrow)]
     delta: Option<AnthropicDelta<'a>>,
@@ -284,15 +315,20 @@ struct AnthropicEvent<'a> {
     content_block: Value,
     #[serde(default)]
     message: Value,
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<Value>,
     error: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
 struct AnthropicDelta<'a> {
+    #[serde(default, deserialize_with = "lenient")]
     text: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     partial_json: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     thinking: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     signature: Option<String>,
     content: Option<Value>,
     encrypted_content: Option<Value>,
@@ -327,5 +363,6 @@ fn usage_without_iterations(said: &Value) -> Usage {
         cache_write,
         thinking: tokens_at(said, "/output_tokens_details/thinking_tokens"),
         searches: tokens_at(said, "/server_tool_use/web_search_requests"),
+        context: 0,
     }
 }

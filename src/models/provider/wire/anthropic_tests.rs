@@ -298,8 +298,10 @@ fn thinking_is_only_sent_back_to_its_model_after_its_prefix() {
     assert_eq!(sent(&test_endpoint("anthropic/claude-opus-5-5"), rest(before)), without);
 }
 
+/// Claude Opus 4.6 writes a blank text before its thinking. The text can't be sent back, and the thinking was dropped with
+/// it.
 #[test]
-fn thinking_after_an_unsendable_part_is_dropped() {
+fn thinking_after_a_blank_text_is_sent_back() {
     let block = json!({"type": "thinking", "thinking": "hm", "signature": "sig"});
     let signed = || thought("anthropic", "claude-sonnet-5-5", block.clone());
     let view = OwnedView::default()
@@ -307,7 +309,7 @@ fn thinking_after_an_unsendable_part_is_dropped() {
         .agent(vec![signed(), text("\n"), signed(), text("Hm.")])
         .user(vec![text("and?")]);
     let sent = body(&test_endpoint(SONNET), &view.request());
-    assert_eq!(sent["messages"][1]["content"], json!([block, {"type": "text", "text": "Hm."}]));
+    assert_eq!(sent["messages"][1]["content"], json!([block, block, {"type": "text", "text": "Hm."}]));
 }
 
 /// Regression: such an event, as sent by older vLLM, was ignored, and the reply seemed to have been cut off.

@@ -4,10 +4,9 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
-use super::turns::{NO_OUTCOME, WireTurn, call_name, without_blanks};
+use super::turns::{NO_OUTCOME, WireTurn, call_id, call_name, without_blanks};
 use super::{BodyEnvelope, BodyHead, Format, RequestMeta, TurnWriter, is_own, list_of_tools, write};
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
@@ -23,8 +22,8 @@ use epitome_tokens::model_name::ParsedName;
 pub struct Chat;
 
 impl Format for Chat {
-    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        list_of_tools(tools, None, |tool| {
+    fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        list_of_tools(endpoint, tools, None, |tool| {
             let ToolSpec { name, description, schema } = tool;
             let function = json!({ "name": name, "description": description, "parameters": schema });
             json!({ "type": "function", "function": function })
@@ -63,7 +62,8 @@ impl Format for Chat {
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
         // OpenAI's thinking models reject the old field, even through gateways.
-        let is_new = own || endpoint.quirks.limits_completion || limits_completion(&endpoint.model);
+        let is_new = own || endpoint.omits("max_tokens") || limits_completion(&endpoint.model);
+        let is_new = is_new && !endpoint.omits("max_completion_tokens");
         // For other services, the user's settings define which efforts are accepted.
         let effort = match own {
             _ if endpoint.form == ToolForm::WithoutReasoning => {
@@ -81,7 +81,7 @@ impl Format for Chat {
             "reasoning_effort": effort,
             "prompt_cache_key": own.then_some(request.cache_key).filter(|key| !key.is_empty()),
         });
-        let mut head = BodyHead::new(fields).tools(meta).list("messages");
+        let mut head = BodyHead::new(endpoint, fields).tools(meta).list("messages");
         if let Some(system) = meta.system() {
             write(&json!({ "role": "system", "content": system }), &mut head);
             head.push(b',');
@@ -160,23 +160,6 @@ fn agent(endpoint: &Endpoint, replies: &[Vec<&Content>]) -> Value {
     }
     message
 }
-
-/// The id of a call in a form that the service accepts. If it requires short ids, others are replaced by a digest.
-fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
-    let is_short = id.len() == SHORT_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if !endpoint.quirks.short_call_ids || is_short {
-        return id.into();
-    }
-    let digits = Sha256::digest(id);
-    digits
-        .iter()
-        .take(SHORT_ID)
-        .map(|byte| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(byte % 36)]))
-        .collect()
-}
-
-/// Characters of a short id.
-const SHORT_ID: usize = 9;
 
 /// From this version on, OpenAI's models think by default.
 const REASONS_BY_DEFAULT_SINCE: (u32, u32) = (5, 4);

@@ -3,10 +3,11 @@
 //! for thinking, a missing `[DONE]`. Pure.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished, append, index_of, read_event};
+use super::stream::{DecodeError, Unfinished, append, index_of, lenient, read_event};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::Usage;
@@ -34,8 +35,9 @@ struct StreamedCall {
     /// The server's index, if it sends one.
     index: Option<u32>,
     id: String,
-    /// Arguments received before the name; `None` once `CallStarted` has been emitted.
-    pending: Option<String>,
+    /// Empty until it is received, when `CallStarted` is emitted.
+    name: String,
+    arguments: String,
 }
 
 impl Decode for ChatDecoder {
@@ -49,10 +51,10 @@ impl Decode for ChatDecoder {
             }
             return Ok(());
         }
-        let mut whole = String::new();
-        let chunk: ChatChunk = read_event(data, &mut whole)?;
+        let chunk: ChatChunk = read_event(data)?;
         if !matches!(chunk.error, None | Some(Value::Null)) {
-            return Err(DecodeError::Provider(data.to_owned()));
+            // The reply has ended: OpenRouter sends the reason once more, as an error.
+            return if self.stop.is_some() { Ok(()) } else { Err(DecodeError::Provider(data.to_owned())) };
         }
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
             if let Some(delta) = choice.delta {
@@ -129,8 +131,8 @@ impl ChatDecoder {
 
     fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
         self.seal(out);
-        for at in 0..self.calls.len() {
-            self.announce(at, String::new(), out);
+        for (at, call) in self.calls.iter().enumerate().filter(|(_, call)| call.name.is_empty()) {
+            start(at, call, out);
         }
         let stop = match self.stop.take().unwrap_or(ReplyStop::Finished) {
             _ if !self.refusal.is_empty() => ReplyStop::Refused { reason: std::mem::take(&mut self.refusal) },
@@ -180,51 +182,54 @@ impl ChatDecoder {
             // Complete arguments that were not serialized to a string.
             Some(whole) => whole.to_string(),
         };
-        let at = match self.find(delta.index, &id, &name) {
+        let at = match self.find(delta.index, &id, &name, &arguments) {
             Some(at) => at,
             None => {
-                self.calls.push(StreamedCall {
-                    index: delta.index,
-                    id: id.clone(),
-                    pending: Some(String::new()),
-                });
+                let (name, arguments) = (String::new(), String::new());
+                self.calls.push(StreamedCall { index: delta.index, id: id.clone(), name, arguments });
                 self.calls.len() - 1
             }
         };
-        if self.calls[at].id.is_empty() {
-            self.calls[at].id = id;
+        let call = &mut self.calls[at];
+        if call.id.is_empty() {
+            call.id = id;
         }
-        if !name.is_empty() {
-            self.announce(at, name, out);
-        }
-        match &mut self.calls[at].pending {
-            Some(pending) => pending.push_str(&arguments),
-            None if arguments.is_empty() => {}
-            None => append(out, ProviderEvent::CallArguments { index: index_of(at), json: arguments }),
+        call.arguments.push_str(&arguments);
+        if call.name.is_empty() && !name.is_empty() {
+            call.name = name;
+            start(at, call, out);
+        } else if !call.name.is_empty() && !arguments.is_empty() {
+            append(out, ProviderEvent::CallArguments { index: index_of(at), json: arguments });
         }
     }
 
     /// Finds the call to which a fragment belongs; `None` if it starts a new one.
-    fn find(&self, index: Option<u32>, id: &str, name: &str) -> Option<usize> {
+    fn find(&self, index: Option<u32>, id: &str, name: &str, arguments: &str) -> Option<usize> {
         let found = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index)?,
-            None if !id.is_empty() => return self.calls.iter().rposition(|call| call.id == id),
+            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id)?,
             None if !name.is_empty() => return None,
             None => return self.calls.len().checked_sub(1),
         };
-        // Some servers give every parallel call the index 0; a different id together with a name starts a new call.
+        // Some servers give every parallel call the same index or id. A fragment with a name starts a call if the one
+        // before has another id or name, or is complete.
         let known = &self.calls[found];
-        let is_another = !id.is_empty() && !known.id.is_empty() && known.id != id && !name.is_empty();
+        let differs = |known: &str, new: &str| !known.is_empty() && !new.is_empty() && known != new;
+        let is_complete = || serde_json::from_str::<IgnoredAny>(&known.arguments).is_ok();
+        let is_another = !name.is_empty()
+            && (differs(&known.id, id)
+                || differs(&known.name, name)
+                || (!arguments.is_empty() && !known.name.is_empty() && is_complete()));
         (!is_another).then_some(found)
     }
+}
 
-    fn announce(&mut self, at: usize, name: String, out: &mut Vec<ProviderEvent>) {
-        let call = &mut self.calls[at];
-        let Some(pending) = call.pending.take() else { return };
-        out.push(ProviderEvent::CallStarted { index: index_of(at), id: call.id.clone(), name });
-        if !pending.is_empty() {
-            out.push(ProviderEvent::CallArguments { index: index_of(at), json: pending });
-        }
+/// Announces a call, with the arguments that arrived before its name.
+fn start(at: usize, call: &StreamedCall, out: &mut Vec<ProviderEvent>) {
+    let StreamedCall { id, name, arguments, .. } = call;
+    out.push(ProviderEvent::CallStarted { index: index_of(at), id: id.clone(), name: name.clone() });
+    if !arguments.is_empty() {
+        out.push(ProviderEvent::CallArguments { index: index_of(at), json: arguments.clone() });
     }
 }
 
@@ -234,6 +239,7 @@ fn stop(reason: &str) -> ReplyStop {
         // Z.AI, instead of an error.
         "model_context_window_exceeded" => ReplyStop::WindowExceeded,
         "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
+        "error" => ReplyStop::Other { reason: "error".into() },
         // `stop`, `tool_calls`, `function_call` and the inventions of other servers.
         _ => ReplyStop::Finished,
     }
@@ -248,22 +254,30 @@ struct ChatChunk {
 
 #[derive(Deserialize)]
 struct ChatChoice {
+    #[serde(default, deserialize_with = "lenient")]
     index: Option<u32>,
     delta: Option<ChatDelta>,
+    #[serde(default, deserialize_with = "lenient")]
     finish_reason: Option<String>,
     usage: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct ChatDelta {
+    #[serde(default, deserialize_with = "lenient")]
     content: Option<ChatText>,
+    #[serde(default, deserialize_with = "lenient")]
     refusal: Option<String>,
     /// Sent by llama.cpp, vLLM and DeepSeek.
+    #[serde(default, deserialize_with = "lenient")]
     reasoning_content: Option<String>,
     /// Sent by Ollama and OpenRouter.
+    #[serde(default, deserialize_with = "lenient")]
     reasoning: Option<String>,
     /// Sent by OpenRouter.
+    #[serde(default, deserialize_with = "lenient")]
     reasoning_details: Option<Vec<Value>>,
+    #[serde(default, deserialize_with = "lenient")]
     tool_calls: Option<Vec<CallDelta>>,
 }
 
@@ -273,6 +287,8 @@ enum ChatText {
     Plain(String),
     /// Sent by Mistral's reasoning models.
     Parts(Vec<Value>),
+    /// One part without a list.
+    Part(Value),
 }
 
 impl ChatText {
@@ -281,6 +297,7 @@ impl ChatText {
         let parts = match self {
             ChatText::Plain(text) => return (String::new(), text),
             ChatText::Parts(parts) => parts,
+            ChatText::Part(part) => vec![part],
         };
         let texts = |list: &[Value]| list.iter().filter_map(|part| part["text"].as_str()).collect::<String>();
         let thoughts = parts.iter().filter_map(|part| part["thinking"].as_array());
@@ -290,27 +307,44 @@ impl ChatText {
 
 #[derive(Deserialize)]
 struct CallDelta {
+    #[serde(default, deserialize_with = "lenient")]
     index: Option<u32>,
+    #[serde(default, deserialize_with = "lenient")]
     id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     function: Option<FunctionDelta>,
 }
 
 #[derive(Default, Deserialize)]
 struct FunctionDelta {
+    #[serde(default, deserialize_with = "lenient")]
     name: Option<String>,
     arguments: Option<Value>,
 }
 
 fn usage(said: &Value) -> Usage {
+    let (input, output) = (tokens_at(said, "/prompt_tokens"), tokens_at(said, "/completion_tokens"));
+    let thinking = tokens_at(said, "/completion_tokens_details/reasoning_tokens");
+    // xAI and Google count the thinking apart, and only in the total.
+    let apart = tokens_at(said, "/total_tokens").saturating_sub(input + output);
+    let is_apart = thinking == 0 || thinking == apart;
+    let apart = if is_apart { apart } else { 0 };
     Usage {
-        input: tokens_at(said, "/prompt_tokens"),
-        output: tokens_at(said, "/completion_tokens"),
-        // The other two fields are DeepSeek's and Moonshot's.
-        cache_read: tokens_at(said, "/prompt_tokens_details/cached_tokens")
-            .max(tokens_at(said, "/prompt_cache_hit_tokens"))
-            .max(tokens_at(said, "/cached_tokens")),
+        input,
+        output: output + apart,
+        // The other fields are DeepSeek's, Moonshot's and Mistral's.
+        cache_read: [
+            "/prompt_tokens_details/cached_tokens",
+            "/prompt_cache_hit_tokens",
+            "/cached_tokens",
+            "/num_cached_tokens",
+        ]
+        .into_iter()
+        .map(|path| tokens_at(said, path))
+        .max()
+        .unwrap_or(0),
         cache_write: tokens_at(said, "/prompt_tokens_details/cache_write_tokens"),
-        thinking: tokens_at(said, "/completion_tokens_details/reasoning_tokens"),
-        searches: 0,
+        thinking: thinking.max(apart),
+        ..Usage::default()
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usa
     let (provider, model) = (endpoint.provider().to_owned(), endpoint.model.clone());
     let native = Native { provider, model, data: kept(given) };
     let part = Content::Thinking { text: String::new(), native: Some(native) };
-    Some((part, usage.as_ref().map(responses_events::usage).unwrap_or_default()))
+    Some((part, usage.as_ref().map(|said| responses_events::usage(said, 0)).unwrap_or_default()))
 }
 
 #[derive(Deserialize)]

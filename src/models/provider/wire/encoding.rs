@@ -1,8 +1,6 @@
 //! Caches the encoding of a conversation for an endpoint between calls. Encoded turns are sent again as the same bytes,
 //! so the cost of encoding a call depends on the new turns and not on the entire history.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use super::images::OldestImages;
@@ -11,8 +9,7 @@ use super::{BodyEnvelope, CacheMarks, Format, Prefix, Purpose, RequestMeta, Turn
 use crate::budget::BYTES_PER_TOKEN;
 use crate::model_endpoint::Endpoint;
 use crate::{Basis, ModelRequest};
-use epitome_config::EditTools;
-use epitome_thread::{Content, OutcomeContent, ToolSpec};
+use epitome_thread::{Content, OutcomeContent};
 use epitome_tokens::model_name::Family;
 use epitome_tokens::{document_tokens, image_tokens};
 
@@ -171,19 +168,6 @@ impl Encoding {
     }
 }
 
-/// The tools without the one with which this model should not edit files, if it has the other one.
-fn offered<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> Cow<'a, [ToolSpec]> {
-    let (usual, other) = match endpoint.edit_tools {
-        EditTools::Patch => ("apply_patch", "file_edit"),
-        EditTools::Replace => ("file_edit", "apply_patch"),
-        EditTools::All => return tools.into(),
-    };
-    match tools.iter().any(|tool| tool.name == usual) {
-        true => tools.iter().filter(|tool| tool.name != other).cloned().collect(),
-        false => tools.into(),
-    }
-}
-
 impl CachedEncoding {
     fn new(
         format: &dyn Format,
@@ -191,7 +175,7 @@ impl CachedEncoding {
         request: &ModelRequest<'_>,
         images: OldestImages,
     ) -> CachedEncoding {
-        let tools = Bytes::from(format.tools(endpoint, &offered(endpoint, request.tools)));
+        let tools = Bytes::from(format.tools(endpoint, request.tools));
         let prefix = Prefix::new(request.system, &tools, images);
         CachedEncoding {
             endpoint: endpoint.clone(),
@@ -256,7 +240,7 @@ fn write_turn(
     turn: &WireTurn<'_>,
     prefix: &mut Prefix,
 ) -> EncodedPiece {
-    let mut out = TurnWriter { prefix, bytes: vec![b','] };
+    let mut out = TurnWriter { endpoint, prefix, bytes: vec![b','] };
     let begins_with_thinking = format.turn(endpoint, turn, &mut out);
     let bytes = Bytes::from(out.bytes);
     // Those that are left out have no bytes here.

@@ -9,10 +9,10 @@ use crate::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::wire::views_tests::{
     OwnedItem, OwnedView, body, call, encode, hooks_wishes, outcome, picture, text, thinking, views,
 };
-use epitome_config::WireFormat;
+use epitome_config::{EditTools, WireFormat};
 use epitome_scripted_model::valid;
 use epitome_scripted_model::{CacheUse, PromptCache};
-use epitome_thread::{Content, OutcomeStatus, Seq};
+use epitome_thread::{Content, OutcomeStatus, Seq, ToolSpec};
 
 /// Endpoints of each wire format, of compatible servers, and of models whose requirements differ from those of the
 /// newest.
@@ -197,8 +197,8 @@ fn accepted_blank_text_is_sent_back_with_its_thinking() {
         let (has_blank, has_seal) =
             (sent.contains(r#""\n\n""#), ["\"s\"", "Z0FB", "c2ln"].iter().any(|seal| sent.contains(seal)));
         let expected = match endpoint.wire {
-            // It rejects blank texts, and thinking after a different prefix.
-            WireFormat::AnthropicMessages => (false, false),
+            // It rejects blank texts.
+            WireFormat::AnthropicMessages => (false, true),
             WireFormat::OpenAiResponses | WireFormat::Gemini => (true, true),
             WireFormat::OpenAiChat => (false, false),
         };

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
+use super::tools::definitions;
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name};
 use super::{BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, is_own, write};
 use crate::abilities::is_before_gemini_3;
@@ -34,15 +35,11 @@ const BUDGET_LEAST: u32 = 128;
 impl Format for Gemini {
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
         let searches = searches(endpoint, tools);
-        let is_function =
-            |tool: &&ToolSpec| !tool.schema.is_null() && (!searches || tool.name != SEARCH_TOOL);
-        let declarations: Vec<Value> = tools
-            .iter()
-            .filter(is_function)
-            .map(|ToolSpec { name, description, schema }| {
-                json!({ "name": name, "description": description, "parametersJsonSchema": schema })
-            })
-            .collect();
+        let mut declarations = definitions(endpoint, tools, searches.then_some(&Value::Null), |tool| {
+            let ToolSpec { name, description, schema } = tool;
+            json!({ "name": name, "description": description, "parametersJsonSchema": schema })
+        });
+        declarations.retain(|declaration| !declaration.is_null());
         let functions = (!declarations.is_empty()).then(|| json!({ "functionDeclarations": declarations }));
         let search = searches.then(|| json!({ "googleSearch": {} }));
         let mut out = Vec::new();
@@ -102,10 +99,10 @@ impl Format for Gemini {
                 (r#"{"generateContentRequest":"#, "]}}", Some(format!("models/{}", endpoint.model)), None)
             }
         };
-        // Without this, the service refuses its search next to functions. Google's cloud has no such field.
-        let shows_searches = searches(endpoint, request.tools) && !endpoint.quirks.is_vertex;
+        // Without this, the service refuses its search next to functions.
+        let shows_searches = searches(endpoint, request.tools);
         let tool_config = shows_searches.then(|| json!({ "includeServerSideToolInvocations": true }));
-        let head = BodyHead::new(json!({ "model": model, "systemInstruction": system }))
+        let head = BodyHead::new(endpoint, json!({ "model": model, "systemInstruction": system }))
             .tools(meta)
             .fields(json!({ "toolConfig": tool_config, "generationConfig": generation_config }))
             .list("contents");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Decode;
 use super::gemini::{SearchPart, Signed, SignedPart};
-use super::stream::{DecodeError, Unfinished, append, read_event};
+use super::stream::{DecodeError, Unfinished, append, lenient, read_event};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch, Usage};
@@ -40,11 +40,10 @@ impl GeminiDecoder {
 
 impl Decode for GeminiDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        let mut whole = String::new();
         // Without SSE framing, the service's stream is a JSON list, and so are its errors.
         let chunks: Vec<GeminiChunk> = match data.starts_with('[') {
-            true => read_event(data, &mut whole)?,
-            false => vec![read_event(data, &mut whole)?],
+            true => read_event(data)?,
+            false => vec![read_event(data)?],
         };
         chunks.into_iter().try_for_each(|chunk| self.chunk(chunk, out))
     }
@@ -217,6 +216,7 @@ struct GeminiChunk {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GeminiCandidate {
+    #[serde(default, deserialize_with = "lenient")]
     index: Option<u32>,
     content: Option<GeminiContent>,
     finish_reason: Option<String>,
@@ -262,6 +262,7 @@ struct GeminiContent {
 #[serde(rename_all = "camelCase")]
 struct GeminiPart {
     text: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     thought: Option<bool>,
     thought_signature: Option<String>,
     function_call: Option<FunctionCall>,
@@ -292,6 +293,6 @@ fn usage(said: &Value) -> Usage {
         cache_read: tokens_at(said, "/cachedContentTokenCount"),
         cache_write: 0,
         thinking,
-        searches: 0,
+        ..Usage::default()
     }
 }

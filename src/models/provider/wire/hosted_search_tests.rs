@@ -346,7 +346,7 @@ fn gemini_gets_the_parts_of_its_search_back() {
 #[test]
 fn vertex_names_its_searches_at_the_end() {
     let mut endpoint = searching(FLASH);
-    endpoint.quirks.is_vertex = true;
+    (endpoint.quirks.is_vertex, endpoint.quirks.omits) = (true, &["toolConfig"]);
     let chunks = [gemini_chunk(&[json!({"text": "It is 2024."})], &grounding())];
     let (content, ..) = reply(&endpoint, "p", &chunks);
     let [Content::Text { .. }, Content::Search(search), Content::Search(sources)] = &content[..] else {
@@ -364,7 +364,7 @@ fn vertex_names_its_searches_at_the_end() {
     let sent = body(&endpoint, &request);
     assert_eq!(sent["tools"][1], json!({"googleSearch": {}}));
     assert!(sent["toolConfig"].is_null(), "{sent}");
-    endpoint.quirks.is_vertex = false;
+    (endpoint.quirks.is_vertex, endpoint.quirks.omits) = (false, &[]);
     let sent = body(&endpoint, &request);
     assert_eq!(sent["toolConfig"], json!({"includeServerSideToolInvocations": true}));
     assert_eq!(problems(&endpoint, &sent), Vec::<String>::new());

@@ -14,6 +14,7 @@ pub(super) mod compaction;
 pub mod encoding;
 mod gemini;
 mod gemini_stream;
+mod halves;
 #[cfg(test)]
 mod hosted_search_tests;
 mod images;
@@ -23,25 +24,29 @@ mod responses_events;
 mod responses_stream;
 pub mod sse;
 pub mod stream;
+mod think_tags;
+pub mod tools;
 mod turns;
 #[cfg(test)]
 mod usage_tests;
 #[cfg(test)]
 pub(crate) mod views_tests;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::model_endpoint::Endpoint;
+use super::model_endpoint::{Endpoint, is_in_parts, remove_from_body, remove_from_parts};
 use super::{ModelRequest, ProviderEvent};
 use epitome_config::WireFormat;
-use epitome_thread::{HostedSearch, Native, SEARCH_TOOL, ToolSpec};
+use epitome_thread::{HostedSearch, Native, ToolSpec};
 use images::OldestImages;
 use stream::{DecodeError, Unfinished};
-use turns::WireTurn;
+use tools::list_of_tools;
+use turns::{WireTurn, is_accepted_name};
 
 /// How a format writes a request.
 ///
@@ -60,6 +65,7 @@ trait Format {
 
 /// Where a turn is written.
 struct TurnWriter<'a> {
+    endpoint: &'a Endpoint,
     /// Each message is added as written, so that thinking is bound to everything before it.
     prefix: &'a mut Prefix,
     bytes: Vec<u8>,
@@ -67,12 +73,12 @@ struct TurnWriter<'a> {
 
 impl TurnWriter<'_> {
     /// Appends a message, separated from a preceding one by a comma, and adds it to the prefix.
-    fn put(&mut self, message: &impl Serialize) {
+    fn put(&mut self, message: &Value) {
         if self.bytes.ends_with(b"}") {
             self.bytes.push(b',');
         }
         let from = self.bytes.len();
-        write(message, &mut self.bytes);
+        write(&*without_refused_parts(self.endpoint, message), &mut self.bytes);
         self.prefix.add(&self.bytes[from..]);
     }
 }
@@ -201,53 +207,55 @@ fn is_of_provider(search: &HostedSearch, endpoint: &Endpoint) -> bool {
     search.native.as_ref().is_some_and(|native| native.provider == endpoint.provider())
 }
 
-/// The tools as a JSON list, each converted by `form`. If the provider searches the web, `search` replaces that tool.
-fn list_of_tools(tools: &[ToolSpec], search: Option<&Value>, form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
-    let mut out = Vec::new();
-    let tools = tools.iter().filter_map(|tool| match search {
-        Some(search) if tool.name == SEARCH_TOOL => Some(search.clone()),
-        Some(_) | None => (!tool.schema.is_null()).then(|| form(tool)),
-    });
-    write(&tools.collect::<Vec<Value>>(), &mut out);
-    out
+/// A message or a tool without the fields that the service refuses.
+fn without_refused_parts<'a>(endpoint: &Endpoint, part: &'a Value) -> Cow<'a, Value> {
+    let mut part = Cow::Borrowed(part);
+    for field in endpoint.omitted_fields().filter(|field| is_in_parts(field)) {
+        remove_from_parts(part.to_mut(), field);
+    }
+    part
 }
 
 /// The start of a body, up to the opening bracket of its list of messages.
-struct BodyHead(Vec<u8>);
+struct BodyHead<'a> {
+    endpoint: &'a Endpoint,
+    bytes: Vec<u8>,
+}
 
-impl BodyHead {
-    fn new(fields: Value) -> BodyHead {
-        BodyHead(b"{".to_vec()).fields(fields)
+impl BodyHead<'_> {
+    fn new(endpoint: &Endpoint, fields: Value) -> BodyHead<'_> {
+        BodyHead { endpoint, bytes: b"{".to_vec() }.fields(fields)
     }
 
-    /// Appends the fields of an object, except those that are `null`.
-    fn fields(mut self, mut fields: Value) -> BodyHead {
+    /// Appends the fields of an object, except those that are `null` or that the service refuses.
+    fn fields(mut self, mut fields: Value) -> Self {
         drop_nulls(&mut fields);
+        self.endpoint.omitted_fields().for_each(|field| remove_from_body(&mut fields, field));
         for (name, value) in fields.as_object().into_iter().flatten() {
             self.name(name);
-            write(value, &mut self.0);
+            write(value, &mut self.bytes);
         }
         self
     }
 
     /// Appends the encoded tools, if any.
-    fn tools(mut self, meta: &RequestMeta<'_>) -> BodyHead {
+    fn tools(mut self, meta: &RequestMeta<'_>) -> Self {
         if !meta.request.tools.is_empty() && meta.tools != b"[]" {
             self.name("tools");
-            self.0.extend_from_slice(meta.tools);
+            self.bytes.extend_from_slice(meta.tools);
         }
         self
     }
 
     fn list(mut self, name: &str) -> Vec<u8> {
         self.name(name);
-        self.0.push(b'[');
-        self.0
+        self.bytes.push(b'[');
+        self.bytes
     }
 
     fn name(&mut self, name: &str) {
-        let comma = if self.0.ends_with(b"{") { "" } else { "," };
-        self.0.extend_from_slice(format!("{comma}\"{name}\":").as_bytes());
+        let comma = if self.bytes.ends_with(b"{") { "" } else { "," };
+        self.bytes.extend_from_slice(format!("{comma}\"{name}\":").as_bytes());
     }
 }
 

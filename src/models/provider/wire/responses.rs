@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
-use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name, without_thinking_at_end};
+use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_id, call_name, without_thinking_at_end};
 use super::{
     BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, compaction, is_of_provider, is_own,
     list_of_tools,
@@ -13,7 +13,8 @@ use super::{
 use crate::ModelRequest;
 use crate::abilities::Effort;
 use crate::model_endpoint::Endpoint;
-use epitome_thread::{Content, Native, OutcomeContent, SEARCH_TOOL, ToolSpec};
+use epitome_thread::{Content, Native, OutcomeContent, SEARCH_TOOL, ThoughtLevel, ToolSpec};
+use epitome_tokens::model_name::Family;
 
 /// The Responses format.
 ///
@@ -31,7 +32,7 @@ impl Format for Responses {
         // Explicitly not strict, which is the default, because external schemas (of MCP servers) don't follow its
         // rules.
         let search = endpoint.search.is_some().then(|| json!({ "type": "web_search" }));
-        list_of_tools(tools, search.as_ref(), |tool| {
+        list_of_tools(endpoint, tools, search.as_ref(), |tool| {
             let ToolSpec { name, description, schema } = tool;
             json!({
                 "type": "function", "name": name, "description": description, "parameters": schema,
@@ -49,7 +50,7 @@ impl Format for Responses {
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
                     let output = output(endpoint, answer, &mut content);
-                    let call_id = &answer.call.id.0;
+                    let call_id = call_id(endpoint, &answer.call.id.0);
                     let item =
                         json!({ "type": "function_call_output", "call_id": call_id, "output": output });
                     out.put(&item);
@@ -79,7 +80,7 @@ impl Format for Responses {
                             }
                             Content::Call(call) => {
                                 let item = json!({
-                                    "type": "function_call", "call_id": call.id.0, "name": call_name(&call.name),
+                                    "type": "function_call", "call_id": call_id(endpoint, &call.id.0), "name": call_name(&call.name),
                                     // JSON in a string.
                                     "arguments": call.input.to_string(),
                                 });
@@ -131,14 +132,19 @@ impl Format for Responses {
         let effort = endpoint.abilities.thinking.effort(request.thought);
         let thinks = effort.is_some_and(|effort| effort != Effort::None);
         let reasoning = effort.map(|effort| {
-            let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");
+            // Users who want no thinking need no summary, which OpenAI refuses to organizations that it has not verified.
+            let is_summarized =
+                endpoint.own_api && effort != Effort::None && request.thought != ThoughtLevel::Off;
+            let summary = is_summarized.then_some("auto");
             json!({ "effort": effort.word(), "summary": summary })
         });
         let sources = is_reply && endpoint.search.is_some();
         let sources = sources && request.tools.iter().any(|tool| tool.name == SEARCH_TOOL);
-        // The service rejects encrypted reasoning for models that don't reason.
+        // OpenAI rejects encrypted reasoning for its models that don't reason. Without it, the reasoning of others is lost
+        // between calls; a service that rejects it is asked without it.
+        let may_think = thinks || Family::detect(&endpoint.model) != Family::OpenAi;
         let include = [
-            (own_reply && thinks).then_some("reasoning.encrypted_content"),
+            (is_reply && may_think).then_some("reasoning.encrypted_content"),
             sources.then_some("web_search_call.action.sources"),
         ];
         let include: Vec<&str> = include.into_iter().flatten().collect();
@@ -154,7 +160,11 @@ impl Format for Responses {
             "parallel_tool_calls": (meta.tools != b"[]").then_some(true),
             "instructions": meta.system(),
         });
-        BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("input"), tail: "]}", marks: None }
+        BodyEnvelope {
+            head: BodyHead::new(endpoint, fields).tools(meta).list("input"),
+            tail: "]}",
+            marks: None,
+        }
     }
 }
 
@@ -172,7 +182,7 @@ fn short(
         "prompt_cache_key": Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
         "instructions": (!texts.is_empty()).then(|| texts.join("\n\n")),
     });
-    BodyEnvelope { head: BodyHead::new(fields).list("input"), tail: "]}", marks: None }
+    BodyEnvelope { head: BodyHead::new(endpoint, fields).list("input"), tail: "]}", marks: None }
 }
 
 fn part(part: Sendable<'_>) -> Value {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::stream::lenient;
 use super::tokens_at;
 use epitome_thread::Usage;
 
@@ -13,9 +14,13 @@ use epitome_thread::Usage;
 pub(super) struct ResponsesEvent<'a> {
     #[serde(rename = "type", borrow, default)]
     pub(super) kind: Cow<'a, str>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) output_index: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) item_id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) summary_index: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) content_index: Option<u64>,
     /// A string in all events whose delta is used.
     #[serde(default)]
@@ -53,15 +58,22 @@ pub(super) struct Incomplete {
     pub(super) reason: Option<String>,
 }
 
-/// `input_tokens` is the size of the entire context, including cached tokens.
-pub(super) fn usage(said: &Value) -> Usage {
+/// `input_tokens` includes cached tokens, and the entire context each time that the model reads it: once, and again after
+/// each search by the service. Only xAI reports the context itself; for others, it is no more than the average.
+pub(super) fn usage(said: &Value, searches: u64) -> Usage {
+    let input = tokens_at(said, "/input_tokens");
+    let context = match tokens_at(said, "/context_details/input_tokens") {
+        0 if searches > 0 => input / (searches + 1),
+        context => context,
+    };
     Usage {
-        input: tokens_at(said, "/input_tokens"),
+        input,
         output: tokens_at(said, "/output_tokens"),
         cache_read: tokens_at(said, "/input_tokens_details/cached_tokens"),
         cache_write: tokens_at(said, "/input_tokens_details/cache_write_tokens"),
         thinking: tokens_at(said, "/output_tokens_details/reasoning_tokens"),
-        searches: 0,
+        searches,
+        context: if context < input { context } else { 0 },
     }
 }
 

@@ -10,7 +10,7 @@ use super::Decode;
 use super::responses_events::{ItemRef, ResponseObject, ResponsesEvent, usage};
 use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
 use crate::{ProviderEvent, ReplyStop};
-use epitome_thread::{FoundPage, HostedSearch, Usage};
+use epitome_thread::{FoundPage, HostedSearch};
 
 /// Decodes one reply.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub(super) struct ResponsesDecoder {
     refusal: String,
     /// Whether any event was received.
     begun: bool,
+    /// Whether the server has marked the end of the stream.
+    ends: bool,
 }
 
 /// The part of an output item that has arrived.
@@ -66,10 +68,10 @@ impl Decode for ResponsesDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         // Some servers send this final event of Chat Completions.
         if data == "[DONE]" {
+            self.ends = true;
             return Ok(());
         }
-        let mut whole = String::new();
-        let event: ResponsesEvent<'_> = read_event(data, &mut whole)?;
+        let event: ResponsesEvent<'_> = read_event(data)?;
         self.begun = true;
         match event.kind.as_ref() {
             "response.output_text.delta" => self.text(&event, out),
@@ -113,7 +115,11 @@ impl Decode for ResponsesDecoder {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+    /// Handles the end of the stream; a mark after complete items substitutes for a missing final event.
+    fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+        if self.ends && !self.items.is_empty() && self.items.iter().all(|item| item.done) {
+            return self.finished(ResponseObject::default(), false, out).map_err(|_| Unfinished::Cut);
+        }
         Err(if self.begun { Unfinished::Cut } else { Unfinished::Empty })
     }
 }
@@ -223,7 +229,7 @@ impl ResponsesDecoder {
             self.ended(Some(place), item, out);
         }
         if let Some(said) = response.usage {
-            out.push(ProviderEvent::Usage(Usage { searches: self.counted, ..usage(&said) }));
+            out.push(ProviderEvent::Usage(usage(&said, self.counted)));
         }
         let unfinished = response.incomplete_details.and_then(|details| details.reason);
         let stop = match unfinished.as_deref() {
@@ -273,7 +279,12 @@ impl ResponsesDecoder {
         };
         let has = |id: &str, item: &OutputItem| !id.is_empty() && (item.id == id || item.call_id == id);
         newest(&|item| has(place.call_id, item))
-            .or_else(|| newest(&|item| place.index.is_some() && item.place == place.index))
+            .or_else(|| {
+                let is_other = |item: &OutputItem| {
+                    !place.call_id.is_empty() && !item.call_id.is_empty() && place.call_id != item.call_id
+                };
+                newest(&|item| place.index.is_some() && item.place == place.index && !is_other(item))
+            })
             .or_else(|| newest(&|item| has(place.id, item)))
             .or_else(|| {
                 newest(&|item| {

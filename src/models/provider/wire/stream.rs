@@ -1,14 +1,17 @@
 //! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller provides the bytes.
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::halves::SplitCharacters;
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
+use super::think_tags::ThinkTags;
 use super::{Decode, decoder_of};
 use crate::failure::{self, ErrorResponse};
 use crate::model_endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, ProviderEvent, ReplyStop};
-use epitome_thread::halves::replace_unpaired_surrogates;
+use epitome_thread::halves::mark_unpaired_surrogates;
 
 /// Maximum bytes of one reply's stream. The longest replies (128,000 tokens with an event of about 300 bytes each) are
 /// smaller; endless streams are cut off.
@@ -28,10 +31,10 @@ pub struct Decoding {
     events: SseParser,
     decoder: Box<dyn Decode>,
     received: usize,
+    halves: SplitCharacters,
+    tags: ThinkTags,
     /// The start of the body.
     head: Vec<u8>,
-    /// Whether anything visible to the user was emitted.
-    shown: bool,
     /// Whether the final event was received.
     whole: bool,
 }
@@ -67,14 +70,17 @@ impl Decoding {
     /// call in error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(&endpoint, prefix);
+        // The services of the vendors separate thinking themselves.
+        let tags = if endpoint.own_api { ThinkTags::Passed } else { ThinkTags::Opening(String::new()) };
         Decoding {
+            halves: SplitCharacters::default(),
+            tags,
             endpoint,
             request_id,
             events: SseParser::default(),
             decoder,
             received: 0,
             head: Vec::new(),
-            shown: false,
             whole: false,
         }
     }
@@ -89,19 +95,30 @@ impl Decoding {
             );
         }
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
-        let Decoding { events, decoder, whole, .. } = self;
+        let Decoding { events, decoder, whole, halves, .. } = self;
+        let mut arrived = Vec::new();
         let result = events.push(piece, |data| {
             let data = data.trim();
             if data.is_empty() || *whole {
                 return Ok(());
             }
-            let result = decoder.event(data, out);
-            *whole = matches!(out.last(), Some(ProviderEvent::Stopped(_)));
+            let marked = mark_unpaired_surrogates(data);
+            if marked.is_some() {
+                halves.found();
+            }
+            let result = decoder.event(marked.as_deref().unwrap_or(data), &mut arrived);
+            *whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
             result
         });
-        self.shown |= out.iter().any(ProviderEvent::is_shown);
-        self.scrub_reason(out);
+        self.add(arrived, out);
         result.map_err(|error| self.fault(error))
+    }
+
+    /// Adds events to those that have arrived before, as they are meant.
+    fn add(&mut self, events: Vec<ProviderEvent>, out: &mut Vec<ProviderEvent>) {
+        let events = self.tags.split(self.halves.join(events));
+        events.into_iter().for_each(|event| append(out, event));
+        self.scrub_reason(out);
     }
 
     /// Removes secrets from the reason for the end of a reply: it is the service's text, like that of an error.
@@ -120,8 +137,7 @@ impl Decoding {
         self.whole
     }
 
-    /// Handles the end of the stream. Returns an error if it was cut off (of class `Broken` if something of it was
-    /// shown) or entirely empty.
+    /// Handles the end of the stream. Returns an error if it was cut off or entirely empty.
     pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         if self.is_whole() {
             return Ok(());
@@ -136,7 +152,10 @@ impl Decoding {
             let hint = format!("Check that {} is the base URL of the service.", self.endpoint.place());
             return Err(failure::error(&self.endpoint, ErrorClass::Broken, &what, Some(hint)));
         }
-        self.decoder.end(out).map_err(|unfinished| match unfinished {
+        let mut arrived = Vec::new();
+        let ended = self.decoder.end(&mut arrived);
+        self.add(arrived, out);
+        ended.map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
                 &self.endpoint,
                 ErrorClass::Empty,
@@ -148,9 +167,7 @@ impl Decoding {
                 ),
             ),
             Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
-        })?;
-        self.scrub_reason(out);
-        Ok(())
+        })
     }
 
     /// The start of a body that is no stream of events: some services send an error with status 200 and any content
@@ -169,12 +186,9 @@ impl Decoding {
         (!lines.any(is_of_stream)).then(|| text.into_owned())
     }
 
-    /// The error for a stream that was cut off. It can be retried if nothing of the reply was shown.
+    /// The error for a stream that was cut off. It can be retried if nothing of the reply is kept.
     pub fn lost(&self, why: &str) -> ProviderError {
-        match self.shown {
-            true => self.broken(why),
-            false => ProviderError::new(ErrorClass::Retry { after: None }, self.broken(why).message),
-        }
+        ProviderError::new(ErrorClass::Retry { after: None }, self.broken(why).message)
     }
 
     /// The error for a reply that can't be used; `why` is a clause.
@@ -212,19 +226,19 @@ pub(super) enum Unfinished {
     Empty,
 }
 
-/// Parses the data of one event. `whole` stores the repaired text, if needed: servers that split their text between
-/// UTF-16 code units send half of a surrogate pair in each of two events.
-pub(super) fn read_event<'a, T: Deserialize<'a>>(
-    data: &'a str,
-    whole: &'a mut String,
-) -> Result<T, DecodeError> {
-    serde_json::from_str(data).or_else(|error| match replace_unpaired_surrogates(data) {
-        Some(repaired) => {
-            *whole = repaired;
-            serde_json::from_str(whole).map_err(|error| DecodeError::unreadable(&error, data))
-        }
-        None => Err(DecodeError::unreadable(&error, data)),
-    })
+/// Parses the data of one event.
+pub(super) fn read_event<'a, T: Deserialize<'a>>(data: &'a str) -> Result<T, DecodeError> {
+    serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error, data))
+}
+
+/// Reads a field whose value services may get wrong, such as an index of -1: a value of another type counts as absent, so
+/// that it does not end the reply.
+pub(super) fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
 }
 
 /// Removes `null` fields, with which services would reject an item or a block that is sent back.

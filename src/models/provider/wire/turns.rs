@@ -6,6 +6,10 @@
 
 use std::borrow::Cow;
 
+use sha2::{Digest as _, Sha256};
+
+use crate::model_endpoint::Endpoint;
+use epitome_config::WireFormat;
 use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 
 /// Consecutive messages of one side.
@@ -40,12 +44,45 @@ const CALL_NAME_CHARS_MAX: usize = 64;
 /// The name of a call in a form that all services accept. Imported conversations may contain calls of tools with other
 /// names, and a model may call a tool that doesn't exist.
 pub fn call_name(name: &str) -> Cow<'_, str> {
-    let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match name {
         "" => "unnamed".into(),
-        _ if name.len() <= CALL_NAME_CHARS_MAX && name.chars().all(is_accepted) => name.into(),
+        _ if is_accepted_name(name) => name.into(),
         _ => name.chars().take(CALL_NAME_CHARS_MAX).map(|c| if is_accepted(c) { c } else { '_' }).collect(),
     }
+}
+
+/// The id of a call in a form that the service accepts. Models expect their own ids, so that others are replaced only if
+/// they must, by a digest.
+pub fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
+    let (symbols, chars): (&str, _) = match endpoint.wire {
+        _ if endpoint.quirks.short_call_ids => ("", SHORT_ID..=SHORT_ID),
+        WireFormat::AnthropicMessages => ("_-", 1..=64),
+        WireFormat::OpenAiResponses => ("_-.:/", 1..=64),
+        WireFormat::OpenAiChat if endpoint.own_api => ("_-.:/", 1..=40),
+        WireFormat::OpenAiChat | WireFormat::Gemini => return id.into(),
+    };
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || symbols.contains(c);
+    if chars.contains(&id.len()) && id.chars().all(is_accepted) {
+        return id.into();
+    }
+    let digits = Sha256::digest(id);
+    let letters = digits.iter().take((*chars.end()).min(DIGEST_ID));
+    letters.map(|byte| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(byte % 36)])).collect()
+}
+
+/// Characters of an id, where a service wants exactly as many.
+const SHORT_ID: usize = 9;
+
+/// Characters of other ids that replace one.
+const DIGEST_ID: usize = 24;
+
+/// Whether all services accept this name of a tool.
+pub fn is_accepted_name(name: &str) -> bool {
+    (1..=CALL_NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(is_accepted)
+}
+
+fn is_accepted(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
 /// The text that replaces a user message without sendable content.
@@ -181,7 +218,8 @@ fn keep_bound<'a>(
         let is_kept = is_kept(part);
         let is_bound = matches!(part, Content::Thinking { .. });
         let keeps = is_kept && (nothing_lost || !is_bound);
-        nothing_lost &= keeps;
+        // No reasoning depends on blank text, which services write and refuse.
+        nothing_lost &= keeps || is_blank(part);
         keeps
     };
     parts.filter(keeps).collect()

@@ -77,6 +77,7 @@ fn equal_tokens_give_equal_usage_and_list_price_cost() {
         cache_write: 1_500,
         thinking: 600,
         searches: 0,
+        context: 0,
     };
     // Calculated by hand, in dollars per million: 500 fresh, 8,000 read, 1,500 written, 1,000 output.
     let cases = [

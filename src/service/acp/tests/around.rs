@@ -137,7 +137,8 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
 #[test]
 fn session_wide_updates() {
     let mut client = WireClient::new(ClientTraits { notices: true, ..PLAIN });
-    let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7, searches: 0 };
+    let last =
+        Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7, ..Usage::default() };
     client.put(SessionEvent::Usage(UsageNow {
         used: 120,
         size: 200_000,

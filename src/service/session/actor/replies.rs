@@ -134,6 +134,8 @@ impl Session {
         if self.core.thread.frame().is_none() && !self.core.lineage.is_child() {
             self.warn_of_small_window(&system, &tools);
         }
+        let left_out = self.core.model.left_out(&tools);
+        self.core.model_learned(left_out);
         self.core.commit(Change::Framed { system, tools }).map(drop)
     }
 
@@ -254,22 +256,25 @@ impl Session {
                 work.model = None;
                 self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
-            ModelCallEvent::Failed(mut error) => {
-                // An empty answer is only taken for an overflow where that is plausible.
-                if error.class == ErrorClass::Empty {
-                    let is_plausible = self.core.tokens_in_context() >= self.core.model.window() / 2;
-                    error.class = match is_plausible {
-                        true => ErrorClass::TooLong { used: None, limit: None, window: false },
-                        false => ErrorClass::Retry { after: None },
-                    };
-                }
-                let delay = if call.seen {
-                    None
-                } else {
-                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
+            ModelCallEvent::Failed(error) => {
+                // A conversation that was just compacted is not too long once more.
+                let is_large = !work.turn.compacted_since_reply()
+                    && self.core.tokens_in_context() >= self.core.model.window() / 2;
+                let error = match work.turn.compacted_since_reply() {
+                    true if error.class != ErrorClass::Empty => error,
+                    _ => error.judged(call.attempts, is_large),
+                };
+                // What was shown of a reply that is tried again must not be what stays in the conversation.
+                let is_kept = call.seen && !call.collector.clone().cut().content.is_empty();
+                let delay = match is_kept {
+                    true => None,
+                    false => retry::delay(&error.class, call.attempts + 1, fastrand::f64()),
                 };
                 match delay {
                     Some(delay) => {
+                        if std::mem::take(&mut call.seen) {
+                            call.message = self.core.fresh_message();
+                        }
                         let spent = call.retry_after(delay);
                         let model = call.model.clone();
                         let text = waiting(&error, delay, call.attempts + 1);
@@ -283,9 +288,11 @@ impl Session {
                             return self.scan_first(AfterScan::CallModel);
                         }
                         let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
-                        let Core { model, settings, .. } = &mut self.core;
+                        let Core { model, settings, thread, .. } = &mut self.core;
+                        let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
                         if !call.seen
-                            && let Some(effects) = model.take_other_form(&call.model, own, &error, settings)
+                            && let Some(effects) =
+                                model.take_other_form(&call.model, own, &error, tools, settings)
                         {
                             self.core.model_learned(effects);
                             return self.scan_first(AfterScan::CallModel);

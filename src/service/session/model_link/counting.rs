@@ -69,7 +69,8 @@ impl ModelLink {
         let Change::Replied { model, usage, cut, .. } = &reply.change else { return };
         // The vocabulary is loaded in the background; numbers already shown do not change.
         self.counts_exactly = self.rulers.ready().is_some();
-        let (Some(usage), None) = (usage, cut) else { return };
+        // Nothing is known exactly of a context that was read several times.
+        let Some(usage) = usage.filter(|usage| cut.is_none() && usage.context == 0) else { return };
         // The counter takes those for sent.
         if self.encoding.leaves_images_out() {
             return;

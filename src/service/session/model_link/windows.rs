@@ -7,9 +7,10 @@ use super::{ModelEffect, ModelLink};
 use crate::NoticeSeverity;
 use epitome_config::Settings;
 use epitome_provider::endpoint::{Endpoint, ToolForm};
-use epitome_provider::learned::{FactSource, RefreshTime, WINDOW_TOKENS_MIN};
+use epitome_provider::learned::{Adapted, FactSource, RefreshTime, WINDOW_TOKENS_MIN};
+use epitome_provider::wire::tools;
 use epitome_provider::{ErrorClass, ProviderError, listing};
-use epitome_thread::{ModelName, Thread};
+use epitome_thread::{ModelName, Thread, ToolSpec};
 
 /// A request of fewer tokens that is rejected as too long, without numbers, is ignored: no real model has so small a
 /// window, so something else is wrong, and such a window would leave no room to work.
@@ -29,7 +30,7 @@ impl ModelLink {
         mut endpoint: Endpoint,
         settings: &Settings,
     ) -> Option<ModelEffect> {
-        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
+        self.window_known.from = self.learned.apply(settings, &mut endpoint).window.1;
         self.list_asked = false;
         let model = endpoint.name.clone();
         let next = listing::is_near(&endpoint).then_some(RefreshTime::Due);
@@ -70,8 +71,8 @@ impl ModelLink {
             return effects;
         };
         let mut endpoint = current.clone();
-        self.window_from = self.learned.apply(settings, &mut endpoint).window.1;
-        if self.window_from == FactSource::Config {
+        self.window_known.from = self.learned.apply(settings, &mut endpoint).window.1;
+        if self.window_known.from == FactSource::Config {
             // The session may have learned that the configured window is too large.
             (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
         }
@@ -105,7 +106,9 @@ impl ModelLink {
         class: &ErrorClass,
         thread: &Thread,
     ) -> Vec<ModelEffect> {
-        let ErrorClass::TooLong { used, limit, window } = *class else { return Vec::new() };
+        let ErrorClass::TooLong { used, limit, window } = *class else {
+            return Vec::from_iter(self.forget_refused());
+        };
         match (limit, window) {
             (Some(limit), true) => Vec::from_iter(self.narrow(model, limit)),
             // The account's rate may be raised at any time, so it is not stored.
@@ -113,51 +116,73 @@ impl ModelLink {
             (None, false) => Vec::new(),
             (None, true) => {
                 // Only the provider knows how many tokens an image takes.
-                if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
-                    return Vec::new();
-                }
+                let has_size = used.is_some() || self.ruler(thread).media_of(thread) == 0;
                 let sent = used.unwrap_or_else(|| self.tokens_at_most(thread));
-                if sent < REFUSED_TOKENS_MIN {
+                if !has_size || sent < REFUSED_TOKENS_MIN {
                     return Vec::new();
                 }
-                let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
-                let text = format!(
-                    "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
-                     From now on its window is assumed to be no larger; set context_window of \
-                     [models.\"{model}\"] in config.toml if that is wrong."
-                );
-                vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
+                // Assumed until the shorter request is answered, also for the summary that shortens it.
+                let before = self.endpoint.as_ref().map(|endpoint| (endpoint.window, endpoint.max_output));
+                let adopted = self.adopt(model, sent);
+                self.window_known.refused = adopted.as_ref().and(before).map(|before| (sent, before));
+                Vec::from_iter(adopted)
             }
         }
     }
 
-    /// Gives tools in another form from now on, where the service refuses them in the present one; `None` where there
-    /// is no other to try. `own` is the endpoint of the running recipe. The call of another model, which the user has
-    /// replaced since, changes nothing.
+    /// Learns that the window is smaller than a request that was refused without a limit, now that a shorter one was
+    /// accepted: only that shows that the length was the reason.
+    fn learn_refused(&mut self) -> Option<ModelEffect> {
+        let (sent, _) = self.window_known.refused.take()?;
+        let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.window == sent)?;
+        self.learned.learn_window(endpoint, sent);
+        let model = &endpoint.name;
+        let text = format!(
+            "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
+             From now on its window is assumed to be no larger; set context_window of \
+             [models.\"{model}\"] in config.toml if that is wrong."
+        );
+        Some(ModelEffect::Notice(NoticeSeverity::Info, text))
+    }
+
+    /// The shorter request was refused as well, so that its length says nothing about the window.
+    fn forget_refused(&mut self) -> Option<ModelEffect> {
+        let (sent, before) = self.window_known.refused.take()?;
+        let endpoint = self.endpoint.as_mut().filter(|endpoint| endpoint.window == sent)?;
+        (endpoint.window, endpoint.max_output) = before;
+        Some(ModelEffect::WindowChanged)
+    }
+
+    /// Makes requests in another form from now on, if the service refuses something of the present one; `None` if there is
+    /// no other to try. `own` is the endpoint of the running recipe. The call of another model, which the user has replaced
+    /// since, changes nothing.
     pub fn take_other_form(
         &mut self,
         model: &ModelName,
         own: Option<&mut Endpoint>,
         error: &ProviderError,
+        tools: &[ToolSpec],
         settings: &Settings,
     ) -> Option<Vec<ModelEffect>> {
         let endpoint = own.or(self.endpoint.as_mut()).filter(|endpoint| endpoint.name == *model)?;
-        let other = self.learned.other_form(settings, endpoint, &error.class)?;
-        tracing::info!(model = %other.name, form = ?other.form, %error, "tools are given in another form");
-        let notice = (other.form == ToolForm::WithoutReasoning).then(|| {
-            let text = format!(
-                "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is asked \
-                 without reasoning.",
-                other.name,
-                other.place()
-            );
-            ModelEffect::Notice(NoticeSeverity::Warning, text)
-        });
+        let Adapted { endpoint: other, notice } =
+            self.learned.other_form(settings, endpoint, tools, error)?;
+        tracing::info!(model = %other.name, form = ?other.form, %error, "requests are made in another form");
         *endpoint = other;
-        Some(Vec::from_iter(notice))
+        Some(Vec::from_iter(notice.map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text))))
     }
 
-    /// Gives tools in the form that earlier processes learned, which was read after the endpoint was found.
+    /// Notices about the tools that the model's provider would not accept.
+    pub fn left_out(&self, tools: &[ToolSpec]) -> Vec<ModelEffect> {
+        let Some(endpoint) = &self.endpoint else { return Vec::new() };
+        let notice = |(tool, why): (&str, String)| {
+            let text = format!("The tool {tool} is left out for {}: {why}.", endpoint.name);
+            ModelEffect::Notice(NoticeSeverity::Warning, text)
+        };
+        tools::left_out(endpoint, tools).into_iter().map(notice).collect()
+    }
+
+    /// Makes requests in the form that earlier processes learned, which was read after the endpoint was found.
     pub fn recall_form(&mut self, settings: &Settings) {
         if let Some(endpoint) = &mut self.endpoint
             && endpoint.form == ToolForm::Usual
@@ -171,8 +196,8 @@ impl ModelLink {
         if let Some(endpoint) = own.or(self.endpoint.as_ref()).filter(|endpoint| endpoint.name == *model) {
             self.learned.learn_form(endpoint);
         }
-        let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };
-        let mut effects = Vec::from_iter(list);
+        let mut effects = Vec::from_iter(self.learn_refused());
+        effects.extend(if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) });
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);
         let is_near = endpoint.is_some_and(listing::is_near);
         if self.guesses_window() && is_near && !self.asked_loaded {
@@ -200,7 +225,7 @@ impl ModelLink {
         }
         tracing::info!(%model, window, "the window is smaller than was known");
         endpoint.set_window(window);
-        self.window_from = FactSource::Overflow;
+        self.window_known.from = FactSource::Overflow;
         Some(ModelEffect::WindowChanged)
     }
 }

@@ -46,11 +46,13 @@ pub(crate) async fn answer(
 ) -> Result<ModelReply, ProviderError> {
     let mut tries = 0;
     loop {
-        let error = match collect(http, endpoint, request, pieces).await {
+        let mut is_shown = false;
+        let error = match collect(http, endpoint, request, pieces, &mut is_shown).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        tries += 1;
+        // What was shown can't be shown again.
+        tries = if is_shown { tries_max } else { tries + 1 };
         match retry::delay(&error.class, tries, fastrand::f64()) {
             Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
             Some(_) | None => return Err(error),
@@ -63,6 +65,7 @@ async fn collect(
     endpoint: &Endpoint,
     request: &Encoded,
     pieces: Option<&mpsc::Sender<String>>,
+    is_shown: &mut bool,
 ) -> Result<ModelReply, ProviderError> {
     let mut stream = http.start(endpoint, request)?.await?;
     let mut collector = Collector::new(&endpoint.name);
@@ -73,6 +76,7 @@ async fn collect(
                 continue;
             };
             if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
+                *is_shown = true;
                 // A session that does not show it has dropped the receiver.
                 let _ = pieces.send(piece).await;
             }
@@ -185,7 +189,7 @@ impl ExpectedSummary {
 }
 
 pub(super) fn broken(message: &str) -> ProviderError {
-    ProviderError { class: ErrorClass::Broken, message: message.to_owned(), hint: None }
+    ProviderError::new(ErrorClass::Broken, message)
 }
 
 pub(super) fn too_slow(time: Duration) -> ProviderError {

@@ -118,11 +118,9 @@ impl Model {
             parts.push(Part::Text(words));
         }
         if reply.thinks == Thinks::Twice && reply.calls > 0 {
-            // The prefix of a signature is incomplete if a blank text is rejected, and Gemini issues one
-            // signature per step.
+            // Gemini issues one signature per step.
             let comes_back = match endpoint.wire {
-                WireFormat::AnthropicMessages => !reply.blank,
-                WireFormat::OpenAiResponses => true,
+                WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
                 WireFormat::OpenAiChat | WireFormat::Gemini => false,
             };
             think(&mut parts, false, comes_back);
