@@ -90,11 +90,9 @@ impl Disk {
         let cwd = self.at(cwd);
         discover(&HookSearch {
             paths: &self.paths(),
-            cwd: &cwd,
+            workspace: &Workspace::new(cwd, Vec::new(), self.environment.clone()),
             settings: &self.settings,
             reaper: &Arc::new(Reaper::disabled()),
-            environment: &self.environment,
-            exposure: &Exposure::default(),
             trust,
         })
     }

@@ -4,6 +4,7 @@
 //! exposes nothing.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use super::{is_path, is_secret_name, mask};
 
@@ -28,13 +29,27 @@ impl Default for CommandVariables {
 }
 
 /// The variables that each kind of program gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// Names of the variables with the keys of model providers.
     pub provider_keys: Vec<String>,
     pub commands: CommandVariables,
     /// Names of variables that the user's hooks get even if they are keys of providers.
     pub hooks: Vec<String>,
+    /// Directories that commands may change besides those of the session. Programs in them are not found by what runs
+    /// outside of the sandbox; `None` if commands are not sandboxed, so that all could be changed.
+    pub changeable: Option<Vec<PathBuf>>,
+}
+
+impl Default for Exposure {
+    fn default() -> Exposure {
+        Exposure {
+            provider_keys: Vec::new(),
+            commands: CommandVariables::default(),
+            hooks: Vec::new(),
+            changeable: Some(Vec::new()),
+        }
+    }
 }
 
 type VariableList = Vec<(OsString, OsString)>;

@@ -23,7 +23,7 @@ pub async fn call(
 ) -> Result<CallbackOutput, String> {
     let messages = input.messages.iter().map(|said| json!({ "role": said.role, "content": said.text }));
     let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
-    let environment = HookOrigin::User.environment(workspace.exposure(), &workspace.environment);
+    let environment = HookOrigin::User.environment(workspace);
     let order = ProcessSpec {
         program: HookProgram::Line(line),
         stdin: format!("{payload}\n").into_bytes(),

@@ -38,7 +38,7 @@ impl HookFinder<'_> {
             })?,
         };
         let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
-        kind.resolve(self.search.environment)
+        kind.resolve(&self.search.workspace.environment)
             .map_err(|message| problem(&message, "set it where the editor or the shell is started"))?;
         let hook = Hook {
             name: candidate.name.clone(),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::claude::action::ClaudeAction;
 use super::event::HookEvent;
 use epitome_recipe::foreign::PluginFolders;
-use epitome_tools::Exposure;
+use epitome_tools::{Workspace, sandbox};
 
 /// Default timeout of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(30);
@@ -48,14 +48,11 @@ pub enum HookOrigin {
 
 impl HookOrigin {
     /// The environment variables for executables of this origin.
-    pub fn environment(
-        self,
-        exposure: &Exposure,
-        environment: &[(OsString, OsString)],
-    ) -> Vec<(OsString, OsString)> {
+    pub fn environment(self, workspace: &Workspace) -> Vec<(OsString, OsString)> {
+        let environment = sandbox::outside(workspace);
         match self.is_repository() {
-            true => exposure.for_programs_of_repository(environment),
-            false => exposure.for_users_programs(environment),
+            true => workspace.exposure().for_programs_of_repository(&environment),
+            false => workspace.exposure().for_users_programs(&environment),
         }
     }
 

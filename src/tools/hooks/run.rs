@@ -167,7 +167,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if let ClaudeAction::Post { headers, variables } = &options.action =>
         {
             let workspace = &runner.at.workspace;
-            let environment = hook.place.environment(workspace.exposure(), &workspace.environment);
+            let environment = hook.place.environment(workspace);
             let headers = action::headers(headers, variables, &environment);
             let to = Webhook { url, headers: &headers, secret: None };
             webhook::post(&runner.http, to, line(&input()), limit).await
@@ -262,7 +262,7 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
         program,
         stdin,
         cwd: workspace.cwd.clone(),
-        environment: Arc::new(hook.place.environment(workspace.exposure(), &workspace.environment)),
+        environment: Arc::new(hook.place.environment(workspace)),
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),

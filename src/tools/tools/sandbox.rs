@@ -11,6 +11,7 @@ mod git_links;
 mod git_settings;
 mod hint;
 mod link_guard;
+mod outside;
 mod places;
 mod repositories;
 
@@ -24,6 +25,7 @@ use epitome_thread::Mode;
 pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
+pub use outside::outside;
 use places::caches;
 pub use repositories::FoundRepositories;
 

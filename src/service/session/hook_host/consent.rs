@@ -120,11 +120,9 @@ impl HookHost {
             };
             let search = HookSearch {
                 paths: &services.paths,
-                cwd: &cwd,
+                workspace: &workspace,
                 settings: &settings,
                 reaper: &services.reaper,
-                environment: &workspace.environment,
-                exposure: workspace.exposure(),
                 trust: &trust,
             };
             let mut found = discover::discover(&search);

@@ -2,7 +2,7 @@
 //! `epitome_platform::sandbox` enforces the result.
 
 pub(super) mod caches;
-mod home;
+pub(super) mod home;
 pub(super) mod repositories;
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a home is one in which shells start: in some containers `HOME` is the directory of a project.
-pub(super) fn is_of_user(home: &Path) -> bool {
+pub(in crate::sandbox) fn is_of_user(home: &Path) -> bool {
     [".bashrc", ".profile", ".bash_profile", ".zshrc", ".zprofile", ".config/fish"]
         .iter()
         .any(|file| home.join(file).exists())
