@@ -12,7 +12,7 @@ mod git_settings;
 mod hint;
 mod link_guard;
 mod outside;
-mod places;
+pub(crate) mod places;
 mod repositories;
 
 use std::ffi::OsString;
@@ -27,6 +27,7 @@ pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
 pub use outside::outside;
 use places::caches;
+pub(crate) use places::home;
 pub use repositories::FoundRepositories;
 
 use super::Workspace;
