@@ -164,6 +164,7 @@ impl Project {
             workspace: &self.workspace(),
             settings: &self.settings.hooks,
             reaper: &self.reaper,
+            sandbox: &Arc::new(sandbox_rules(&self.settings, &self.paths)),
             trust: &self.trust,
         })
     }

@@ -15,7 +15,7 @@ use epitome::hooks::trust::{TrustDecision, TrustStore, TrustSubject, TrustVerdic
 use epitome::paths::Paths;
 use epitome::store::Store;
 use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
-use epitome::tools::Exposure;
+use epitome::tools::Workspace;
 use epitome::tools::reaper::Reaper;
 use epitome_test_harness::user::{Ran, User};
 use serde_json::json;
@@ -93,6 +93,7 @@ impl Disk {
             workspace: &Workspace::new(cwd, Vec::new(), self.environment.clone()),
             settings: &self.settings,
             reaper: &Arc::new(Reaper::disabled()),
+            sandbox: &Arc::default(),
             trust,
         })
     }

@@ -17,6 +17,7 @@ use super::{CliError, Project};
 use crate::cli::CliContext as _;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
+use crate::session::sandbox_rules;
 use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
 use epitome_hooks::event::HookEvent;
@@ -87,6 +88,7 @@ fn runner(project: &Project) -> Runner {
         session: SESSION.to_owned(),
         at: HandlerContext { workspace, functions: Functions::default() },
         reaper: project.reaper.clone(),
+        sandbox: Arc::new(sandbox_rules(&project.settings, &project.paths)),
         http: Http::new().within(Network::read(&project.environment)),
         residents: Arc::default(),
         aside: Arc::default(),

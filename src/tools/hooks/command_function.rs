@@ -32,6 +32,7 @@ pub async fn call(
         more: Vec::new(),
         limit,
         reaper,
+        sandbox: None,
     };
     match process::run(order).await.map_err(|error| error.to_string())? {
         RawOutcome::Ended { stdout_cut: true, .. } => {

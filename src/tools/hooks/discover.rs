@@ -21,6 +21,7 @@ use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
 use epitome_thread::problem::Problem;
 use epitome_tools::Workspace;
+use epitome_tools::sandbox::SandboxRules;
 
 /// Maximum hooks per session; a folder with more probably contains something else.
 pub const HOOKS_MAX: usize = 500;
@@ -39,6 +40,8 @@ pub struct HookSearch<'a> {
     pub workspace: &'a Workspace,
     pub settings: &'a config::HookSettings,
     pub reaper: &'a Arc<Reaper>,
+    /// The rules for executables of a repository.
+    pub sandbox: &'a Arc<SandboxRules>,
     pub trust: &'a TrustStore,
 }
 

@@ -162,6 +162,7 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
+        sandbox: candidate.place.sandbox(search.sandbox, search.workspace, Vec::new()),
     };
     let ran = process::run(order).await.map_err(|error| error.to_string())?;
     let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else {

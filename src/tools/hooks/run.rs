@@ -35,6 +35,7 @@ use super::{claude, digest, handlers};
 use epitome_platform::reaper::Reaper;
 use epitome_platform::timing::TimedSpan;
 use epitome_provider::http::Http;
+use epitome_tools::sandbox::SandboxRules;
 
 /// Maximum concurrent hooks of one group. Users have a handful.
 const CONCURRENT_MAX: usize = 8;
@@ -47,6 +48,8 @@ pub struct Runner {
     /// Working directory and environment of hooks, and the functions of the embedding program.
     pub at: handlers::HandlerContext,
     pub reaper: Arc<Reaper>,
+    /// The rules for hooks of a repository.
+    pub sandbox: Arc<SandboxRules>,
     pub http: Http,
     /// Lives as long as the session.
     pub residents: Arc<Residents>,
@@ -266,6 +269,7 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
+        sandbox: hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
     }
 }
 

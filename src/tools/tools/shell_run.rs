@@ -132,7 +132,12 @@ pub(super) fn start(
     };
     let (pipe, write) = pipe::from_child().map_err(failed)?;
     let mut command = Command::new(&shell);
-    command.arg("-c").arg(with_exports(line, workspace));
+    let line = match limits {
+        // A repository's hook may have exported code, to which the user has not consented outside.
+        CommandLimits::Outside => line.to_owned(),
+        CommandLimits::Sandbox(..) | CommandLimits::None => with_exports(line, workspace),
+    };
+    command.arg("-c").arg(line);
     let environment = workspace.exposure().for_commands(&environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);
     command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));

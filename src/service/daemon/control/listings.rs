@@ -20,6 +20,7 @@ use epitome_provider::learned::RefreshTime;
 use epitome_provider::models::provider_of;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::shown as recipes_shown;
+use epitome_session::sandbox_rules;
 use epitome_thread::problem::{self, Problem};
 use epitome_tools::Workspace;
 
@@ -103,6 +104,7 @@ fn hooks(daemon: &Arc<Daemon>, wanted: EnvironmentParams) -> MethodResult {
         workspace: &workspace,
         settings: &settings.hooks,
         reaper: &daemon.sessions.services().reaper,
+        sandbox: &Arc::new(sandbox_rules(&settings, &daemon.paths)),
         trust: &trust,
     });
     found.problems.splice(0..0, problems);
