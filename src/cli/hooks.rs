@@ -20,7 +20,7 @@ use crate::session::{MCP_LISTINGS, MCP_LOGINS, sandbox_rules};
 use crate::thread::visible::visible;
 use crate::tools::Workspace;
 use crate::tools::reaper::Reaper;
-use crate::tools::sandbox::of_server;
+use crate::tools::sandbox::{self, of_server};
 use epitome_config::{HookTrust as Policy, Settings};
 use epitome_hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
 use epitome_hooks::shown::{self, kind, word};
@@ -123,12 +123,12 @@ impl Project {
     /// need the user's consent.
     pub fn mcp_context(&self) -> McpContext {
         let rules = sandbox_rules(&self.settings, &self.paths);
-        let workspace = Workspace::new(self.cwd.clone(), Vec::new(), self.environment.clone());
+        let workspace = self.workspace();
         McpContext {
             cwd: self.cwd.clone(),
             roots: vec![self.cwd.clone()],
-            environment: self.environment.clone(),
-            exposure: Arc::new(endpoint::exposure(&self.settings)),
+            environment: sandbox::outside(&workspace),
+            exposure: Arc::new(workspace.exposure().clone()),
             reaper: self.reaper.clone(),
             client: SharedClient::default(),
             http: Http::new().within(Network::read(&self.environment)),
@@ -152,15 +152,19 @@ impl Project {
         Ok(Project { paths, cwd, settings, settings_problems, trust, trust_problem, environment, reaper })
     }
 
+    pub fn workspace(&self) -> Workspace {
+        let workspace = Workspace::new(self.cwd.clone(), Vec::new(), self.environment.clone());
+        workspace.exposing(Arc::new(endpoint::exposure(&self.settings)))
+    }
+
     /// Finds the hooks for this directory. Problems of the settings and the trust file are not included.
     pub fn discover(&self) -> FoundHooks {
         discover(&HookSearch {
             paths: &self.paths,
-            cwd: &self.cwd,
+            workspace: &self.workspace(),
             settings: &self.settings.hooks,
             reaper: &self.reaper,
-            environment: &self.environment,
-            exposure: &endpoint::exposure(&self.settings),
+            sandbox: &Arc::new(sandbox_rules(&self.settings, &self.paths)),
             trust: &self.trust,
         })
     }

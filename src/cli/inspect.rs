@@ -8,6 +8,7 @@ use super::{CliContext as _, CliError, log, serve, terminal};
 use crate::daemon::control::ControlClient;
 use crate::daemon::start;
 use crate::paths::Paths;
+use epitome_files::atomic_file::replace_private;
 use epitome_platform::os::OPENER;
 
 /// Inspect sessions in a browser
@@ -47,7 +48,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     } else {
         terminal::print(&format!("{url}\n"))?;
     }
-    if !args.no_open && !open(url) {
+    if !args.no_open && !open_privately(&paths, url) {
         note!("epitome: no browser could be opened by {}; open the address above", OPENER[0]);
     }
     Ok(0)
@@ -66,6 +67,16 @@ async fn daemon(paths: &Paths) -> Result<ControlClient, CliError> {
     ControlClient::connect_for(paths)
         .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer").hint(LOG_HINT))
+}
+
+/// Opens a page that leads to an address, so that the address, whose ticket is a secret, is in no list of processes.
+fn open_privately(paths: &Paths, url: &str) -> bool {
+    let page = paths.state.join("inspect.html");
+    let text = format!(
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>Epitome</title>\n"
+    );
+    let made = std::fs::create_dir_all(&paths.state).and_then(|()| replace_private(&page, text.as_bytes()));
+    made.is_ok() && open(&page.to_string_lossy())
 }
 
 /// Opens an address in the browser; returns whether one was started. Its output is discarded.

@@ -1,5 +1,6 @@
 //! `epitome token`: the tokens of clients on other machines.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -49,6 +50,9 @@ struct CreateTokenArgs {
     /// everything, such as to answer permission requests
     #[arg(long, value_parser = scopes())]
     scope: AccessScope,
+    /// A directory for its sessions, also the ones below it; can be repeated [default for `prompt`: the current one]
+    #[arg(long = "directory", value_name = "DIR")]
+    directories: Vec<PathBuf>,
     /// How long it is valid, for example 30d or 12h [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
@@ -61,7 +65,8 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
     let tokens = RemoteTokens::below(&serve::paths().data);
     match command {
         TokenCommand::Create(args) => {
-            let (token, secret) = tokens.create(&args.name, args.scope, args.expires)?;
+            let directories = directories(args.scope, args.directories)?;
+            let (token, secret) = tokens.create(&args.name, args.scope, directories, args.expires)?;
             if args.json {
                 let mut created = as_json(&token);
                 created["token"] = json!(secret);
@@ -100,6 +105,7 @@ fn as_json(token: &StoredToken) -> serde_json::Value {
     json!({
         "name": token.name,
         "scope": token.scope,
+        "directories": token.directories,
         "created_at": date(token.created_at),
         "expires_at": token.expires_at.map(date),
         "expired": token.is_expired(),
@@ -113,7 +119,28 @@ fn as_text(token: &StoredToken, width: usize) -> String {
         Some(at) => format!("expires {}", date(at)),
     };
     let scope = token.scope.name();
-    format!("{:width$}  {scope:7}  created {}  {end}", token.name, date(token.created_at))
+    let directories = token.directories.iter().flatten().map(|path| format!("  {}", path.display()));
+    let directories: String = directories.collect();
+    format!("{:width$}  {scope:7}  created {}  {end}{directories}", token.name, date(token.created_at))
+}
+
+/// The directories of a token, with links resolved.
+fn directories(scope: AccessScope, given: Vec<PathBuf>) -> Result<Option<Vec<PathBuf>>, CliError> {
+    let given = match scope {
+        AccessScope::Prompt if given.is_empty() => vec![serve::working_directory()?],
+        AccessScope::Approve if !given.is_empty() => {
+            return Err(CliError::failed(
+                "a token with the scope `approve` can do everything, in all directories",
+            ));
+        }
+        AccessScope::Work | AccessScope::Read | AccessScope::Prompt | AccessScope::Approve => given,
+    };
+    let resolve = |directory: &PathBuf| {
+        let failed = |error| CliError::failed(format!("{} is no directory: {error}", directory.display()));
+        directory.canonicalize().map_err(failed)
+    };
+    let resolved: Vec<PathBuf> = given.iter().map(resolve).collect::<Result<_, _>>()?;
+    Ok(Some(resolved).filter(|resolved| !resolved.is_empty()))
 }
 
 fn date(seconds: u64) -> String {

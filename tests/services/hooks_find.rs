@@ -15,7 +15,7 @@ use epitome::hooks::trust::{TrustDecision, TrustStore, TrustSubject, TrustVerdic
 use epitome::paths::Paths;
 use epitome::store::Store;
 use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
-use epitome::tools::Exposure;
+use epitome::tools::Workspace;
 use epitome::tools::reaper::Reaper;
 use epitome_test_harness::user::{Ran, User};
 use serde_json::json;
@@ -90,11 +90,10 @@ impl Disk {
         let cwd = self.at(cwd);
         discover(&HookSearch {
             paths: &self.paths(),
-            cwd: &cwd,
+            workspace: &Workspace::new(cwd, Vec::new(), self.environment.clone()),
             settings: &self.settings,
             reaper: &Arc::new(Reaper::disabled()),
-            environment: &self.environment,
-            exposure: &Exposure::default(),
+            sandbox: &Arc::default(),
             trust,
         })
     }

@@ -15,12 +15,11 @@ use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
 use crate::cli::CliContext as _;
-use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
+use crate::session::sandbox_rules;
 use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
-use crate::tools::Workspace;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::BoxError;
 use epitome_hooks::functions::Functions;
@@ -85,12 +84,12 @@ pub(super) fn test(
 
 /// Creates a runner like that of a session in this directory.
 fn runner(project: &Project) -> Runner {
-    let workspace = Workspace::new(project.cwd.clone(), Vec::new(), project.environment.clone());
-    let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(&project.settings))));
+    let workspace = Arc::new(project.workspace());
     Runner {
         session: SESSION.to_owned(),
         at: HandlerContext { workspace, functions: Functions::default() },
         reaper: project.reaper.clone(),
+        sandbox: Arc::new(sandbox_rules(&project.settings, &project.paths)),
         http: Http::new().within(Network::read(&project.environment)),
         residents: Arc::default(),
         aside: Arc::default(),

@@ -4,6 +4,7 @@
 //! exposes nothing.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use super::{is_path, is_secret_name, mask};
 
@@ -28,13 +29,27 @@ impl Default for CommandVariables {
 }
 
 /// The variables that each kind of program gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// Names of the variables with the keys of model providers.
     pub provider_keys: Vec<String>,
     pub commands: CommandVariables,
     /// Names of variables that the user's hooks get even if they are keys of providers.
     pub hooks: Vec<String>,
+    /// Directories that commands may change besides those of the session. Programs in them are not found by what runs
+    /// outside of the sandbox; `None` if commands are not sandboxed, so that all could be changed.
+    pub changeable: Option<Vec<PathBuf>>,
+}
+
+impl Default for Exposure {
+    fn default() -> Exposure {
+        Exposure {
+            provider_keys: Vec::new(),
+            commands: CommandVariables::default(),
+            hooks: Vec::new(),
+            changeable: Some(Vec::new()),
+        }
+    }
 }
 
 type VariableList = Vec<(OsString, OsString)>;
@@ -69,7 +84,7 @@ impl Exposure {
             is_among(name, except)
                 || !(is_among(name, &self.provider_keys)
                     || keys.contains(&value.as_os_str())
-                    || is_secret_variable(&name.to_string_lossy(), &value.to_string_lossy()))
+                    || !is_known_or_plain(&name.to_string_lossy(), &value.to_string_lossy()))
         };
         environment.iter().filter(is_kept).cloned().collect()
     }
@@ -83,6 +98,52 @@ impl Exposure {
 
 fn is_among(name: &OsStr, names: &[String]) -> bool {
     names.iter().any(|listed| name == listed.as_str())
+}
+
+/// Variables of systems, shells, terminals and toolchains whose values are not plain, and the ends of their names.
+const KNOWN: &str = "ARGS COLORS COLORTERM DEBUG DISPLAY EDITOR FLAGS FORMAT FEATURES GIT_AUTHOR_NAME GIT_COMMITTER_NAME LANG LANGUAGE \
+                     LESS LESSOPEN LOG LOGNAME MODULES OPTIONS OPTS OSTYPE PAGER PS1 RUSTDOC SESSION_MANAGER SHELLOPTS TARGET TERM \
+                     TITLE TZ USER VERSION VISUAL XDG_DATA_DIRS XDG_CONFIG_DIRS PROXY BRANCH EMAIL HOST HOSTNAME FILTER";
+
+/// Words in the names of variables whose values are short secrets.
+const OF_SHORT_SECRETS: [&str; 7] = ["COOKIE", "CREDS", "DSN", "PASSPHRASE", "PIN", "SALT", "WEBHOOK"];
+
+/// Whether a program may get a variable: its name is known, or its value could not be a secret, such as a path, a number or a
+/// word. New kinds of secrets are neither.
+fn is_known_or_plain(name: &str, value: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    let is_end =
+        |known: &str| upper.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
+    let is_known =
+        KNOWN.split_whitespace().any(is_end) || upper.ends_with("FLAGS") || upper.starts_with("LC_");
+    let is_short_secret = upper.split('_').any(|word| OF_SHORT_SECRETS.contains(&word));
+    !is_secret_variable(name, value) && !is_short_secret && (is_known || is_plain(value))
+}
+
+/// Whether a value could not be a secret: paths, words, or an address without a user and without a long path.
+fn is_plain(value: &str) -> bool {
+    let of_paths = value.strip_prefix("unix:path=").unwrap_or(value);
+    let place = match value.split_once("://") {
+        Some((scheme, rest)) if is_word(scheme) => rest.split_once('/').unwrap_or((rest, "")),
+        _ => (value, ""),
+    };
+    let (host, port) = place.0.split_once(':').unwrap_or((place.0, ""));
+    of_paths.split(':').all(|path| path.is_empty() || is_path(path))
+        || value.split(',').all(is_word)
+        || [host, port, place.1].into_iter().all(is_word)
+}
+
+/// Whether a text consists of words and numbers that are too short for a secret.
+fn is_word(text: &str) -> bool {
+    const LETTERS_MAX: usize = 24;
+    const DIGITS_MAX: usize = 5;
+    text.len() <= 3 * LETTERS_MAX
+        && text.split(['.', '-', '_', '+', '/']).all(|piece| {
+            let digits = piece.bytes().filter(u8::is_ascii_digit).count();
+            piece.bytes().all(|byte| byte.is_ascii_alphanumeric())
+                && piece.len() <= LETTERS_MAX
+                && (digits < 3 || (digits == piece.len() && digits <= DIGITS_MAX))
+        })
 }
 
 /// Whether an environment variable contains a secret, by its name or value.
@@ -157,6 +218,55 @@ mod tests {
             ("EMPTY_TOKEN_FILE", ""),
         ] {
             assert!(!is_secret_variable(name, value), "{name}");
+        }
+    }
+
+    /// Of 17 kinds of secrets under names that are no words for secrets, all were passed on.
+    #[test]
+    fn only_known_and_plain_variables_are_passed_on() {
+        for (name, value) in [
+            ("GPG_PASSPHRASE", "correct horse 9 battery"),
+            ("APP_CREDS", "user:made-up-99"),
+            (
+                "SLACK_WEBHOOK",
+                "https://hooks.slack.com/services/T0000000A/B0000000A/abcdefghijklmnopqrstuvwx",
+            ),
+            ("DSN", "app:made-up-9@tcp(db:3306)/app"),
+            ("SENTRY_DSN", "https://0123456789abcdef0123456789abcdef@o1.ingest.sentry.io/1"),
+            ("GCP_SA", r#"{"type":"service_account","private_key":"x"}"#),
+            ("COOKIE", "session=8f14e45fceea167a5a36dedd4bea2543"),
+            ("JDBC", "jdbc:postgresql://db/app?user=app&password=made-up-99"),
+            ("BASIC", "Basic YXBwOm1hZGUtdXAtOTk="),
+            ("SIGNING_PIN", "739155"),
+            ("MASTER", "0123456789abcdef0123456789abcdef"),
+            ("SSH_KEY_B64", "LS0tLS1CRUdJTiBPUEVOU1NIIFBSSVZBVEUgS0VZLS0tLS0K"),
+            ("DJANGO_SETTINGS", "SECRET_KEY=django-insecure-abc123def456ghi789"),
+        ] {
+            assert!(!is_known_or_plain(name, value), "{name}");
+        }
+        for (name, value) in [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            ("LANG", "en_US.UTF-8"),
+            ("LC_ALL", "de_DE@euro"),
+            ("TERM", "xterm-256color"),
+            ("RUSTFLAGS", "-C target-cpu=native"),
+            ("RUST_LOG", "epitome=debug,hyper=info"),
+            ("LS_COLORS", "rs=0:di=01;34:ln=01;36:mh=00"),
+            ("GIT_AUTHOR_NAME", "Ann Author"),
+            ("NODE_ENV", "production"),
+            ("NODE_OPTIONS", "--max-old-space-size=4096"),
+            ("CI", "true"),
+            ("PORT", "8080"),
+            ("DATABASE_URL", "postgres://localhost/app_test"),
+            ("REDIS_URL", "redis://localhost:6379/0"),
+            ("HTTPS_PROXY", "http://proxy.example:8080"),
+            ("DJANGO_SETTINGS_MODULE", "app.settings.test"),
+            ("PYTHON_VERSION", "3.13.1"),
+            ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/run/user/1000/bus"),
+            ("FEATURE", "checkout-v2"),
+            ("EMPTY", ""),
+        ] {
+            assert!(is_known_or_plain(name, value), "{name}");
         }
     }
 

@@ -223,6 +223,7 @@ pub fn exposure(settings: &Settings) -> Exposure {
         provider_keys: provider_keys.chain(built_in.chain(configured).flatten().cloned()).collect(),
         commands: settings.exposure.commands.clone(),
         hooks: settings.exposure.hooks.clone(),
+        changeable: settings.sandbox.enabled.then(|| settings.sandbox.write.clone()),
     }
 }
 

@@ -31,6 +31,9 @@ const NAME_CHARS_MAX: usize = 40;
 pub struct StoredToken {
     pub name: String,
     pub scope: AccessScope,
+    /// The directories of its sessions; see `AccessGrant`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Vec<PathBuf>>,
     /// SHA-256 of the secret, in hexadecimal.
     sha256: String,
     /// Seconds since the Unix epoch.
@@ -45,7 +48,7 @@ impl StoredToken {
     }
 
     pub fn grant(&self) -> AccessGrant {
-        AccessGrant { name: self.name.clone(), scope: self.scope }
+        AccessGrant { name: self.name.clone(), scope: self.scope, directories: self.directories.clone() }
     }
 }
 
@@ -107,6 +110,7 @@ impl RemoteTokens {
         &self,
         name: &str,
         scope: AccessScope,
+        directories: Option<Vec<PathBuf>>,
         lifetime: Option<Duration>,
     ) -> Result<(StoredToken, String), RemoteTokenError> {
         check_name(name)?;
@@ -115,6 +119,7 @@ impl RemoteTokens {
         let token = StoredToken {
             name: name.to_owned(),
             scope,
+            directories,
             sha256: digest(secret.as_bytes()),
             created_at: now(),
             expires_at: lifetime.map(|lifetime| now().saturating_add(lifetime.as_secs())),
@@ -200,7 +205,7 @@ mod tests {
     fn only_the_digest_of_a_token_is_stored_and_only_the_user_can_read_it() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (_, secret) = tokens.create("laptop", AccessScope::Read, None).expect("a token");
+        let (_, secret) = tokens.create("laptop", AccessScope::Read, None, None).expect("a token");
         let text = std::fs::read_to_string(&tokens.path).expect("a file");
         let random = secret.strip_prefix(PREFIX).expect("a prefix");
         assert!(random.len() == 64 && !text.contains(random), "{text}");
@@ -212,9 +217,10 @@ mod tests {
     fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None).expect("a token");
-        let (old, expired) = tokens.create("old", AccessScope::Read, Some(Duration::ZERO)).expect("a token");
-        assert!(tokens.create("laptop", AccessScope::Read, None).is_err(), "the name is taken");
+        let (laptop, secret) = tokens.create("laptop", AccessScope::Prompt, None, None).expect("a token");
+        let (old, expired) =
+            tokens.create("old", AccessScope::Read, None, Some(Duration::ZERO)).expect("a token");
+        assert!(tokens.create("laptop", AccessScope::Read, None, None).is_err(), "the name is taken");
         assert_eq!(tokens.find(&secret).expect("read"), Some(laptop.clone()));
         assert_eq!(tokens.find(&expired).expect("read"), None);
         assert!(!tokens.is_valid(&old).expect("read"));
@@ -229,7 +235,7 @@ mod tests {
     fn a_file_of_an_earlier_version_is_read() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let tokens = RemoteTokens::below(scratch.path());
-        let (_, secret) = tokens.create("laptop", AccessScope::Read, None).expect("a token");
+        let (_, secret) = tokens.create("laptop", AccessScope::Read, None, None).expect("a token");
         let text = std::fs::read_to_string(&tokens.path).expect("a file");
         let text = text.replace("\"read\"", "\"work\", \"worker\": \"build-box\"");
         std::fs::write(&tokens.path, text).expect("a file");

@@ -1,5 +1,7 @@
 //! What a client from another machine may do, by the token with which it connected.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 /// What a token allows. Each scope for clients includes the ones before it.
@@ -36,6 +38,10 @@ pub struct AccessGrant {
     /// The name of its token.
     pub name: String,
     pub scope: AccessScope,
+    /// The directories in which it may have sessions, with links resolved. `None` are all for `read`, and none for `prompt`:
+    /// tokens of earlier versions have none. The scope `approve` is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Vec<PathBuf>>,
 }
 
 /// A client asked for something that its token does not allow.
@@ -57,5 +63,24 @@ impl AccessGrant {
             true => Ok(()),
             false => Err(ScopeError { what: what.to_owned(), needed, grant: self.clone() }),
         }
+    }
+
+    /// Checks a directory of a session. Reads the disk. The error is a sentence that says what to do.
+    pub fn check_directory(&self, directory: &Path) -> Result<(), String> {
+        let is_allowed = match (self.scope, &self.directories) {
+            (AccessScope::Approve, _) | (AccessScope::Read, None) => true,
+            (AccessScope::Work, _) | (AccessScope::Prompt, None) => false,
+            (AccessScope::Read | AccessScope::Prompt, Some(allowed)) => directory
+                .canonicalize()
+                .is_ok_and(|real| allowed.iter().any(|allowed| real.starts_with(allowed))),
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        Err(format!(
+            "the token {:?} is not for sessions in {}; `epitome token create --directory DIR` on the server makes another",
+            self.name,
+            directory.display()
+        ))
     }
 }

@@ -31,7 +31,7 @@ use epitome_mcp::{
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::question::QuestionSender;
-use epitome_tools::sandbox::of_server;
+use epitome_tools::sandbox::{self, of_server};
 
 /// The origin of messages about late tools.
 const BY: &str = "mcp";
@@ -219,7 +219,7 @@ impl McpHost {
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
                 roots: core.roots(),
-                environment: core.workspace.environment.clone(),
+                environment: sandbox::outside(&core.workspace),
                 exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),
                 client: self.kept.client.clone(),

@@ -24,7 +24,7 @@ pub async fn call(
 ) -> Result<CallbackOutput, BoxError> {
     let messages = input.messages.iter().map(|said| json!({ "role": said.role, "content": said.text }));
     let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
-    let environment = HookOrigin::User.environment(workspace.exposure(), &workspace.environment);
+    let environment = HookOrigin::User.environment(workspace);
     let order = ProcessSpec {
         program: HookProgram::Line(line),
         stdin: format!("{payload}\n").into_bytes(),
@@ -33,6 +33,7 @@ pub async fn call(
         more: Vec::new(),
         limit,
         reaper,
+        sandbox: None,
     };
     Ok(output(&process::stdout_of(process::run(order).await?)?)?)
 }

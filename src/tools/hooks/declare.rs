@@ -41,7 +41,7 @@ impl HookFinder<'_> {
             })?,
         };
         let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
-        kind.resolve(self.search.environment).map_err(|message| {
+        kind.resolve(&self.search.workspace.environment).map_err(|message| {
             problem(&message.to_string(), "set it where the editor or the shell is started")
         })?;
         let hook = Hook {

@@ -4,8 +4,7 @@
 //! Everything that is not used is listed with its reason.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::digest;
@@ -21,7 +20,8 @@ use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
 use epitome_thread::problem::Problem;
-use epitome_tools::Exposure;
+use epitome_tools::Workspace;
+use epitome_tools::sandbox::SandboxRules;
 
 /// Maximum hooks per session; a folder with more probably contains something else.
 pub const HOOKS_MAX: usize = 500;
@@ -36,14 +36,12 @@ pub const PROBLEMS_MAX: usize = 50;
 #[derive(Clone, Copy)]
 pub struct HookSearch<'a> {
     pub paths: &'a Paths,
-    /// The session's directory.
-    pub cwd: &'a Path,
+    /// The session's directory, and the environment of the client, in which `$NAME` of a webhook is looked up.
+    pub workspace: &'a Workspace,
     pub settings: &'a config::HookSettings,
     pub reaper: &'a Arc<Reaper>,
-    /// The environment of the client, in which `$NAME` of a webhook is looked up.
-    pub environment: &'a Arc<Vec<(OsString, OsString)>>,
-    /// The environment variables that executables get.
-    pub exposure: &'a Exposure,
+    /// The rules for executables of a repository.
+    pub sandbox: &'a Arc<SandboxRules>,
     pub trust: &'a TrustStore,
 }
 
@@ -88,7 +86,7 @@ pub fn discover(search: &HookSearch<'_>) -> FoundHooks {
     if !search.settings.enabled {
         return FoundHooks::default();
     }
-    let roots = search.paths.repository_roots(search.cwd);
+    let roots = search.paths.repository_roots(&search.workspace.cwd);
     let mut finder = HookFinder {
         search,
         repository: roots.last().and_then(|root| root.canonicalize().ok()),

@@ -115,7 +115,7 @@ impl HookFinder<'_> {
                 return self.problem(Problem::new(path, why.to_string()));
             }
         };
-        let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
+        let (hooks, problems) = claude::parse_of(path, &text, place, &self.search.workspace.cwd, plugin);
         if let Some(switch) = &self.switch {
             let reason = format!("{} sets `disableAllHooks`", switch.display());
             if !hooks.is_empty() {

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::claude::action::ClaudeAction;
 use super::event::HookEvent;
+use super::process::HookSandbox;
 use epitome_recipe::foreign::PluginFolders;
-use epitome_tools::Exposure;
+use epitome_tools::Workspace;
+use epitome_tools::sandbox::{self, SandboxRules};
 
 /// Default timeout of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(30);
@@ -48,15 +51,23 @@ pub enum HookOrigin {
 
 impl HookOrigin {
     /// The environment variables for executables of this origin.
-    pub fn environment(
-        self,
-        exposure: &Exposure,
-        environment: &[(OsString, OsString)],
-    ) -> Vec<(OsString, OsString)> {
+    pub fn environment(self, workspace: &Workspace) -> Vec<(OsString, OsString)> {
+        let environment = sandbox::outside(workspace);
         match self.is_repository() {
-            true => exposure.for_programs_of_repository(environment),
-            false => exposure.for_users_programs(environment),
+            true => workspace.exposure().for_programs_of_repository(&environment),
+            false => workspace.exposure().for_users_programs(&environment),
         }
+    }
+
+    /// The sandbox for executables of this origin; `None` for the user's own, and if the sandbox is off.
+    pub fn sandbox(
+        self,
+        rules: &Arc<SandboxRules>,
+        workspace: &Workspace,
+        own_files: Vec<PathBuf>,
+    ) -> Option<HookSandbox> {
+        let (rules, workspace) = (rules.clone(), Arc::new(workspace.clone()));
+        (self.is_repository() && rules.enabled).then_some(HookSandbox { rules, workspace, own_files })
     }
 
     pub fn is_repository(self) -> bool {

@@ -171,15 +171,16 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
     let order = ProcessSpec {
         program: HookProgram::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
-        cwd: search.cwd.to_path_buf(),
-        environment: Arc::new(candidate.place.environment(search.exposure, search.environment)),
+        cwd: search.workspace.cwd.clone(),
+        environment: Arc::new(candidate.place.environment(search.workspace)),
         more: vec![
-            ("EPITOME_CWD", search.cwd.into()),
+            ("EPITOME_CWD", search.workspace.cwd.clone().into()),
             ("EPITOME_HOOK_NAME", candidate.name.as_str().into()),
             ("EPITOME_HOOK_PROTOCOL", PROTOCOL.to_string().into()),
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
+        sandbox: candidate.place.sandbox(search.sandbox, search.workspace, Vec::new()),
     };
     let stdout = process::stdout_of(process::run(order).await.map_err(ProgramError::Start)?);
     match stdout {

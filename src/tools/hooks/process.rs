@@ -16,10 +16,14 @@ use std::time::Duration;
 use super::output::{ProcessExit, RawOutcome};
 use super::read::shown;
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
+use epitome_platform::blocking;
 use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::program::shell;
 use epitome_platform::reaper::Reaper;
+use epitome_platform::sandbox::Confinement;
+use epitome_tools::Workspace;
+use epitome_tools::sandbox::{self, GitChanges, SandboxRules};
 
 /// Maximum bytes of stdout that are kept. A result is a small object; a complete history takes several hundred
 /// kilobytes.
@@ -50,6 +54,29 @@ pub struct ProcessSpec {
     /// Time limit, after which the process is terminated.
     pub limit: Duration,
     pub reaper: Arc<Reaper>,
+    /// Its sandbox; `None` for the user's own.
+    pub sandbox: Option<HookSandbox>,
+}
+
+/// The sandbox of a repository's hook. The user has consented to its line and to the files that it names, but these start
+/// and read others, which a command may have changed since.
+#[derive(Clone)]
+pub struct HookSandbox {
+    pub rules: Arc<SandboxRules>,
+    pub workspace: Arc<Workspace>,
+    /// Files of Epitome's that the hook may read and change.
+    pub own_files: Vec<PathBuf>,
+}
+
+impl HookSandbox {
+    /// Returns the sandbox with additional variables, or nothing if this system has none. Reads the disk and blocks.
+    fn make(self) -> Option<(Confinement, Vec<(OsString, OsString)>)> {
+        let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None)?;
+        let mut confinement = made.confinement;
+        let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
+        confinement.places.writable.extend(own);
+        Some((confinement, made.variables))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,18 +128,18 @@ pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
 
 /// Starts the process.
 pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
-    let started = unless_busy(|| {
+    let started = unless_busy(async || {
+        let sandbox = match order.sandbox.clone() {
+            Some(sandbox) => blocking::run(move || sandbox.make()).await,
+            None => None,
+        };
+        let (sandbox, variables) = sandbox.unzip();
         let environment = order.environment.iter().cloned();
         let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+        let environment = environment.chain(variables.unwrap_or_default()).chain(more);
         let command = order.program.command(&order.environment);
-        Piped::start(
-            order.reaper.clone(),
-            EndPolicy::Terminate,
-            None,
-            command,
-            &order.cwd,
-            environment.chain(more),
-        )
+        Piped::start(order.reaper.clone(), EndPolicy::Terminate, sandbox, command, &order.cwd, environment)
+            .await
     });
     started.await.map_err(|error| explained(order, error))
 }

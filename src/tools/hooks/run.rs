@@ -36,6 +36,7 @@ use super::{claude, digest, handlers};
 use epitome_platform::reaper::Reaper;
 use epitome_platform::timing::TimedSpan;
 use epitome_provider::http::Http;
+use epitome_tools::sandbox::SandboxRules;
 
 /// Maximum concurrent hooks of one group. Users have a handful.
 const CONCURRENT_MAX: usize = 8;
@@ -48,6 +49,8 @@ pub struct Runner {
     /// Working directory and environment of hooks, and the functions of the embedding program.
     pub at: handlers::HandlerContext,
     pub reaper: Arc<Reaper>,
+    /// The rules for hooks of a repository.
+    pub sandbox: Arc<SandboxRules>,
     pub http: Http,
     /// Lives as long as the session.
     pub residents: Arc<Residents>,
@@ -168,7 +171,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if let ClaudeAction::Post { headers, variables } = &options.action =>
         {
             let workspace = &runner.at.workspace;
-            let environment = hook.place.environment(workspace.exposure(), &workspace.environment);
+            let environment = hook.place.environment(workspace);
             let headers = action::headers(headers, variables, &environment);
             let to = Webhook { url, headers: &headers, secret: None };
             webhook::post(&runner.http, to, line(&input()), limit).await
@@ -269,10 +272,11 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
         program,
         stdin,
         cwd: workspace.cwd.clone(),
-        environment: Arc::new(hook.place.environment(workspace.exposure(), &workspace.environment)),
+        environment: Arc::new(hook.place.environment(workspace)),
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
+        sandbox: hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
     }
 }
 

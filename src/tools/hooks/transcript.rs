@@ -5,7 +5,7 @@
 //! killed, the file stays; it is in the user's state directory rather than in a shared one, and is removed
 //! when another session writes a transcript more than a day later.
 
-use epitome_platform::os::DirBuilderExt;
+use epitome_platform::os::{DirBuilderExt, OpenOptionsExt as _};
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -77,11 +77,22 @@ impl Transcript {
     /// later commands begin. Creates its folder.
     pub(super) async fn exports_file(&self) -> io::Result<PathBuf> {
         let file = self.file.clone();
-        let made = tokio::task::spawn_blocking(move || file.folder().map(|_| file.exports())).await;
+        let make = move || {
+            let _folder = file.folder()?;
+            // A hook in a sandbox can change existing files only.
+            fs::OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(file.exports())?;
+            Ok(file.exports())
+        };
+        let made = tokio::task::spawn_blocking(make).await;
         let made = made.unwrap_or_else(|_| Err(io::Error::other("it was aborted")));
         made.map_err(|error| {
             io::Error::new(error.kind(), format!("the folder of its CLAUDE_ENV_FILE can't be made: {error}"))
         })
+    }
+
+    /// The files that hooks may need. They may not exist.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        vec![self.file.path.clone(), self.file.exports()]
     }
 
     /// Reads the exports file; `None` if no hook has written any. A longer one is truncated after a line.
@@ -91,6 +102,9 @@ impl Transcript {
             let mut bytes = Vec::new();
             fs::File::open(path).ok()?.take(EXPORTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
+            if text.is_empty() {
+                return None;
+            }
             let end = if bytes.len() as u64 == EXPORTS_BYTES_MAX { text.rfind('\n')? } else { text.len() };
             Some(text[..end].trim().to_owned()).filter(|text| !text.is_empty())
         };

@@ -29,7 +29,7 @@ use super::McpEvent;
 use super::listed::short;
 use super::outcome::fenced;
 use super::redact::ServerRedactor;
-use epitome_thread::visible::visible;
+use epitome_thread::visible::{invisible_in, visible};
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 
 /// Maximum questions to the user per connection.
@@ -53,21 +53,24 @@ const LOG_LINE_BYTES_MAX: usize = 300;
 /// Maximum bytes of one that are searched for secrets.
 const LOG_READ_BYTES_MAX: usize = 16 * 1024;
 
-/// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
-const SECRET_WORDS: [&str; 12] = [
+/// Words that indicate a secret, without blanks and signs. Forms must not ask for secrets: the answer passes through a
+/// model's tools.
+const SECRET_WORDS: [&str; 11] = [
     "password",
     "passwort",
+    "kennwort",
     "passphrase",
+    "passcode",
     "secret",
     "token",
-    "api key",
     "apikey",
-    "api_key",
-    "api-key",
-    "private key",
+    "privatekey",
     "credential",
-    "pin code",
+    "pincode",
 ];
+
+/// Such words that are also parts of others.
+const SHORT_SECRET_WORDS: [&str; 4] = ["pin", "otp", "pwd", "cvv"];
 
 /// Receives the progress of a call.
 type ProgressListener = Arc<dyn Fn(String) + Send + Sync>;
@@ -425,14 +428,13 @@ impl McpClient {
                 if text.len() > FORM_BYTES_MAX {
                     return Err("asks for a form that is too large; the question was declined");
                 }
-                if wants_secret(&schema) {
+                if wants_secret(&message, &schema) {
                     return Err("asks for a secret in a form, which is not safe; the question was declined");
                 }
                 Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema }, call: None })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
-                let is_web = url.starts_with("https://") || url.starts_with("http://");
-                if !is_web || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+                if !is_page(&url) {
                     return Err(
                         "asks you to open an address that is not a web page; the question was declined",
                     );
@@ -454,13 +456,35 @@ fn log_line(level: &str, said: &str, redactor: &ServerRedactor) -> String {
     line
 }
 
-/// Whether a form asks for a secret, judging by its fields' names, titles, descriptions and formats.
-fn wants_secret(schema: &Value) -> bool {
+/// Whether a form asks for a secret, judging by its message and its fields' names, titles, descriptions and formats.
+fn wants_secret(message: &str, schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
-    properties.iter().any(|(name, property)| {
-        let of = |key: &str| property.get(key).and_then(Value::as_str).unwrap_or_default();
-        let words = format!("{name} {} {}", of("title"), of("description")).to_lowercase();
-        of("format") == "password" || SECRET_WORDS.iter().any(|secret| words.contains(secret))
+    names_secret(message)
+        || properties.iter().any(|(name, property)| {
+            let of = |key: &str| property.get(key).and_then(Value::as_str).unwrap_or_default();
+            of("format") == "password" || [name, of("title"), of("description")].into_iter().any(names_secret)
+        })
+}
+
+/// Whether a text names a secret, in whatever spelling. Letters of several scripts in one word count as one.
+fn names_secret(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let letters: String = text.chars().filter(|c| c.is_alphabetic()).collect();
+    let visible: String = text.chars().filter(|c| invisible_in(&c.to_string()).is_empty()).collect();
+    let mut words = visible.split(|c: char| !c.is_alphabetic());
+    let is_mixed = |word: &str| {
+        let mut letters = word.chars();
+        letters.any(|c| c.is_ascii()) && word.chars().any(|c| c >= '\u{370}')
+    };
+    SECRET_WORDS.iter().any(|secret| letters.contains(secret))
+        || words.any(|word| SHORT_SECRET_WORDS.contains(&word) || is_mixed(word))
+}
+
+/// Whether an address is one of a page on the web, as it is read: without a user's name, and in ASCII.
+fn is_page(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|address| {
+        matches!(address.scheme_str(), Some("https" | "http"))
+            && address.authority().is_some_and(|authority| !authority.as_str().contains('@'))
     })
 }
 
@@ -545,8 +569,16 @@ mod tests {
             (json!({"a": {"type": "string", "description": "The access token of the site"}}), true),
             (json!({"a": {"type": "string", "format": "password"}}), true),
             (json!({"spinning": {"type": "string"}}), false),
+            // Other spellings were shown to the user.
+            (json!({"pass_phrase": {"type": "string"}}), true),
+            (json!({"pass\u{200b}word": {"type": "string"}}), true),
+            (json!({"p\u{430}ssword": {"type": "string"}}), true),
+            (json!({"Kennwort": {"type": "string"}}), true),
+            (json!({"otp_code": {"type": "string"}}), true),
+            (json!({"a": {"type": "string", "title": "Größe in Pixeln"}}), false),
+            (json!({"a": {"type": "string", "title": "Имя ветки"}}), false),
         ] {
-            assert_eq!(wants_secret(&json!({"properties": property})), expected, "{property}");
+            assert_eq!(wants_secret("Fill in", &json!({"properties": property})), expected, "{property}");
         }
     }
 }

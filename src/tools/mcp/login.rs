@@ -92,10 +92,7 @@ pub async fn login(
         Ok::<_, AuthError>((state, link))
     };
     let (mut state, link) = begun.await.map_err(LoginError::of("its login cannot be started"))?;
-    if !(link.starts_with("https://")
-        || link.starts_with("http://127.0.0.1")
-        || link.starts_with("http://localhost"))
-    {
+    if !is_private(&link) {
         return Err(LoginError::NotHttps);
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
@@ -118,6 +115,15 @@ pub async fn login(
     let done = state.handle_callback_url(&address).await;
     door.done(id).await;
     done.map_err(LoginError::of("its login failed"))
+}
+
+/// Whether an address is encrypted or of this machine, and names no user.
+fn is_private(link: &str) -> bool {
+    let Ok(address) = link.parse::<http::Uri>() else { return false };
+    let is_of_user = address.authority().is_none_or(|authority| authority.as_str().contains('@'));
+    let is_local = ["127.0.0.1", "localhost", "[::1]"].contains(&address.host().unwrap_or_default());
+    !is_of_user
+        && (address.scheme_str() == Some("https") || (address.scheme_str() == Some("http") && is_local))
 }
 
 /// Shows the link, in the client if it supports that. Returns `false` if the user declines.
@@ -248,6 +254,25 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    /// Addresses were compared by their beginnings.
+    #[test]
+    fn a_login_is_encrypted_or_on_this_machine() {
+        for (link, expected) in [
+            ("https://login.example/authorize?x=1", true),
+            ("http://127.0.0.1:8080/authorize", true),
+            ("http://localhost/authorize", true),
+            ("http://[::1]:9/authorize", true),
+            ("http://login.example/authorize", false),
+            ("http://127.0.0.1.evil.example/authorize", false),
+            ("http://localhost@evil.example/authorize", false),
+            ("https://login.example@evil.example/authorize", false),
+            ("javascript:alert(1)", false),
+            ("/authorize", false),
+        ] {
+            assert_eq!(is_private(link), expected, "{link}");
+        }
+    }
 
     #[tokio::test]
     async fn tokens_are_in_a_private_file_with_an_opaque_name() {

@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use epitome_thread::visible::{invisible_in, model_says};
-use epitome_thread::{CallDisplay, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Mode, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
-use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
+use super::shell_run::{self, CommandLimits, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
     truncate,
@@ -157,8 +157,7 @@ impl ParsedTool for Bash {
                 return ToolResult::failed(background::full());
             }
             let workspace = context.workspace.clone();
-            let hold = call.outside.is_none() && context.sandbox.applies_in(context.mode);
-            let rules = hold.then(|| context.sandbox.clone());
+            let (rules, mode, is_outside) = (context.sandbox.clone(), context.mode, call.outside.is_some());
             let git = match (call.changes_git, call.background) {
                 (false, _) => GitChanges::None,
                 // A background command has no end at which its Git settings could be examined before the next command
@@ -168,8 +167,12 @@ impl ParsedTool for Bash {
             };
             let command = call.command.clone();
             let started = disk::blocking(move |stop| {
-                let rules = rules.as_deref().map(|rules| (rules, git));
-                shell_run::start(&reaper, &command, &workspace, rules, stop)
+                let limits = match mode {
+                    _ if rules.applies_in(mode) && !is_outside => CommandLimits::Sandbox(&rules, git),
+                    Mode::Full => CommandLimits::None,
+                    Mode::Ask | Mode::AcceptEdits | Mode::Auto | Mode::ReadOnly => CommandLimits::Outside,
+                };
+                shell_run::start(&reaper, &command, &workspace, &limits, stop)
             });
             match started.await {
                 Ok(started) if call.background => {
@@ -311,6 +314,9 @@ fn result(
             say = format!("{say}\n{hint}");
         }
     }
+    // The user sees the report after a successful command, too.
+    let notes: Vec<&str> = (!well).then_some(&*say).into_iter().chain(report.as_deref()).collect();
+    let notes = Some(notes.join("\n")).filter(|notes| !notes.is_empty());
     if let Some(report) = report {
         say = format!("{say}\n{report}");
     }
@@ -321,7 +327,7 @@ fn result(
         format!("{whole}{border}{say}")
     });
     let status = if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed };
-    let shown = vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }];
+    let shown = vec![ToolDisplay::Text { text: shown(&output, notes.as_ref()) }];
     let result = ToolResult::completed(format!("{output}{border}{nothing}{say}"));
     ToolResult { status, whole, shown, raw: Some(raw), ..result }
 }

@@ -60,7 +60,7 @@ pub use running::RunningCommands;
 use read_state::ReadState;
 use secret_places::SecretPlaces;
 
-use epitome_platform::root::Roots;
+use epitome_platform::root::{Root, Roots};
 use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
 use epitome_thread::titles::name_in_title;
@@ -241,6 +241,8 @@ pub struct Workspace {
     found: Arc<sandbox::FoundRepositories>,
     /// Directories outside of the workspace that may be read without asking, with links resolved: the user's skills.
     readable: Arc<[PathBuf]>,
+    /// Files that commands may not change, because the user has consented to what is in them.
+    frozen: Arc<[PathBuf]>,
     /// The running commands of all sessions.
     running: RunningCommands,
     /// Shell code that precedes each command.
@@ -283,6 +285,11 @@ impl Workspace {
         Workspace { readable: readable.into(), ..self.clone() }
     }
 
+    /// Returns the workspace with other files that commands may not change.
+    pub fn freezing(&self, frozen: Vec<PathBuf>) -> Workspace {
+        Workspace { frozen: frozen.into(), ..self.clone() }
+    }
+
     /// Returns the workspace with this code before each shell command: the exports of session start hooks.
     pub fn exporting(&self, exports: impl Into<Arc<str>>) -> Workspace {
         Workspace { exports: Some(exports.into()), ..self.clone() }
@@ -315,6 +322,10 @@ impl Workspace {
 
     pub(crate) fn found(&self) -> &sandbox::FoundRepositories {
         &self.found
+    }
+
+    pub(crate) fn frozen(&self) -> &[PathBuf] {
+        &self.frozen
     }
 
     /// The opened directories.
@@ -389,7 +400,10 @@ impl Workspace {
 
     /// Finds the secret places of the editor's user. Accesses the disk.
     pub fn secrets(&self) -> SecretPlaces {
-        SecretPlaces::find(self.home().as_deref())
+        // The user's skills are read as if they were a part of the workspace.
+        let roots = self.roots().iter().map(Root::path).chain(self.readable.iter().map(PathBuf::as_path));
+        let roots: Vec<&Path> = roots.collect();
+        SecretPlaces::find(self.home().as_deref(), &roots, &self.environment)
     }
 
     /// The home directory of the editor's user.

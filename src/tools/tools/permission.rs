@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::git_commands::changes_repository;
+use super::sandbox::home;
 use super::secret_places::{SecretPlaces, is_secret_name};
 use super::{Access, Workspace, real_path};
 use later::{Surroundings, is_asked_about};
@@ -54,6 +55,8 @@ pub struct DiskFacts {
     secrets: SecretPlaces,
     /// The user's home, resolved.
     home: Option<PathBuf>,
+    /// What links in the home lead to, and the directory of Epitome's settings.
+    obeyed: Vec<PathBuf>,
     /// The directories among the paths that are read.
     directories: Vec<PathBuf>,
 }
@@ -63,9 +66,13 @@ impl DiskFacts {
     /// access.
     pub fn look_up(access: &Access, workspace: &Workspace) -> DiskFacts {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
+        let home = workspace.home().map(|home| real_path(&home));
+        let mut obeyed = home::linked(workspace, home.as_deref());
+        obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
         DiskFacts {
             secrets: workspace.secrets(),
-            home: workspace.home().map(|home| real_path(&home)),
+            obeyed,
+            home,
             directories: paths.iter().filter(|path| path.is_dir()).cloned().collect(),
         }
     }
@@ -179,6 +186,11 @@ fn runs_later(path: &Path, workspace: &Workspace, facts: &DiskFacts) -> bool {
         Some((root, below)) => (Some(root.path()), below),
         None => (None, path),
     };
+    if home::is_of_settings(path, facts.home.as_deref(), None)
+        || facts.obeyed.iter().any(|obeyed| path.starts_with(obeyed))
+    {
+        return true;
+    }
     let has_home = root.zip(facts.home.as_ref()).is_some_and(|(root, home)| home.starts_with(root));
     is_asked_about(below, if has_home { Surroundings::Home } else { Surroundings::Project })
 }
@@ -198,8 +210,46 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
         Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // A rule for the line doesn't cover the effects of its programs on a repository.
         _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
+        // What the line runs may be different the next time: scripts and settings of the workspace can be changed.
+        _ if !confined && !is_of_a_service(line) => PermissionVerdict::Ask { always: None },
         Mode::Ask | Mode::AcceptEdits | Mode::Auto => remembered(rule, words.to_owned(), rules),
     }
+}
+
+/// Options of `git push` and the like that name no program.
+const OPTIONS_OF_GIT: [&str; 14] = [
+    "-u",
+    "-f",
+    "-q",
+    "-v",
+    "--all",
+    "--delete",
+    "--dry-run",
+    "--ff-only",
+    "--follow-tags",
+    "--force",
+    "--force-with-lease",
+    "--prune",
+    "--rebase",
+    "--tags",
+];
+
+/// Whether a line is one command for a service that runs nothing of the workspace: the hooks of Git are protected, and so
+/// are the addresses of its remotes.
+fn is_of_a_service(line: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:#@".contains(c);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let runs_nothing = match words[..] {
+        ["gh" | "glab", ..] => true,
+        ["git", "push" | "fetch" | "pull" | "ls-remote", ref rest @ ..] => {
+            let (options, names): (Vec<&str>, Vec<&str>) =
+                rest.iter().partition(|word| word.starts_with('-'));
+            options.iter().all(|option| OPTIONS_OF_GIT.contains(option))
+                && names.first().is_none_or(|remote| !remote.contains(['/', ':', '.']))
+        }
+        _ => false,
+    };
+    runs_nothing && line.chars().all(is_plain)
 }
 
 /// An address can leak data to the host's owner, so fetching asks in every mode except full.
@@ -294,6 +344,28 @@ mod tests {
 
     fn by_mode(mode: Mode) -> PermissionVerdict {
         PermissionVerdict::Allow { by: AllowedBy::Mode(mode) }
+    }
+
+    /// "Always" for `sh tools/deploy.sh` outside of the sandbox covered whatever the script had become.
+    #[test]
+    fn always_outside_is_for_lines_that_run_nothing_of_the_workspace() {
+        for line in ["git push", "git push -u origin main", "git fetch --all", "gh pr create --fill"] {
+            assert!(is_of_a_service(line), "{line}");
+        }
+        for line in [
+            "sh tools/deploy.sh",
+            "make",
+            "npm publish",
+            "git commit -m x",
+            "git push ../build/cache.git",
+            "git push --receive-pack=tools/x origin",
+            "git -c core.sshCommand=tools/x push",
+            "git push; sh x",
+            "git push\nsh x",
+            "git push $(sh x)",
+        ] {
+            assert!(!is_of_a_service(line), "{line}");
+        }
     }
 
     /// `a` allowed, `o` asked without "always", `A` asked with "always", `d` denied.

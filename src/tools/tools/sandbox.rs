@@ -11,7 +11,8 @@ mod git_links;
 mod git_settings;
 mod hint;
 mod link_guard;
-mod places;
+mod outside;
+pub(crate) mod places;
 mod repositories;
 
 use std::ffi::OsString;
@@ -24,7 +25,9 @@ use epitome_thread::Mode;
 pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
+pub use outside::outside;
 use places::caches;
+pub(crate) use places::home;
 pub use repositories::FoundRepositories;
 
 use super::Workspace;

@@ -1,188 +1,73 @@
 //! Locations in which programs keep keys, tokens, passwords, browser data and the history of user input. One list for
 //! the sandbox, which hides them from commands, for the file tools, which ask before accessing them in every mode
-//! except full, and for searches, which skip them.
+//! except full, and for searches, which skip them. In a home, it is all that is hidden, except for what programs need.
 //!
 //! Names of files that are secret anywhere (`.env`, `*.pem`) count too, but are hidden from commands only below the
 //! data directories of programs, because a build may need them elsewhere.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Locations below a home directory that no rule below covers. Most belong to programs that use a network, which a
-/// sandboxed command can't access.
+use epitome_platform::os::{self, FileTypeExt as _};
+
+/// Entries of a home directory, and of its directories for programs, that programs need and that hold no logins except in
+/// files with a telling name. All other hidden entries are secret: most programs keep logins, histories or messages there, and
+/// new programs do so, too. A line is a directory, and what is opened in it.
+const OPENED: &[(&str, &str)] = &[
+    (
+        "",
+        ".asdf .aspnet .bash_aliases .bash_completion .bash_login .bash_logout .bash_profile .bashrc .bazelrc .bun .cabal .cargo \
+         .ccache .choosenim .clang-format .clang-tidy .clangd .cmake .composer .conan .conan2 .conda .config .cache \
+         .cpan .cpanm .crystal .cshrc .deno .dir_colors .dircolors .dotnet .editorconfig .elan \
+         .espressif .fnm .fonts .fonts.conf .fvm .fzf .fzf.bash .fzf.zsh .gdbinit .gem .gemrc .ghc .ghci .ghcup .gitattributes \
+         .gitconfig .gitignore .gitignore_global .gitmessage .goenv .gradle .gvm .hex .hgrc .hushlogin .icons .inputrc .ipython \
+         .irbrc .ivy2 .jabba .java .jbang .jdks .jenv .julia .juliaup .konan .kotlin .lein .linuxbrew .local .login .luarocks \
+         .m2 .mambarc .matplotlib .micromamba .mix .n .nanorc .nimble .nix-channels .nix-defexpr .nix-profile .node-gyp .nodenv \
+         .npm .npm-global .npm-packages .nuget .nvm .oh-my-zsh .opam .perl5 .perlbrew .phpenv .pixi .platformio .pnpm \
+         .pnpm-store .profile .proto .pub-cache .pyenv .pylintrc .pythonrc .rbenv .roswell .rustup .rvm .rye .sbt .screenrc \
+         .sdkman .selected_editor .stack .swiftly .swiftpm .terminfo .texlive .tfenv .themes .tmux.conf .tool-versions .tox \
+         .turbo .uv .vcpkg .venv .vim .vimrc .virtualenvs .volta .wasmer .wasmtime .yarn .yarnrc .zig \
+         .zinit .zlogin .zplug .zprofile .zsh .zshenv .zshrc .zvm",
+    ),
+    (
+        ".config",
+        "bat black cabal cargo ccache clangd cmake composer direnv environment.d fd fish flake8 fontconfig gdb ghc git go htop \
+         locale.conf matplotlib mise mypy nextest.toml nixpkgs npm nvim pnpm pycodestyle pylint pylintrc ripgrep ruff rustfmt \
+         stack starship.toml systemd tmux user-dirs.dirs user-dirs.locale uv yapf yarn zsh",
+    ),
+    (
+        ".local/share",
+        "applications asdf bash-completion bun cabal cargo coursier deno fnm fonts gem ghcup go hatch icons julia luarocks mamba \
+         man micromamba mime mise npm nvim nvm opam pdm pipx pnpm pypoetry rtx rustup swiftly uv virtualenv virtualenvs yarn zinit \
+         zsh",
+    ),
+    (".local/state", "fnm_multishells mise nix nvim"),
+    (
+        ".cache",
+        "Cypress JNA R babel bazel bazelisk black bun ccache ccls clangd composer conda coursier cypress datasets deno electron \
+         electron-builder epitome esbuild fastembed fnm_multishells fontconfig go go-build golangci-lint gopls gradle helm \
+         huggingface jedi jest julia kotlin mamba matplotlib meson mise ms-playwright mypy nix nltk_data node node-gyp numba \
+         nuget opencode pdm pip pip-tools pipenv pipx pnpm pre-commit prettier prisma puppeteer pylint pypoetry rattler ruff sbt \
+         sccache selenium spack staticcheck swc tealdeer tiktoken torch triton trivy turbo typescript uv virtualenv vite \
+         whisper yarn zig",
+    ),
+    ("Library/Application Support", ""),
+];
+
+/// Secret locations below a home directory that are in no hidden directory, or in an opened one.
 const IN_HOME: &[&str] = &[
-    // Keys and related tools.
-    ".ssh",
-    ".gnupg",
-    ".local/share/gnupg",
-    ".pki",
-    ".age",
-    ".config/age",
-    ".config/sops",
-    ".minisign",
-    ".putty",
-    ".step",
-    ".yubico",
-    ".config/Yubico",
-    ".password-store",
-    ".local/share/password-store",
-    ".local/share/keyrings",
-    ".local/share/kwalletd",
-    ".local/share/lpass",
-    ".config/op",
-    ".op",
-    ".config/keepassxc",
-    ".cache/keepassxc",
-    // Infrastructure.
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".oci",
-    ".aliyun",
-    ".tccli",
-    ".bluemix",
-    ".fly",
-    ".vercel",
-    ".netlify",
-    ".config/netlify",
-    ".local/share/com.vercel.cli",
-    ".config/com.vercel.cli",
-    ".wrangler",
-    ".config/.wrangler",
-    ".cloudflared",
-    ".config/gcloud",
-    ".config/doctl",
-    ".config/hcloud",
-    ".config/scw",
-    ".config/linode-cli",
-    ".config/openstack",
-    ".config/exoscale",
-    ".config/railway",
-    ".railway",
-    ".config/configstore/firebase-tools.json",
-    ".config/firebase",
-    ".config/argocd",
-    ".config/helm/registry",
-    ".config/containers",
-    ".config/rclone",
-    ".config/stripe",
-    ".config/ngrok",
-    ".ngrok2",
-    ".config/doppler",
-    ".doppler",
-    ".infisical",
-    ".supabase",
-    ".config/planetscale",
-    ".config/turso",
-    ".tsh",
-    ".minikube",
-    ".rancher",
-    ".terraform.d",
-    ".terraformrc",
-    ".chef",
-    ".vault-token",
-    ".databrickscfg",
-    ".databricks",
-    ".snowsql",
-    ".snowflake",
-    ".config/snowflake",
-    ".dbt/profiles.yml",
-    ".ovh.conf",
-    ".modal.toml",
-    ".runpod",
-    ".vast_api_key",
-    ".config/vastai",
-    ".s3cfg",
-    ".boto",
-    ".my.cnf",
-    ".mylogin.cnf",
-    ".mongodb",
-    // Source code and packages.
-    ".config/gh",
-    ".config/glab-cli",
-    ".config/hub",
-    ".config/github-copilot",
-    ".config/pip",
-    ".config/pypoetry",
-    // It may have tokens (`access-tokens`).
-    ".config/nix/nix.conf",
-    ".clasprc.json",
-    ".m2/settings.xml",
-    ".m2/settings-security.xml",
-    ".gradle/gradle.properties",
     ".bundle/config",
-    ".nuget/NuGet",
-    ".config/NuGet",
+    ".cargo/credentials.toml",
+    ".cargo/credentials",
+    ".gradle/gradle.properties",
     ".hex/hex.config",
-    ".sentryclirc",
-    ".wakatime.cfg",
-    ".android/adbkey",
-    ".expo/state.json",
-    ".kaggle",
-    ".config/kaggle",
-    ".config/wandb",
-    // Other agents.
-    ".claude.json",
-    ".claude/.credentials.json",
-    ".codex/auth.json",
-    // Epitome's logins, also if `EPITOME_HOME` is the usual directory.
-    ".local/share/epitome/logins",
-    ".local/share/epitome/mcp-logins",
-    ".epitome/data/logins",
-    ".epitome/data/mcp-logins",
-    ".gemini/oauth_creds.json",
-    ".config/io.datasette.llm/keys.json",
-    // Wallets.
-    ".bitcoin",
-    ".litecoin",
-    ".dogecoin",
-    ".monero",
-    ".bitmonero",
-    ".ethereum",
-    ".electrum",
-    ".config/solana",
-    ".config/Exodus",
-    ".near-credentials",
-    ".foundry/keystores",
-    ".sui",
-    ".aptos",
-    // Browsers, mail and chat.
-    ".config/google-chrome",
-    ".config/chromium",
-    ".config/BraveSoftware",
-    ".config/microsoft-edge",
-    ".config/vivaldi",
-    ".config/opera",
-    ".mozilla",
-    ".librewolf",
-    ".thunderbird",
-    ".config/Bitwarden CLI",
-    ".local/share/TelegramDesktop",
-    ".local/share/signal-cli",
-    ".purple",
-    ".weechat",
-    ".config/weechat",
-    ".irssi",
-    ".msmtprc",
-    ".config/msmtp",
-    ".fetchmailrc",
-    ".mbsyncrc",
-    ".offlineimaprc",
-    ".config/filezilla",
-    ".local/share/remmina",
-    ".config/remmina",
-    "snap/firefox",
+    ".m2/settings-security.xml",
+    ".m2/settings.xml",
+    ".nuget/NuGet",
     "snap/chromium",
-    ".var/app",
-    ".Xauthority",
-    // User input, if the file's name doesn't identify it as a history.
-    ".lesshst",
-    ".viminfo",
-    ".local/share/atuin",
+    "snap/firefox",
     // macOS.
-    "Library/Application Support/Firefox",
-    "Library/Application Support/Google/Chrome",
     "Library/Cookies",
     "Library/Keychains",
     "Library/Mail",
@@ -198,6 +83,20 @@ const IN_HOME: &[&str] = &[
     "AppData/Roaming/Microsoft/Protect",
     "AppData/Roaming/Mozilla",
     "AppData/Roaming/gcloud",
+];
+
+/// Hidden directories that are secret also in a home that is the directory of a project, where others belong to it.
+const IN_EVERY_HOME: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".password-store",
+    ".mozilla",
+    ".terraform.d",
+    ".oci",
 ];
 
 /// Secret locations outside of home directories; most are readable only for root anyway.
@@ -220,21 +119,6 @@ const ELSEWHERE: &[&str] = &[
     // Of each user: logins of Podman and Skopeo (`containers/auth.json`), and the right to use the screen.
     "/run/user",
 ];
-
-/// Directories below a home directory in which each entry belongs to one program, in addition to the hidden
-/// directories of the home directory.
-const OF_PROGRAMS: [&str; 7] = [
-    ".config",
-    ".local/share",
-    ".local/state",
-    ".cache",
-    "Library/Application Support",
-    "AppData/Local",
-    "AppData/Roaming",
-];
-
-/// Entries that exist only in the profile of a Chromium browser or Electron program: its cookies and logins.
-const OF_CHROMIUM: [&str; 4] = ["Cookies", "Local Storage", "Local State", "Login Data"];
 
 /// Words in the names of secret files below the directories of programs: `auth.json`, `access_tokens.db`,
 /// `.credentials`.
@@ -269,13 +153,20 @@ const ENTRIES_MAX: usize = 4_096;
 pub struct SecretPlaces(Vec<PathBuf>);
 
 impl SecretPlaces {
-    /// Searches the disk for them: some hundred system calls, a millisecond or two.
-    pub fn find(home: Option<&Path>) -> SecretPlaces {
+    /// Searches the disk for them: some hundred system calls, a millisecond or two. `roots`: the directories of the session,
+    /// which are not secret as such. `environment`: variables name further locations.
+    pub fn find(home: Option<&Path>, roots: &[&Path], environment: &[(OsString, OsString)]) -> SecretPlaces {
         let mut found: Vec<PathBuf> = ELSEWHERE.iter().map(PathBuf::from).collect();
-        if let Some(home) = home {
+        let account = account_home();
+        for home in home.into_iter().chain(account.as_deref().filter(|account| Some(*account) != home)) {
             found.extend(IN_HOME.iter().map(|place| home.join(place)));
-            find_in_home(home, &mut found);
+            find_in_home(home, roots, &mut found);
         }
+        let own: Vec<&Path> =
+            home.into_iter().chain(account.as_deref()).chain(roots.iter().copied()).collect();
+        found.extend(other_homes(&own, environment));
+        found.extend(tickets());
+        found.extend(named_by(environment, home, roots));
         // Check for existence first, with one call: most don't exist, and resolving a path takes a call per
         // component.
         let is_there = |place: &PathBuf| place.symlink_metadata().is_ok();
@@ -283,7 +174,10 @@ impl SecretPlaces {
         let mut places: Vec<PathBuf> = real.collect();
         // A link to the home directory or a parent of it would hide everything.
         let home = home.and_then(|home| home.canonicalize().ok());
-        places.retain(|place| home.as_ref().is_none_or(|home| !home.starts_with(place)));
+        let is_above = |place: &PathBuf| {
+            home.iter().map(PathBuf::as_path).chain(roots.iter().copied()).any(|path| path.starts_with(place))
+        };
+        places.retain(|place| !is_above(place));
         places.sort();
         // In sorted order, the contents of a directory follow it.
         places.dedup_by(|later, kept| later.starts_with(kept));
@@ -313,34 +207,129 @@ impl SecretPlaces {
     }
 }
 
-fn find_in_home(home: &Path, found: &mut Vec<PathBuf>) {
-    for Listed { name, path, may_be_directory } in entries(home) {
-        if !name.starts_with('.') {
-            continue;
-        }
-        if is_secret_entry(&name, &path) {
-            found.push(path);
-        } else if may_be_directory {
-            find_of_program(&entries(&path), found);
-        }
+/// Finds the hidden entries that are not opened, and files with telling names in those that are.
+fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
+    // In some containers, the home is the directory of a project.
+    let is_project = roots.contains(&home);
+    if is_project {
+        found.extend(IN_EVERY_HOME.iter().map(|name| home.join(name)));
     }
-    for directory in OF_PROGRAMS {
+    for (directory, opened) in OPENED {
+        let is_home = directory.is_empty();
         for Listed { name, path, may_be_directory } in entries(&home.join(directory)) {
-            if is_secret_entry(&name, &path) {
-                found.push(path);
+            if is_home && !name.starts_with('.') {
                 continue;
             }
-            let own = if may_be_directory { entries(&path) } else { Vec::new() };
-            if own.iter().any(|own| OF_CHROMIUM.contains(&&*own.name)) {
-                found.push(path);
-                continue;
-            }
-            find_of_program(&own, found);
-            if own.iter().any(|own| own.name == "User") {
-                find_of_program(&entries(&path.join("User")), found);
+            let is_opened = (is_home && is_project) || opened.split_whitespace().any(|known| known == name);
+            match roots.iter().any(|root| root.starts_with(&path)) {
+                true => hide_around(&path, roots, found),
+                false if !is_opened || is_secret_entry(&name, &path) => found.push(path),
+                false if may_be_directory => find_of_program(&entries(&path), found),
+                false => {}
             }
         }
     }
+}
+
+/// Hides what is beside directories of the session in this directory.
+fn hide_around(path: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
+    let inside = entries(path);
+    if roots.contains(&path) {
+        return find_of_program(&inside, found);
+    }
+    for entry in inside {
+        match roots.iter().any(|root| root.starts_with(&entry.path)) {
+            true => hide_around(&entry.path, roots, found),
+            false => found.push(entry.path),
+        }
+    }
+}
+
+/// The home of this process's user, whatever `HOME` says.
+fn account_home() -> Option<PathBuf> {
+    let (accounts, user) = (fs::read_to_string("/etc/passwd").ok()?, os::user_id().to_string());
+    let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+    let account = accounts.lines().map(fields).find(|fields| fields.get(2) == Some(&user))?;
+    account.get(5).map(PathBuf::from).filter(|home| home.parent().is_some())
+}
+
+/// The homes of other users of the machine, which root could read, and others if they are open. Some have programs.
+fn other_homes(own: &[&Path], environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    let programs = search_path(environment);
+    let is_own = |other: &PathBuf| {
+        own.iter().copied().chain(programs.iter().map(PathBuf::as_path)).any(|own| own.starts_with(other))
+    };
+    let all = ["/home", "/Users"].into_iter().flat_map(|parent| entries(Path::new(parent)));
+    let all = all.filter(|entry| entry.may_be_directory).map(|entry| entry.path);
+    all.chain([PathBuf::from("/root")]).filter(|other| !is_own(other)).collect()
+}
+
+fn search_path(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+    std::env::split_paths(path.unwrap_or_default()).collect()
+}
+
+/// Tickets of Kerberos, which are in a directory for temporary files.
+fn tickets() -> impl Iterator<Item = PathBuf> {
+    entries(Path::new("/tmp"))
+        .into_iter()
+        .filter(|entry| entry.name.starts_with("krb5cc"))
+        .map(|entry| entry.path)
+}
+
+/// Variables whose paths programs need, and the ends of the names of such variables.
+const OPEN_VARIABLES: &str = "_ BASH_ENV CARGO_TARGET_DIR ENV GIT_CONFIG_GLOBAL GRADLE_USER_HOME HOME INIT_CWD INPUTRC NVM_DIR OLDPWD \
+                              PWD SHELL TEMP TMP TMPDIR VIRTUAL_ENV XDG_CACHE_HOME ZDOTDIR";
+const OPEN_ENDS: [&str; 8] =
+    ["PATH", "PREFIX", "_ROOT", "CACHE", "CACHE_DIR", "CERT_FILE", "CERT_DIR", "CA_BUNDLE"];
+
+/// Directories of the system, which have no logins of users.
+const OF_SYSTEM: [&str; 10] =
+    ["/usr", "/bin", "/lib", "/opt", "/etc", "/nix", "/snap", "/dev", "/proc", "/sys"];
+
+/// Files and directories that variables name: settings and logins of programs in other than the usual places. A directory with
+/// programs is that of a toolchain, whose logins have telling names.
+fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[&Path]) -> Vec<PathBuf> {
+    let is_open = |name: &str| {
+        OPEN_VARIABLES.split_whitespace().any(|known| known == name)
+            || OPEN_ENDS.iter().any(|end| name.ends_with(end))
+            || ["EPITOME_", "npm_"].iter().any(|begin| name.starts_with(begin))
+    };
+    let programs = search_path(environment);
+    let mut found = Vec::new();
+    for (name, value) in environment {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        for path in
+            value.split([':', ';', ',']).map(Path::new).filter(|path| path.is_absolute() && !is_open(&name))
+        {
+            let Ok(file) = path.metadata() else { continue };
+            let is_of_settings = ["CONFIG", "HOME", "PASSWORD"].iter().any(|word| name.contains(word));
+            let is_in_home = home.is_some_and(|home| path.starts_with(home) && path != home);
+            if path.parent().is_none()
+                || file.file_type().is_socket()
+                || OF_SYSTEM.iter().any(|system| path.starts_with(system))
+                || roots.iter().any(|root| path.starts_with(root))
+                || !(is_in_home || file.is_file() || is_of_settings)
+            {
+                continue;
+            }
+            let opened = match &*name {
+                "XDG_CONFIG_HOME" => Some(OPENED[1].1),
+                "XDG_DATA_HOME" => Some(OPENED[2].1),
+                _ => None,
+            };
+            let inside = entries(path);
+            if let Some(opened) = opened {
+                let is_opened = |entry: &Listed| opened.split_whitespace().any(|known| known == entry.name);
+                found.extend(inside.into_iter().filter(|entry| !is_opened(entry)).map(|entry| entry.path));
+            } else if path.join("bin").is_dir() || programs.iter().any(|program| program.starts_with(path)) {
+                find_of_program(&inside, &mut found);
+            } else {
+                found.push(path.to_path_buf());
+            }
+        }
+    }
+    found
 }
 
 fn find_of_program(entries: &[Listed], found: &mut Vec<PathBuf>) {
@@ -482,11 +471,12 @@ mod tests {
             ".some-new-tool/api-token",
             ".config/some-new-tool/server.key",
             ".netrc",
+            ".config/some-new-tool/settings",
+            ".some-new-tool/state",
         ];
         let ordinary = [
             ".bashrc",
             ".config/nvim/init.lua",
-            ".config/Code/User/settings.json",
             ".config/git/config",
             ".cargo/config.toml",
             ".cargo/registry/src/tokens-1.0/src/tokens.rs",
@@ -496,7 +486,7 @@ mod tests {
             "notes.txt",
         ];
         let (_directory, home) = home(&[&secret[..], &ordinary[..]].concat());
-        let places = SecretPlaces::find(Some(&home));
+        let places = SecretPlaces::find(Some(&home), &[], &[]);
         let missed: Vec<_> = secret.iter().filter(|file| !places.contain(&home.join(file))).collect();
         assert!(missed.is_empty(), "{missed:?}");
         let wrong: Vec<_> = ordinary.iter().filter(|file| places.contain(&home.join(file))).collect();
@@ -513,7 +503,7 @@ mod tests {
         let (_directory, home) = home(&["dotfiles/keys/id"]);
         std::os::unix::fs::symlink(home.join("dotfiles/keys"), home.join(".ssh")).expect("linked");
         std::os::unix::fs::symlink(&home, home.join(".gnupg")).expect("linked");
-        let places = SecretPlaces::find(Some(&home));
+        let places = SecretPlaces::find(Some(&home), &[], &[]);
         assert!(places.contain(&home.join("dotfiles/keys/id")));
         assert!(!places.contain(&home.join("work")), "a link to the home itself hides nothing");
     }
@@ -522,7 +512,7 @@ mod tests {
     #[test]
     fn files_of_a_login_session_are_secret() {
         let logins = Path::new("/run/user/1000/containers/auth.json");
-        assert_eq!(SecretPlaces::find(None).contain(logins), Path::new("/run/user").is_dir());
+        assert_eq!(SecretPlaces::find(None, &[], &[]).contain(logins), Path::new("/run/user").is_dir());
     }
 
     #[test]

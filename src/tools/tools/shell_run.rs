@@ -74,13 +74,22 @@ impl StartedShell {
     }
 }
 
-/// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
-/// rules, and which parts of the workspace's repositories the command may change.
+/// How a command is restricted.
+pub(super) enum CommandLimits<'a> {
+    /// With these rules. It may change these parts of the workspace's repositories.
+    Sandbox(&'a SandboxRules, GitChanges),
+    /// The user has permitted that it runs outside of the sandbox.
+    Outside,
+    /// As all commands of the session are not.
+    None,
+}
+
+/// Starts the shell, and returns it with the pipe of its output. Blocks.
 pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
-    sandbox: Option<(&SandboxRules, GitChanges)>,
+    limits: &CommandLimits<'_>,
     stop: &CancelFlag,
 ) -> Result<StartedShell, ToolError> {
     if stop.requested() {
@@ -100,7 +109,11 @@ pub(super) fn start(
             root.path().display()
         )));
     }
-    let shell = shell(&workspace.environment);
+    let environment = match limits {
+        CommandLimits::Outside => sandbox::outside(workspace),
+        CommandLimits::Sandbox(..) | CommandLimits::None => workspace.environment.clone(),
+    };
+    let shell = shell(&environment);
     let failed = |error: io::Error| {
         let text = match error.kind() {
             io::ErrorKind::ArgumentListTooLong => {
@@ -119,8 +132,13 @@ pub(super) fn start(
     };
     let (pipe, write) = pipe::from_child().map_err(failed)?;
     let mut command = Command::new(&shell);
-    command.arg("-c").arg(with_exports(line, workspace));
-    let environment = workspace.exposure().for_commands(&workspace.environment);
+    let line = match limits {
+        // A repository's hook may have exported code, to which the user has not consented outside.
+        CommandLimits::Outside => line.to_owned(),
+        CommandLimits::Sandbox(..) | CommandLimits::None => with_exports(line, workspace),
+    };
+    command.arg("-c").arg(line);
+    let environment = workspace.exposure().for_commands(&environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);
     command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
     for (name, value) in NOT_INTERACTIVE.iter().filter(|(name, _)| !given(name)) {
@@ -134,7 +152,10 @@ pub(super) fn start(
     // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let note = workspace.running.note(workspace);
-    let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
+    let prepared = match limits {
+        CommandLimits::Sandbox(rules, git) => sandbox::confinement(rules, workspace, *git),
+        CommandLimits::Outside | CommandLimits::None => None,
+    };
     let (mut settings, mut links) = (None, None);
     let running = match prepared {
         Some(prepared) => {

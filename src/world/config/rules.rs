@@ -124,6 +124,14 @@ fn wrong<T>(message: String, hint: impl Into<String>) -> Result<T, RuleError> {
     Err(RuleError { message, hint: Some(hint.into()) })
 }
 
+/// Begins a pattern for paths in which brackets enclose characters, of which one matches.
+pub const GLOB_PREFIX: &str = "glob:";
+
+/// A pattern in which brackets match only themselves.
+pub fn literal_brackets(pattern: &str) -> String {
+    pattern.chars().map(|c| if matches!(c, '[' | ']') { format!("[{c}]") } else { c.to_string() }).collect()
+}
+
 /// Parses a rule.
 pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     let text = text.trim();
@@ -275,7 +283,8 @@ fn path(about: &str) -> Result<String, RuleError> {
     if about.starts_with('~') && !about.starts_with("~/") {
         return wrong(format!("{about:?} names another user's home"), "~/ is yours; others begin with //");
     }
-    if let Err(error) = globset::Glob::new(about) {
+    let glob = about.strip_prefix(GLOB_PREFIX).map_or_else(|| literal_brackets(about), str::to_owned);
+    if let Err(error) = globset::Glob::new(&glob) {
         return wrong(
             format!("{about:?} is not a pattern for paths: {}", error.kind()),
             "for example src/**",

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::os::{CommandExt as _, for_programs, kill_group};
+use super::program::without_changeable;
 
 /// The longest time between two looks at a command.
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -59,6 +60,11 @@ pub fn output_of(
 ) -> Result<String, OutputError> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.current_dir(for_programs(directory)).process_group(0);
+    // This process was started by an editor, whose `PATH` may have directories of repositories.
+    let own: Vec<_> = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
+    let temporary = std::env::temp_dir();
+    let is_changeable = |path: &Path| path.starts_with(directory) || path.starts_with(&temporary);
+    command.env_remove("PATH").envs(without_changeable(&own, std::env::home_dir().as_deref(), is_changeable));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |source| OutputError::Run { program: program.clone(), source };
     let mut child = command.spawn().map_err(failed)?;

@@ -19,6 +19,67 @@ pub fn named<'a>(
         .filter(|file| is_program(file))
 }
 
+/// Variables besides those named `…PATH` that make programs load code from the files or directories that they name.
+const LOADERS: [&str; 9] = [
+    "BASH_ENV",
+    "ENV",
+    "LD_PRELOAD",
+    "NODE_OPTIONS",
+    "PERL5LIB",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "RUBYLIB",
+    "RUBYOPT",
+];
+
+/// Removes from `PATH` and other lists of directories with programs or code what a sandboxed command may have put there:
+/// relative directories, those for which `is_changeable`, and those in repositories, which are workspaces of other sessions.
+/// Unsandboxed programs are started with the result. The hidden directories of a home don't count as repositories: some
+/// installers of programs clone themselves into one.
+pub fn without_changeable(
+    environment: &[(OsString, OsString)],
+    home: Option<&Path>,
+    is_changeable: impl Fn(&Path) -> bool,
+) -> Vec<(OsString, OsString)> {
+    let home = home.map(resolved);
+    let is_kept = |entry: &PathBuf| {
+        let real = resolved(entry);
+        let is_hidden = home
+            .as_deref()
+            .and_then(|home| real.strip_prefix(home).ok())
+            .is_some_and(|below| below.as_os_str().as_encoded_bytes().first() == Some(&b'.'));
+        let above = || real.ancestors().take_while(|above| home.as_deref() != Some(above));
+        let in_repository = || above().any(|above| above.join(".git").symlink_metadata().is_ok());
+        entry.is_absolute()
+            && !is_changeable(&real)
+            && !is_changeable(entry)
+            && (is_hidden || !in_repository())
+    };
+    let given = environment.iter().filter_map(|(name, value)| {
+        let text = name.to_string_lossy();
+        let is_list = text.ends_with("PATH");
+        if is_list {
+            let kept: Vec<PathBuf> = std::env::split_paths(value).filter(is_kept).collect();
+            return Some((name.clone(), std::env::join_paths(kept).ok()?))
+                .filter(|(_, kept)| !kept.is_empty());
+        }
+        // These may contain options. Only what names a path is examined.
+        let value_text = value.to_string_lossy();
+        let mut paths =
+            value_text.split([':', '=', ' ']).filter(|part| part.contains('/')).map(PathBuf::from);
+        let is_loader = LOADERS.contains(&&*text);
+        (!is_loader || paths.all(|path| is_kept(&path))).then(|| (name.clone(), value.clone()))
+    });
+    given.collect()
+}
+
+/// A path whose existing part has its links resolved.
+fn resolved(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, real)) = existing else { return path.to_path_buf() };
+    path.strip_prefix(above).map_or_else(|_| real.clone(), |rest| real.join(rest))
+}
+
 pub fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

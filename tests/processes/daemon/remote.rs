@@ -208,6 +208,8 @@ async fn admitted(server: &Server, token: &str) -> Socket {
 #[tokio::test]
 async fn a_client_does_no_more_than_its_token_allows() {
     let user = user(obey);
+    // The client's words were inserted into the line for a shell, which ran outside of the sandbox.
+    user.write(".claude/commands/issue.md", "Issue: !`echo looking at $ARGUMENTS`\n");
     let (read, prompt) = (token(&user, "screen", "read"), token(&user, "bob", "prompt"));
     let server = serve(&user, &["--listen", "127.0.0.1:0"]);
     let mut owner = user.start();
@@ -229,7 +231,7 @@ async fn a_client_does_no_more_than_its_token_allows() {
     }
     let mut bob = admitted(&server, &prompt).await;
     bob.call(2, "session/load", load.clone()).await;
-    for text in ["/permissions forget all", "/rewind"] {
+    for text in ["/permissions forget all", "/rewind", "/issue 7; touch pwned"] {
         let refused = bob.refusal(3, "session/prompt", words(text)).await;
         assert!(refused.contains("scope `approve`"), "{refused}");
     }

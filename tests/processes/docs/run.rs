@@ -152,6 +152,7 @@ impl Reader {
             more: Vec::new(),
             limit: Duration::from_secs(30),
             reaper: Arc::new(Reaper::disabled()),
+            sandbox: None,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let ran = runtime.expect("a runtime").block_on(process::run(order));

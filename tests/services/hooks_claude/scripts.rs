@@ -72,6 +72,7 @@ impl Project {
             more: vec![("CLAUDE_PROJECT_DIR", OsString::from(self.folder.path()))],
             limit: hook.manifest.timeout,
             reaper: Arc::new(Reaper::disabled()),
+            sandbox: None,
         };
         process::run(order).await.expect("a shell")
     }

@@ -46,6 +46,7 @@ fn runner(folder: &Path) -> Runner {
         session: "s_01".to_owned(),
         at: HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() },
         reaper: Arc::new(Reaper::disabled()),
+        sandbox: Arc::default(),
         http: Http::new(),
         residents: Arc::default(),
         aside: Arc::default(),

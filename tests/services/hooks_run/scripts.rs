@@ -33,6 +33,7 @@ pub fn order(folder: &Path, path: PathBuf, stdin: &[u8]) -> ProcessSpec {
         more: Vec::new(),
         limit: AMPLE,
         reaper: Arc::new(Reaper::disabled()),
+        sandbox: None,
     }
 }
 

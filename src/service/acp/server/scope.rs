@@ -56,10 +56,15 @@ fn check(grant: &AccessGrant, method: &str, params: Option<&RawValue>) -> Result
     grant
         .check(&format!("`{name}`"), needed(method))
         .map_err(|error| answers::invalid_request(error.to_string()))?;
-    if !matches!(method, "session/new" | "session/fork" | "session/load" | "session/resume") {
+    let opens = ["session/new", "session/fork", "session/load", "session/resume", "session/options"];
+    if !opens.contains(&method) {
         return Ok(());
     }
     let Ok(params) = RequestParams::read(params) else { return Ok(()) };
+    // Params that can't be read are refused when the request is carried out.
+    for directory in params.cwd().into_iter().chain(params.directories().into_iter().flatten()) {
+        grant.check_directory(&directory).map_err(answers::invalid_request)?;
+    }
     for (name, scope) in OPENING_PARAMS {
         let Some(given) = params.raw(name) else { continue };
         // Fails closed: a text that is no value here may be one for a more tolerant reader.
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
 
     fn refused(scope: AccessScope, method: &str, params: &str) -> bool {
-        let grant = AccessGrant { name: "laptop".to_owned(), scope };
+        let grant = AccessGrant { name: "laptop".to_owned(), scope, directories: Some(vec!["/".into()]) };
         let params = RawValue::from_string(params.to_owned()).expect("the test's JSON is valid");
         check(&grant, method, Some(&params)).is_err()
     }
@@ -132,5 +137,27 @@ mod tests {
         assert!(refused(AccessScope::Read, "session/load", wider));
         assert!(!refused(AccessScope::Prompt, "session/load", wider));
         assert!(!refused(AccessScope::Read, "session/load", r#"{"mcpServers": [ ]}"#));
+    }
+
+    /// A client with the scope `prompt` chose any directory, in which the model read every file without a prompt.
+    #[test]
+    fn a_token_opens_sessions_in_its_directories_only() {
+        let directories = Some(vec!["/usr".into()]);
+        let allowed = |scope, directories: &Option<Vec<_>>, params: &str| {
+            let grant = AccessGrant { name: "laptop".to_owned(), scope, directories: directories.clone() };
+            let params = RawValue::from_string(params.to_owned()).expect("the test's JSON is valid");
+            ["session/new", "session/fork", "session/load", "session/resume", "session/options"]
+                .map(|method| check(&grant, method, Some(&params)).is_ok())
+        };
+        use AccessScope::{Approve, Prompt, Read};
+        for (cwd, is_inside) in [("/usr", true), ("/usr/bin", true), ("/usr/../etc", false), ("/", false)] {
+            let params = format!(r#"{{"cwd":"{cwd}"}}"#);
+            assert_eq!(allowed(Prompt, &directories, &params), [is_inside; 5], "{cwd}");
+            assert_eq!(allowed(Prompt, &None, &params), [false; 5], "a token of an earlier version");
+            assert_eq!(allowed(Approve, &None, &params), [true; 5]);
+            assert!(allowed(Read, &None, &params)[2]);
+            assert_eq!(allowed(Read, &directories, &params)[2], is_inside);
+        }
+        assert!(!allowed(Prompt, &directories, r#"{"cwd":"/usr","additionalDirectories":["/etc"]}"#)[0]);
     }
 }

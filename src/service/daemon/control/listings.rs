@@ -20,7 +20,9 @@ use epitome_provider::learned::RefreshTime;
 use epitome_provider::models::provider_of;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::shown as recipes_shown;
+use epitome_session::sandbox_rules;
 use epitome_thread::problem::{self, Problem};
+use epitome_tools::Workspace;
 
 /// Most models returned by one call; several routers together offer more.
 const MODELS_MAX: usize = 2_000;
@@ -95,13 +97,14 @@ fn hooks(daemon: &Arc<Daemon>, wanted: EnvironmentParams) -> MethodResult {
     let (settings, mut problems) = Settings::load(&daemon.paths, Some(&cwd), get);
     let (trust, problem) = TrustStore::load(&daemon.paths, settings.hooks.trust);
     problems.extend(problem);
+    let workspace = Workspace::new(cwd, Vec::new(), environment);
+    let workspace = workspace.exposing(Arc::new(endpoint::exposure(&settings)));
     let mut found = discover(&HookSearch {
         paths: &daemon.paths,
-        cwd: &cwd,
+        workspace: &workspace,
         settings: &settings.hooks,
         reaper: &daemon.sessions.services().reaper,
-        environment: &environment,
-        exposure: &endpoint::exposure(&settings),
+        sandbox: &Arc::new(sandbox_rules(&settings, &daemon.paths)),
         trust: &trust,
     });
     found.problems.splice(0..0, problems);

@@ -1,5 +1,6 @@
 //! A session's clients: attaching, leaving, prompts and slash commands.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Session;
@@ -16,12 +17,13 @@ use crate::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
 use crate::subagents::lost_agent;
 use crate::work::RunningTurn;
 use crate::{
-    AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
-    SessionCommand, SessionError, SessionEvent, Steered, Ticket, UserDecision,
+    AccessGrant, AccessScope, AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay,
+    ScopeError, SessionAnswer, SessionCommand, SessionError, SessionEvent, Steered, Ticket, UserDecision,
 };
+use epitome_hooks::handlers;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
-use epitome_recipe::render::ShellOutputs;
+use epitome_recipe::render::{self, ShellOutputs};
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
 use epitome_turn::{Turn, TurnLimits, withdrawn};
 
@@ -146,6 +148,12 @@ impl Session {
                 "Session {} was continued elsewhere: not everything that was shown of it is known here. Load it again",
                 self.core.id()
             ));
+            return refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error);
+        }
+        // The directory is that of the session, whatever the client has sent.
+        let granted = attachment.outlet.grant().map(|grant| grant.check_directory(self.core.thread.cwd()));
+        if let Some(Err(why)) = granted {
+            let error = SessionError::Invalid(why);
             return refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error);
         }
         // A client whose instructions can't be stored is not attached.
@@ -586,10 +594,10 @@ impl Session {
 
     /// Checks the rights of a prompt's client, and makes the log ready for the prompt.
     fn ready_for(&mut self, client: ClientId, typed: Option<&str>) -> Result<(), SessionError> {
-        if let (Some(built_in), Some(grant)) =
-            (typed.and_then(commands::find), self.core.clients.grant(client))
-        {
-            built_in.check(grant).map_err(|error| SessionError::Invalid(error.to_string()))?;
+        if let Some((grant, typed)) = self.core.clients.grant(client).zip(typed) {
+            let built_in = commands::find(typed).map_or(Ok(()), |built_in| built_in.check(grant));
+            let allowed = built_in.and_then(|()| self.check_recipe(grant, typed));
+            allowed.map_err(|error| SessionError::Invalid(error.to_string()))?;
         }
         if typed.is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()
@@ -597,6 +605,20 @@ impl Session {
             self.core.commit(acceptance)?;
         }
         self.core.close_open_turn(StopReason::Failed)
+    }
+
+    /// Checks the rights of a client that typed a recipe. Programs and handlers of a recipe run without another question.
+    fn check_recipe(&self, grant: &AccessGrant, typed: &str) -> Result<(), ScopeError> {
+        let name = command::parse(typed).map(|typed| typed.name);
+        let Some(recipe) = name.and_then(|name| self.recipes.catalog().find(name)) else { return Ok(()) };
+        let (handlers, _) = self.core.handlers_of(recipe, &BTreeMap::new());
+        match render::shell_calls(recipe).is_empty() && handlers::writes(&handlers).next().is_none() {
+            true => Ok(()),
+            false => grant.check(
+                &format!("/{}, which runs programs or writes files,", recipe.id),
+                AccessScope::Approve,
+            ),
+        }
     }
 
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {

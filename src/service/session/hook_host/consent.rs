@@ -98,7 +98,7 @@ impl HookHost {
         let settings = core.settings.hooks.clone();
         let workspace = core.workspace.clone();
         let servers = core.settings.mcp.servers.clone();
-        let environment = core.workspace.environment.clone();
+        let (environment, sandbox) = (core.workspace.environment.clone(), core.sandbox_rules());
         let watch = self.watch.clone();
         let known = self.consent.trust.clone();
         self.consent.looks += 1;
@@ -120,11 +120,10 @@ impl HookHost {
             };
             let search = HookSearch {
                 paths: &services.paths,
-                cwd: &cwd,
+                workspace: &workspace,
                 settings: &settings,
                 reaper: &services.reaper,
-                environment: &workspace.environment,
-                exposure: workspace.exposure(),
+                sandbox: &sandbox,
                 trust: &trust,
             };
             let mut found = discover::discover(&search);
@@ -150,6 +149,11 @@ impl HookHost {
         }
         tracing::debug!(session = %core.id(), hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
+        // What the user has consented to stays as it is while commands run.
+        let repository = found.hooks.iter().filter(|hook| hook.place.is_repository());
+        let of_hooks = repository.flat_map(|hook| hook.files.iter());
+        let files = of_hooks.chain(found.servers.values().flat_map(|server| server.record.files.keys()));
+        core.workspace = Arc::new(core.workspace.freezing(files.cloned().collect()));
         (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
         self.consent.trust = Some(trust);
         core.clients.notify_problems(&problems);
@@ -163,11 +167,12 @@ impl HookHost {
         // The environment is that of the client that sent the prompt.
         let http = core.services.http.within(Network::read(&core.workspace.environment));
         let runner = match &self.runner {
-            Some(runner) => Runner { at, http, ..(**runner).clone() },
+            Some(runner) => Runner { at, http, sandbox: core.sandbox_rules(), ..(**runner).clone() },
             None => Runner {
                 session: core.id().0.clone(),
                 at,
                 reaper: core.services.reaper.clone(),
+                sandbox: core.sandbox_rules(),
                 http,
                 residents: Arc::default(),
                 aside: Arc::new(AsideHooks::new(self.late.sender())),

@@ -51,7 +51,7 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
 const RUNS_IN_BARE: [&str; 6] = ["config", "config.worktree", "commondir", "hooks", "modules", "worktrees"];
 
 /// Directories whose files programs execute or obey automatically: hooks, tasks, settings with commands.
-const DIRECTORIES_THAT_RUN: [&str; 16] = [
+const DIRECTORIES_THAT_RUN: [&str; 23] = [
     ".git",
     ".hg",
     ".epitome",
@@ -68,10 +68,17 @@ const DIRECTORIES_THAT_RUN: [&str; 16] = [
     ".cargo",
     ".ssh",
     ".direnv",
+    ".helix",
+    ".jj",
+    ".mise",
+    ".nova",
+    ".pijul",
+    ".sl",
+    ".vim",
 ];
 
 /// Files that shells, editors and tools execute at startup.
-const FILES_THAT_RUN: [&str; 25] = [
+const FILES_THAT_RUN: [&str; 28] = [
     ".bashrc",
     ".bash_profile",
     ".bash_login",
@@ -96,6 +103,9 @@ const FILES_THAT_RUN: [&str; 25] = [
     ".nvim.lua",
     ".dir-locals.el",
     ".mcp.json",
+    ".mise.toml",
+    ".mise.local.toml",
+    ".lvimrc",
     "config.fish",
 ];
 

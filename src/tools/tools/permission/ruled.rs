@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use epitome_config::rules::{RuleEffect, RulePattern, WrittenRule};
+use epitome_config::rules::{GLOB_PREFIX, RuleEffect, RulePattern, WrittenRule, literal_brackets};
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
@@ -201,8 +201,12 @@ impl<'a> ParsedCall<'a> {
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
             Access::Remember(_) | Access::External { .. } => &[],
         };
+        // The names that tools of the server have: `tracker__x` is not a part of the server `tracker`.
+        let mapped = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
         let is_external = matches!(access, Access::External { server, tool, .. }
-            if matches_pattern(&pattern.tool, &format!("mcp__{server}__{tool}")));
+        if matches_pattern(&pattern.tool, &format!(
+            "mcp__{}__{}", mapped(server).split("__").collect::<Vec<_>>().join("_"), mapped(tool)
+        )));
         does.contains(&pattern.tool.as_str()) || matches_pattern(&pattern.tool, tool) || is_external
     }
 
@@ -396,6 +400,11 @@ impl Globs {
     /// relative to the workspace's directories, and match at any depth if they contain no slash. A pattern also
     /// matches everything below a matching directory.
     fn new(about: &str, workspace: &Workspace, case: CaseSensitivity) -> Globs {
+        // Frameworks have directories such as `[id]`, which a rule means literally.
+        let (about, has_classes) = match about.strip_prefix(GLOB_PREFIX) {
+            Some(about) => (about, true),
+            None => (about, false),
+        };
         let about = about.strip_suffix('/').unwrap_or(about);
         let bases: Vec<(PathBuf, String)> = if let Some(rest) = about.strip_prefix("//") {
             vec![(PathBuf::from("/"), rest.to_owned())]
@@ -410,7 +419,8 @@ impl Globs {
         let mut globs = Globs { matchers: Vec::new(), named: Vec::new() };
         for (base, rest) in bases {
             let rest = rest.strip_suffix("/**").unwrap_or(&rest);
-            let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+            let is_plain =
+                |part: &&str| !part.contains(['*', '?', '{', '\\']) && !(has_classes && part.contains('['));
             let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
             let named = normal(&base.join(plain.join("/")));
             let pattern: Vec<&str> = rest.split('/').skip(plain.len()).collect();
@@ -421,8 +431,12 @@ impl Globs {
                 begins.push(real);
             }
             for begin in begins {
-                let text = std::iter::once(globset::escape(&begin.to_string_lossy()))
-                    .chain(pattern.iter().map(|part| (*part).to_owned()));
+                let text = std::iter::once(globset::escape(&begin.to_string_lossy())).chain(
+                    pattern.iter().map(|part| match has_classes {
+                        true => (*part).to_owned(),
+                        false => literal_brackets(part),
+                    }),
+                );
                 let text = text.collect::<Vec<_>>().join("/").replace("//", "/");
                 let glob = GlobBuilder::new(&text)
                     .literal_separator(true)

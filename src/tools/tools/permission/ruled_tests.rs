@@ -283,7 +283,15 @@ fn paths_are_judged_by_where_they_lead() {
     let rules = rules(
         &["file_edit(src/**)", "file_edit(*.md)", "Read(//opt/docs)", "Read(~/notes/**)", "file_write"],
         &["Edit(src/ask.rs)"],
-        &["Read(secret/**)", "Edit(src/gen/)"],
+        &[
+            "Read(secret/**)",
+            "Edit(src/gen/)",
+            // Rules with names of directories in some frameworks matched nothing: brackets enclosed a set of characters.
+            "Read(app/[id]/**)",
+            "Read(app/(group)/**)",
+            "Read(**/[slug].tsx)",
+            "Read(glob:part-[12]/**)",
+        ],
     );
     for (tool, access, wanted) in [
         ("file_edit", Access::Write(vec!["/w/src/a.rs".into()]), 'a'),
@@ -302,6 +310,12 @@ fn paths_are_judged_by_where_they_lead() {
         ("file_read", Access::Read(vec!["/w/secret/a".into()]), 'd'),
         ("grep_tool", Access::Read(vec!["/w/secret".into()]), 'd'),
         ("file_read", Access::Read(vec!["/w/secretary".into()]), 'a'),
+        ("file_read", Access::Read(vec!["/w/app/[id]/a".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/app/i/a".into()]), 'a'),
+        ("file_read", Access::Read(vec!["/w/app/(group)/a".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/x/[slug].tsx".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/part-1/a".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/part-3/a".into()]), 'a'),
         ("file_read", Access::Read(vec!["/opt/docs/a/b".into()]), 'a'),
         ("file_read", Access::Read(vec!["/home/me/notes/a".into()]), 'a'),
         ("file_read", Access::Read(vec!["/home/me/notes/.env".into()]), 'o'),

@@ -1,11 +1,13 @@
 //! The entries of a Git directory that make Git execute something. They stay read-only even for a command that may
 //! change the repository. Reads the disk, and creates entries that have to exist to be protected.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Support;
 use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
 
@@ -32,6 +34,12 @@ pub(super) const MODULES_MAX: usize = 256;
 
 /// Maximum bytes of a file of Git that is read, other than an index.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Maximum entries of a Git directory that are searched for links.
+const ENTRIES_MAX: usize = 200_000;
+
+/// What the content of a `.git` file begins with.
+const GITDIR: &[u8] = b"gitdir: ";
 
 /// Maximum depth of the search for submodules: their paths are module names, which may contain slashes.
 const MODULES_DEPTH_MAX: usize = 8;
@@ -85,8 +93,7 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
 pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let git = worktree.join(".git");
     let own = if git.is_dir() { Some(git) } else { named_directory(worktree) };
-    let common =
-        own.as_ref().and_then(|own| Some(own.join(text_of(&own.join(COMMON))?.trim_end_matches('\n'))));
+    let common = own.as_ref().and_then(|own| Some(own.join(path_in(&own.join(COMMON), b"")?)));
     let of_repository = common.into_iter().chain(own);
     let of_repository = of_repository.flat_map(|git| ["config", OF_WORKTREES].map(|name| git.join(name)));
     let of_user =
@@ -99,6 +106,11 @@ pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> 
                 (Some(below), Some(home)) => home.join(below),
                 _ => worktree.join(named),
             };
+            // A directory that Git will look into, and that doesn't exist, can't be protected.
+            let is_inside = path.starts_with(worktree) && !path.iter().any(|part| part == "..");
+            if is_inside && path.symlink_metadata().is_err() {
+                let _ = std::fs::create_dir_all(&path);
+            }
             // Its last part may be a link, which is protected as well.
             let entry = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
             entry().or_else(|| path.canonicalize().ok()).filter(|path| path.exists())
@@ -170,6 +182,14 @@ fn text_of(file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Returns the path in a file of Git after a prefix, as Git reads it: without line ends at its end, and up to a NUL.
+fn path_in(file: &Path, prefix: &[u8]) -> Option<PathBuf> {
+    let bytes = read_regular(file, FILE_BYTES_MAX).ok()?;
+    let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'))?;
+    let path = bytes[..=end].strip_prefix(prefix)?.split(|byte| *byte == 0).next()?;
+    Some(OsStr::from_bytes(path).into())
+}
+
 /// Returns the value of this key that counts: the last one.
 fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
     settings(file, section, key).pop()
@@ -209,8 +229,7 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
         return None;
     }
     let own = named_directory(root)?;
-    let back = text_of(&own.join("gitdir"))?;
-    let is_ours = Path::new(back.trim()).canonicalize().is_ok_and(|back| back == git);
+    let is_ours = back_from(&own).and_then(|back| back.canonicalize().ok()).is_some_and(|back| back == git);
     let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
     let common = worktrees.parent()?.to_path_buf();
     (is_ours && common.join("HEAD").exists()).then_some(common)
@@ -229,14 +248,65 @@ pub(super) fn is_own_common_directory(git: &Path) -> bool {
 /// command could have written that file.
 pub(super) fn common_directory(worktree: &Path) -> Option<PathBuf> {
     let own = named_directory(worktree)?;
-    let common = text_of(&own.join(COMMON));
-    common.and_then(|name| own.join(name.trim_end_matches('\n')).canonicalize().ok()).or(Some(own))
+    path_in(&own.join(COMMON), b"").and_then(|name| own.join(name).canonicalize().ok()).or(Some(own))
+}
+
+/// Returns the `.git` file that the directory of a worktree names.
+fn back_from(own: &Path) -> Option<PathBuf> {
+    path_in(&own.join("gitdir"), b"").map(|back| own.join(back))
+}
+
+/// Returns the working trees of a repository. A command that may change it may change the indexes of all.
+pub(super) fn worktrees(common: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let linked = directories(&common.join("worktrees")).take(MODULES_MAX);
+    let main = common.parent().filter(|_| common.ends_with(".git")).map(Path::to_path_buf);
+    linked.filter_map(|own| Some(back_from(&own)?.parent()?.to_path_buf())).chain(main)
+}
+
+/// Returns the Git directories of submodules in a Git directory and those of its worktrees, and the directories beyond the
+/// limits of the search.
+pub(super) fn modules(git: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let mut modules = Modules { found: Vec::new(), beyond: Vec::new() };
+    let worktrees = directories(&git.join("worktrees")).take(MODULES_MAX);
+    for own in worktrees.chain([git.to_path_buf()]) {
+        modules.find(&own.join("modules"), MODULES_DEPTH_MAX);
+    }
+    (modules.found, modules.beyond)
+}
+
+/// Returns the symbolic links in a Git directory, except those below hooks, which stay read-only, and in place of objects,
+/// which Git never changes. Git follows the others when it writes: a reflog could be the user's `.bashrc`.
+pub(super) fn links(git: &Path) -> Vec<PathBuf> {
+    let (mut found, mut next, mut count) = (Vec::new(), vec![git.to_path_buf()], 0);
+    while let Some(directory) = next.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            count += 1;
+            let Ok(kind) = entry.file_type() else { continue };
+            let is_of_objects = || directory.ends_with("objects") && entry.file_name().len() == 2;
+            if kind.is_symlink() {
+                found.push(entry.path());
+            } else if kind.is_dir() && entry.file_name() != "hooks" && !is_of_objects() {
+                next.push(entry.path());
+            }
+        }
+        if count > ENTRIES_MAX {
+            break;
+        }
+    }
+    found
 }
 
 /// Returns the directory that the `.git` file of a working tree names, resolved.
 pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
-    let text = text_of(&worktree.join(".git"))?;
-    worktree.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()
+    worktree.join(path_in(&worktree.join(".git"), GITDIR)?).canonicalize().ok()
+}
+
+/// Whether a `.git` file names a directory in a way that other programs than Git may read differently.
+pub(super) fn is_unclear(file: &Path) -> bool {
+    let bytes = read_regular(file, FILE_BYTES_MAX).unwrap_or_default();
+    let Some(path) = bytes.strip_prefix(GITDIR) else { return false };
+    let path = path.strip_suffix(b"\n").unwrap_or(path);
+    std::str::from_utf8(path).map_or(true, |path| path.trim() != path || path.contains(char::is_control))
 }
 
 /// The Git directories of submodules.
@@ -263,7 +333,58 @@ impl Modules {
 }
 
 /// Returns the directories in this one, without symbolic links.
-fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
+fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A `.git` file with a NUL or a blank at its end led Git to a directory that was not examined.
+    #[test]
+    fn a_git_file_is_read_as_git_reads_it() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        for made in ["lib", "a", "a "] {
+            fs::create_dir(root.join(made)).expect("made");
+        }
+        for (text, named, is_unclear_to_others) in [
+            (&b"gitdir: ../a\n"[..], Some("a"), false),
+            (b"gitdir: ../a", Some("a"), false),
+            (b"gitdir: ../a\0x\n", Some("a"), true),
+            (b"gitdir: ../a \n", Some("a "), true),
+            (b"gitdir: ../a\r\n", Some("a"), true),
+            (b"gitdir:../a\n", None, false),
+            (b"gitdir: ../\xff\n", None, true),
+        ] {
+            fs::write(root.join("lib/.git"), text).expect("written");
+            let shown = String::from_utf8_lossy(text);
+            assert_eq!(named_directory(&root.join("lib")), named.map(|name| root.join(name)), "{shown:?}");
+            assert_eq!(is_unclear(&root.join("lib/.git")), is_unclear_to_others, "{shown:?}");
+        }
+    }
+
+    /// A command made `.git/logs/HEAD` a link to `~/.bashrc`, to which the user's next commit appended a line.
+    #[test]
+    fn links_that_git_would_follow_are_found() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let git = directory.path().canonicalize().expect("it is there");
+        for made in ["logs/refs", "objects/ab", "objects/info", "hooks"] {
+            fs::create_dir_all(git.join(made)).expect("made");
+        }
+        let links = ["index", "logs/HEAD", "logs/refs/heads", "objects/info/alternates", "objects/ac"];
+        for link in links.iter().chain(&["hooks/pre-commit", "objects/ab/cd"]) {
+            symlink("/nowhere", git.join(link)).expect("linked");
+        }
+        let mut found = super::links(&git);
+        found.sort();
+        let mut expected = links.map(|link| git.join(link));
+        expected.sort();
+        assert_eq!(found, expected);
+    }
 }

@@ -8,7 +8,7 @@
 //! repository that contains the index: a repository elsewhere is cut off instead.
 
 use epitome_platform::os::OsStrExt;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -55,7 +55,11 @@ struct OuterRepository<'a> {
 
 /// The links of indexes, kept while the index files are unchanged.
 #[derive(Debug, Default)]
-pub(super) struct LinkCache(HashMap<PathBuf, (DiskStamp, Arc<[PathBuf]>)>);
+pub(super) struct LinkCache {
+    indexes: HashMap<PathBuf, (DiskStamp, Arc<[PathBuf]>)>,
+    /// Links in commits, which become links of the index when the user checks them out, by Git directory.
+    committed: HashMap<PathBuf, BTreeSet<PathBuf>>,
+}
 
 impl Linked {
     /// Finds the repositories linked from those with these working trees, whose paths contain no links.
@@ -68,16 +72,26 @@ impl Linked {
             let own = common.iter().flat_map(|common| [common.join("modules"), git.join("modules")]);
             let outer = OuterRepository { worktree, git: &git, modules: own.collect(), way_out: None };
             linked.add(&outer, DEPTH_MAX, cache);
+            // Git uses a directory that is here already for a new submodule.
+            if let Some(common) = common {
+                let (modules, beyond) = git::modules(&common);
+                linked.0.extend(modules.into_iter().map(|module| ((module.clone(), module), None)));
+                linked.0.extend(beyond.into_iter().map(|path| ((path.clone(), path.clone()), Some(path))));
+            }
         }
         linked
     }
 
     fn add(&mut self, outer: &OuterRepository<'_>, depth: usize, cache: &mut LinkCache) {
         let Some(depth) = depth.checked_sub(1) else { return };
-        for path in cache.links_of(outer.git).iter() {
+        let committed = cache.committed.get(outer.git).cloned().unwrap_or_default();
+        for path in cache.links_of(outer.git).iter().chain(&committed) {
             let worktree = outer.worktree.join(path);
-            let Some(git) = directory_of(&worktree).filter(|_| self.0.len() < LINKED_MAX) else { continue };
-            let way_out = outer.way_out.clone().or_else(|| outer.way_out_by(path, &git));
+            let entry = worktree.join(".git");
+            let unclear = git::is_unclear(&entry).then_some(entry);
+            let git = unclear.clone().or_else(|| directory_of(&worktree));
+            let Some(git) = git.filter(|_| self.0.len() < LINKED_MAX) else { continue };
+            let way_out = outer.way_out.clone().or(unclear).or_else(|| outer.way_out_by(path, &git));
             if self.0.insert((git.clone(), worktree.clone()), way_out.clone()).is_none() {
                 let mut modules = outer.modules.clone();
                 modules.push(git.join("modules"));
@@ -207,6 +221,13 @@ fn is_without_hooks(git: &Path) -> bool {
 }
 
 impl LinkCache {
+    /// Adds links that were committed in the repository of this working tree.
+    pub(super) fn add_committed(&mut self, worktree: &Path, links: Vec<PathBuf>) {
+        let Some(git) = directory_of(worktree).filter(|_| !links.is_empty()) else { return };
+        let known = self.committed.entry(git).or_default();
+        known.extend(links.into_iter().take(LINKED_MAX.saturating_sub(known.len())));
+    }
+
     /// Returns the paths of the links in the index of a repository.
     fn links_of(&mut self, git: &Path) -> Arc<[PathBuf]> {
         let index = git.join("index");
@@ -215,7 +236,7 @@ impl LinkCache {
             return Arc::default();
         };
         let stamp = DiskStamp::of(&file);
-        if let Some((known, links)) = self.0.get(&index)
+        if let Some((known, links)) = self.indexes.get(&index)
             && *known == stamp
         {
             return links.clone();
@@ -235,11 +256,11 @@ impl LinkCache {
             }
         }
         let links: Arc<[PathBuf]> = links.into();
-        if self.0.len() >= LINKED_MAX {
-            self.0.clear();
+        if self.indexes.len() >= LINKED_MAX {
+            self.indexes.clear();
         }
         if stamp.is_settled() && is_whole {
-            self.0.insert(index, (stamp, links.clone()));
+            self.indexes.insert(index, (stamp, links.clone()));
         }
         links
     }

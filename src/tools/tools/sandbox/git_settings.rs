@@ -301,20 +301,7 @@ const HARMLESS: [(&str, &[&str]); 13] = [
 /// The same for subsections. Addresses are checked separately.
 const HARMLESS_IN_SUBSECTIONS: [(&str, &[&str]); 3] = [
     ("branch", &["description", "merge", "pushremote", "rebase", "remote"]),
-    (
-        "remote",
-        &[
-            "fetch",
-            "partialclonefilter",
-            "promisor",
-            "prune",
-            "push",
-            "pushurl",
-            "skipfetchall",
-            "tagopt",
-            "url",
-        ],
-    ),
+    ("remote", &["fetch", "prune", "push", "pushurl", "skipfetchall", "tagopt", "url"]),
     ("submodule", &["active", "branch", "fetchrecursesubmodules", "ignore", "shallow", "update", "url"]),
 ];
 
@@ -339,13 +326,37 @@ impl GitSetting {
             return is_own_worktree(git, value);
         }
         let is_known = known.iter().any(|(own, keys)| own == section && keys.contains(&key.as_str()));
-        // `ext::sh -c …` and the like name a program, and so could an argument that looks like an option.
-        let is_address = matches!(key.as_str(), "url" | "pushurl" | "remote" | "pushremote");
-        let is_safe_address = !value.contains("::") && !value.starts_with('-');
+        let is_safe_address = match key.as_str() {
+            "url" | "pushurl" => is_on_a_network(value),
+            // A name of a remote; Git also accepts an address here.
+            "remote" | "pushremote" => !value.starts_with('-') && !value.contains(['/', ':', '\\']),
+            _ => true,
+        };
         // Git executes a value of the form `!command`.
         let is_safe_update =
             key != "update" || ["checkout", "rebase", "merge", "none"].contains(&value.as_str());
-        is_known && (!is_address || is_safe_address) && is_safe_update
+        is_known && is_safe_address && is_safe_update
+    }
+}
+
+/// Whether an address is one of a repository on another machine. Git runs the hooks of a repository on this one, and `ext::sh`
+/// and the like name a program.
+fn is_on_a_network(address: &str) -> bool {
+    let is_plain = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && !text.contains("::")
+            && !text.contains(char::is_control)
+    };
+    match address.split_once("://") {
+        Some((scheme, rest)) => ["https", "http", "ssh", "git"].contains(&scheme) && is_plain(rest),
+        // `user@host:path`. A path on Windows begins with a single letter.
+        None => address.split_once(':').is_some_and(|(host, path)| {
+            host.len() > 1
+                && !host.contains(['/', '\\'])
+                && is_plain(host)
+                && is_plain(address)
+                && !path.is_empty()
+        }),
     }
 }
 
@@ -373,7 +384,7 @@ mod tests {
         for harmless in [
             "[remote \"up\"]\n\turl = https://example.com/a.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
             "[branch \"main\"]\n\tremote = up\n\tmerge = refs/heads/main\n",
-            "[submodule \"lib\"]\n\tactive = true\n\turl = /srv/lib\n",
+            "[submodule \"lib\"]\n\tactive = true\n\turl = git@example.com:lib.git\n",
             "[user]\n\tname = \"A # B\"\n\temail = a@b\n",
             "# a comment\n",
         ] {
@@ -389,6 +400,10 @@ mod tests {
             ("[filter \"x\"]\n\tsmudge = ./x\n", "filter.x.smudge"),
             ("[submodule \"lib\"]\n\tupdate = !./x\n", "submodule.lib.update"),
             ("[remote \"o\"]\n\turl = ext::sh -c x\n", "remote.o.url"),
+            // The hooks of a repository in the workspace ran with the user's next `git push`.
+            ("[remote \"o\"]\n\tpushurl = build/cache.git\n", "remote.o.pushurl"),
+            ("[remote \"o\"]\n\turl = file:///w/build/cache.git\n", "remote.o.url"),
+            ("[branch \"main\"]\n\tpushRemote = ./build/cache.git\n", "branch.main.pushremote"),
             ("[remote \"o\"]\n\tuploadpack = ./x\n", "remote.o.uploadpack"),
             ("[extensions]\n\tworktreeConfig = true\n", "extensions.worktreeconfig"),
             ("[url \"https://evil/\"]\n\tinsteadOf = https://\n", "url.https://evil/.insteadof"),

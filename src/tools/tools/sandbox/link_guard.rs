@@ -3,6 +3,9 @@
 //! It watches which repositories the workspace's repositories link to. `git status` runs in each of them, so a command
 //! could make the user's Git run any program.
 //!
+//! Of a command that may change repositories, it removes symbolic links in Git directories, which Git would follow, and it
+//! looks for links in the new commits, which the user may check out.
+//!
 //! It also watches the protected files. The kernel removes the mount that protects a file from a command as soon as
 //! anybody else removes the file or renames another one over it, as editors do to save it. The command is ended then.
 //!
@@ -10,18 +13,22 @@
 //! it. Every command has one: a link may have been added before the repository that it leads to.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::git;
 use super::git_links::{LinkCache, Linked};
+use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::entry_watch::{self, EntryNews, EntryWatch};
 use epitome_platform::group::{GroupEnd, KILL_GRACE};
 use epitome_platform::os::OwnedFd;
+use epitome_platform::root::DirectoryEntry;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Interval between looks: shorter than it takes a user to notice a change and to type a command about it.
@@ -37,11 +44,21 @@ pub(super) struct SharedLinks {
     /// What was found and no command's result has reported. A guard outlives its command by a moment, so it may find what
     /// the next command did; what it finds after a cancelled call is for the next one as well.
     reports: Mutex<Vec<String>>,
-    /// The running commands that may change repositories.
-    changing: Mutex<BTreeSet<u64>>,
-    /// Notified when one of them has ended.
-    ended: Condvar,
 }
+
+/// The running commands that may change repositories, each with its number and their Git directories. All sessions of a
+/// process share it, because several may work in one repository.
+static CHANGING: Mutex<Vec<(u64, Vec<PathBuf>)>> = Mutex::new(Vec::new());
+
+/// Notified when one of them has ended.
+static ENDED: Condvar = Condvar::new();
+
+/// Limits of the commands that look for new commits.
+const COMMITS: OutputLimits<'static> =
+    OutputLimits { time: Duration::from_secs(10), bytes: 16 * 1024 * 1024, is_over: &|| None };
+
+/// Maximum tips of branches before a command that are left out of the search. With more, older commits are searched, too.
+const TIPS_MAX: usize = 1_000;
 
 /// The links between repositories before a command, and the files that are protected from it.
 #[derive(Debug)]
@@ -53,11 +70,84 @@ pub struct LinkGuard {
     /// Directories in which the command can't change settings.
     frozen: Vec<PathBuf>,
     before: Linked,
+    /// The Git directories that the command may change, each with a working tree.
+    changed: Vec<ChangedRepository>,
     /// `None` when they are watched.
     entries: Mutex<Option<EntryWatch>>,
     /// Why the command was ended.
     replaced: OnceLock<String>,
     shared: Arc<SharedLinks>,
+}
+
+/// A repository that a command may change, before it.
+#[derive(Debug)]
+struct ChangedRepository {
+    worktree: PathBuf,
+    git: PathBuf,
+    /// The symbolic links in it.
+    links: BTreeSet<PathBuf>,
+    /// The commits at the tips of its branches.
+    tips: Vec<String>,
+}
+
+impl ChangedRepository {
+    fn find(worktree: &Path) -> Option<ChangedRepository> {
+        let git = git::directory(worktree)?;
+        let listed = child_output::git(&["for-each-ref", "--format=%(objectname)"]);
+        let listed = child_output::output_of(listed, worktree, &COMMITS).unwrap_or_default();
+        let links = git::links(&git).into_iter().collect();
+        let tips = listed.lines().map(str::to_owned).collect();
+        Some(ChangedRepository { worktree: worktree.to_path_buf(), git, links, tips })
+    }
+
+    /// Removes new symbolic links. Returns a description of each.
+    fn remove_links(&self) -> Vec<String> {
+        let new = git::links(&self.git).into_iter().filter(|link| !self.links.contains(link));
+        let removed = new.filter_map(|link| {
+            let target = fs::read_link(&link).ok()?;
+            let done = match DirectoryEntry::at(&link).and_then(|entry| entry.remove_file()) {
+                Ok(()) => "was removed".to_owned(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+                Err(error) => format!("could not be removed ({error}): look at it before you use Git there"),
+            };
+            Some(format!(
+                "[{} was a link to {}. Git would have followed it, so it {done}]",
+                link.display(),
+                target.display()
+            ))
+        });
+        removed.collect()
+    }
+
+    /// The paths of links to repositories in new commits.
+    fn committed_links(&self) -> Result<Vec<PathBuf>, String> {
+        let mut arguments =
+            vec!["-c", "log.showSignature=false", "log", "--all", "--format=", "--raw", "-z", "-m"];
+        arguments.extend([
+            "--root",
+            "--no-renames",
+            "--no-abbrev",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--not",
+        ]);
+        arguments.extend(self.tips.iter().take(TIPS_MAX).map(String::as_str));
+        let text = child_output::output_of(child_output::git(&arguments), &self.worktree, &COMMITS)
+            .map_err(|error| error.to_string())?;
+        if text.len() as u64 >= COMMITS.bytes {
+            return Err("they are too large".to_owned());
+        }
+        // `:100644 160000 OLD NEW M`, and the path.
+        let mut parts = text.split('\0');
+        let mut found = Vec::new();
+        while let Some(part) = parts.next() {
+            if part.trim_start().starts_with(':') {
+                let path = parts.next().unwrap_or_default();
+                found.extend(part.split(' ').nth(1).filter(|mode| *mode == "160000").map(|_| path.into()));
+            }
+        }
+        Ok(found)
+    }
 }
 
 impl LinkGuard {
@@ -73,11 +163,17 @@ impl LinkGuard {
         let protected = [&places.frozen, &places.replaced, &places.covered].into_iter().flatten();
         let entries = EntryWatch::new(protected.map(PathBuf::as_path));
         let number = fastrand::u64(..);
+        let mut changed: Vec<ChangedRepository> = Vec::new();
         if changes_git {
-            shared.changing.lock().insert(number);
+            for worktree in &worktrees {
+                if git::directory(worktree).is_some_and(|git| changed.iter().all(|known| known.git != git)) {
+                    changed.extend(ChangedRepository::find(worktree));
+                }
+            }
+            CHANGING.lock().push((number, changed.iter().map(|one| one.git.clone()).collect()));
         }
         let entries = Mutex::new(Some(entries));
-        LinkGuard { number, worktrees, frozen, before, entries, replaced: OnceLock::new(), shared }
+        LinkGuard { number, worktrees, frozen, before, changed, entries, replaced: OnceLock::new(), shared }
     }
 
     /// Watches until the group has ended.
@@ -91,6 +187,7 @@ impl LinkGuard {
             while !group.wait(LOOK_EVERY) {
                 guard.look();
             }
+            guard.look_at_commits();
             guard.look();
             guard.leave();
         };
@@ -120,28 +217,52 @@ impl LinkGuard {
     }
 
     fn leave(&self) {
-        self.shared.changing.lock().remove(&self.number);
-        self.shared.ended.notify_all();
+        CHANGING.lock().retain(|(number, _)| *number != self.number);
+        ENDED.notify_all();
     }
 
     /// Waits a moment until no other command runs that may change repositories, and returns whether that is so. Blocks.
     pub(super) fn is_alone(&self) -> bool {
-        let mut changing = self.shared.changing.lock();
-        let is_shared = |changing: &mut BTreeSet<u64>| changing.iter().any(|number| *number != self.number);
-        self.shared.ended.wait_while_for(&mut changing, is_shared, OTHERS_WAIT_MAX);
+        let mut changing = CHANGING.lock();
+        let is_own = |git: &PathBuf| self.changed.iter().any(|own| own.git == *git);
+        let is_shared = |changing: &mut Vec<(u64, Vec<PathBuf>)>| {
+            changing.iter().any(|(number, gits)| *number != self.number && gits.iter().any(is_own))
+        };
+        ENDED.wait_while_for(&mut changing, is_shared, OTHERS_WAIT_MAX);
         !is_shared(&mut changing)
     }
 
     /// Looks for new links, and returns what was found and not reported yet. Reads the disk.
     pub fn reports(&self) -> Vec<String> {
+        self.look_at_commits();
         self.look();
         let found = std::mem::take(&mut *self.shared.reports.lock());
         self.replaced.get().cloned().into_iter().chain(found).collect()
     }
 
+    fn look_at_commits(&self) {
+        for repository in &self.changed {
+            let worktree = &repository.worktree;
+            match repository.committed_links() {
+                Ok(links) => self.shared.cache.lock().add_committed(worktree, links),
+                Err(why) => {
+                    let report = format!(
+                        "[the new commits in {} could not be searched for links to other repositories: {why}]",
+                        worktree.display()
+                    );
+                    let mut reports = self.shared.reports.lock();
+                    if !reports.contains(&report) {
+                        reports.push(report);
+                    }
+                }
+            }
+        }
+    }
+
     fn look(&self) {
         let linked = find(&self.worktrees, &self.shared);
         let mut reports = self.shared.reports.lock();
+        reports.extend(self.changed.iter().flat_map(ChangedRepository::remove_links));
         for report in linked.refuse_new(&self.before, &self.frozen) {
             tracing::warn!(report, "a command linked a repository");
             reports.push(report);
@@ -158,5 +279,9 @@ impl Drop for LinkGuard {
 
 fn find(worktrees: &[PathBuf], shared: &SharedLinks) -> Linked {
     let mut cache = shared.cache.lock();
-    Linked::find(worktrees.iter().map(PathBuf::as_path), &mut cache)
+    let mut all: BTreeSet<PathBuf> = worktrees.iter().cloned().collect();
+    let commons: BTreeSet<PathBuf> =
+        worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect();
+    all.extend(commons.iter().flat_map(|common| git::worktrees(common)));
+    Linked::find(all.iter().map(PathBuf::as_path), &mut cache)
 }

@@ -2,7 +2,7 @@
 //! `epitome_platform::sandbox` enforces the result.
 
 pub(super) mod caches;
-mod home;
+pub(crate) mod home;
 pub(super) mod repositories;
 #[cfg(test)]
 mod tests;
@@ -14,12 +14,14 @@ use caches::{CACHES_IN_HOME, RUN_FROM_CACHE};
 
 use super::{Namespaces, SandboxRules, Support, denied};
 use crate::Workspace;
-use crate::secret_places::SecretPlaces;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// The directory for copies of settings. Not one for temporary files, which every command may change.
 const STAGING: &str = ".cache/epitome/staging";
+
+/// A name that no file has.
+const LATER: &str = ".login-of-later";
 
 /// Devices that every program may use; no others can be read. The terminals in `/dev/pts` are the user's; each command
 /// gets its own there, if there are namespaces.
@@ -45,9 +47,11 @@ pub(super) fn find(
     let home = workspace.home();
     let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
     let mut roots = writable_roots(workspace, real_home.as_deref());
+    // Settings of agents have hooks, commands and servers, which run outside of the sandbox.
+    roots.retain(|root| !home::is_of_settings(root, real_home.as_deref(), rules.settings.as_deref()));
     let mut places = SandboxPaths {
         devices: real(DEVICES.map(PathBuf::from)),
-        hidden: hidden(rules, workspace, home.as_deref()),
+        hidden: hidden(rules, workspace),
         ..SandboxPaths::default()
     };
     let entries = workspace.found().entries(roots.iter().map(PathBuf::as_path));
@@ -64,6 +68,12 @@ pub(super) fn find(
     for directory in commands {
         fix_above(&mut places, &roots, &directory);
         freeze(&mut places, directory);
+    }
+    let frozen = workspace.frozen().iter().cloned().chain(home::linked(workspace, real_home.as_deref()));
+    let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
+    for path in frozen.into_iter().filter(|path| roots.iter().any(|root| path.starts_with(root))) {
+        fix_above(&mut places, &roots, &path);
+        freeze(&mut places, path);
     }
     places.fixed.sort();
     places.fixed.dedup();
@@ -118,13 +128,29 @@ pub(super) fn find(
 }
 
 /// Returns the paths that no command may read.
-fn hidden(rules: &SandboxRules, workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
-    let mut hidden = SecretPlaces::find(home).paths().to_vec();
+fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
+    let mut hidden = workspace.secrets().paths().to_vec();
+    // The user has opened these.
+    let open = real(rules.write.clone());
+    hidden.retain(|path| !open.contains(path));
+    hidden.extend(later_logins(workspace.home().as_deref()));
     hidden.extend(real(rules.hide.clone()));
     hidden.extend(real(denied::find(&rules.deny_read, workspace)));
     hidden.sort();
     hidden.dedup();
     hidden
+}
+
+/// Paths that may not exist yet, in directories where programs keep logins: only the entries that exist when a command starts
+/// can be read in these.
+fn later_logins(home: Option<&Path>) -> Vec<PathBuf> {
+    let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
+    let opened = std::fs::read_dir(&home).into_iter().flatten().flatten();
+    let opened = opened.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let opened =
+        opened.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
+    let programs = [".config", ".local/share"].map(|directory| home.join(directory));
+    opened.chain(programs).chain([home.clone()]).map(|directory| directory.join(LATER)).collect()
 }
 
 /// Returns the workspace's directories that commands may change.

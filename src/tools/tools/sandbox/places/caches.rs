@@ -15,7 +15,7 @@ use epitome_platform::sandbox::SandboxPaths;
 /// code of shaders. Nor does it contain programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache
 /// without a check, nor stores whose files are those of installed programs, by hard links: those of pnpm, Bun, Conda and
 /// pixi.
-pub(super) const CACHES_IN_HOME: [&str; 45] = [
+pub(in crate::sandbox) const CACHES_IN_HOME: [&str; 45] = [
     ".cache/bazel",
     ".cache/ccache",
     ".cache/clangd",

@@ -56,7 +56,7 @@ fn parents(shared: &[PathBuf], path: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a home is one in which shells start: in some containers `HOME` is the directory of a project.
-pub(super) fn is_of_user(home: &Path) -> bool {
+pub(in crate::sandbox) fn is_of_user(home: &Path) -> bool {
     [".bashrc", ".profile", ".bash_profile", ".zshrc", ".zprofile", ".config/fish"]
         .iter()
         .any(|file| home.join(file).exists())
@@ -73,6 +73,36 @@ pub(super) fn visible_directories(home: &Path) -> Vec<PathBuf> {
     };
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
     entries.filter(is_visible).map(|entry| entry.path()).take(VISIBLE_MAX).collect()
+}
+
+/// Whether a path is in a directory of settings from which Epitome runs hooks.
+pub(crate) fn is_of_settings(path: &Path, home: Option<&Path>, settings: Option<&Path>) -> bool {
+    let of_home = home.into_iter().flat_map(|home| HOOKS_IN_HOME.map(|name| home.join(name)));
+    of_home.chain(settings.map(Path::to_path_buf)).any(|above| path.starts_with(&above))
+}
+
+/// Returns the targets of links in a home that programs run or obey: settings of shells, of Git and of editors, and
+/// commands. With dotfiles, they are in a repository, which may be the workspace.
+pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
+    let Some(home) = home else { return Vec::new() };
+    let settings = home.join(".config");
+    let programs = fs::read_dir(&settings).into_iter().flatten().flatten().map(|entry| entry.path());
+    let commands = directories_of_commands(workspace).filter(|directory| directory.starts_with(home));
+    let directories = [home.to_path_buf(), settings.clone(), home.join(".local/bin"), home.join("bin")];
+    let of_agents = HOOKS_IN_HOME.map(|name| home.join(name));
+    let all = directories.into_iter().chain(of_agents).chain(programs).chain(commands);
+    let entries = all.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten());
+    let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    let is_obeyed = |entry: &fs::DirEntry| {
+        let path = entry.path();
+        path.parent() != Some(home)
+            || path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    };
+    let links = entries.filter(is_link).filter(is_obeyed);
+    links
+        .filter_map(|entry| entry.path().canonicalize().ok())
+        .filter(|target| !home.starts_with(target))
+        .collect()
 }
 
 /// Returns the directories on the user's `PATH`, resolved.

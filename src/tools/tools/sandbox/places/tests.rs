@@ -316,3 +316,66 @@ fn worktree_needs_a_back_reference_from_its_repository() {
     fs::write(disk.root.join("w/.git"), "gitdir: ../home/.ssh\n").expect("written");
     assert_eq!(git::directory(&disk.root.join("w")), None);
 }
+
+/// Hooks and servers in a session's directory ran outside of the sandbox, if it was a directory of settings.
+#[test]
+fn settings_with_hooks_are_no_workspace() {
+    let disk = SandboxDisk::with(&["home/.claude/commands/x.md", "home/.bashrc", "home/w/a"]);
+    for (cwd, writable) in [("home/.claude", false), ("home/.claude/commands", false), ("home/w", true)] {
+        let places = disk.places(cwd, ALL);
+        assert_eq!(places.writable.contains(&disk.root.join(cwd)), writable, "{cwd}");
+    }
+}
+
+/// With dotfiles in the workspace, a command changed what the user's next shell ran.
+#[test]
+fn what_links_of_the_home_lead_to_stays_as_it_is() {
+    use std::os::unix::fs::symlink;
+    let files = [
+        "home/w/shell/bashrc",
+        "home/w/git/hooks/x",
+        "home/w/tool",
+        "home/w/other",
+        "home/.config/git/",
+        "home/go/bin/",
+    ];
+    let disk = SandboxDisk::with(&files);
+    for (link, target) in [
+        (".bashrc", "shell/bashrc"),
+        (".config/git/hooks", "git/hooks"),
+        ("go/bin/tool", "tool"),
+        ("notes", "other"),
+    ] {
+        symlink(disk.root.join("home/w").join(target), disk.root.join("home").join(link)).expect("linked");
+    }
+    let frozen = disk.below(&disk.places("home/w", ALL).frozen);
+    for target in ["shell/bashrc", "git/hooks", "tool"] {
+        assert!(frozen.contains(&format!("home/w/{target}")), "{target}: {frozen:?}");
+    }
+    assert!(!frozen.contains(&"home/w/other".to_owned()));
+}
+
+/// A background command read logins that were made after it had started.
+#[test]
+fn directories_of_programs_are_hidden_unless_they_are_opened() {
+    let disk = SandboxDisk::with(&[
+        "home/.bashrc",
+        "home/.newtool/x",
+        "home/.config/newtool/x",
+        "home/.config/git/config",
+        "home/.cargo/config.toml",
+        "home/w/a",
+    ]);
+    let hidden = disk.places("home/w", ALL).hidden;
+    let is_hidden =
+        |path: &str| hidden.iter().any(|above| disk.root.join("home").join(path).starts_with(above));
+    assert!(is_hidden(".newtool/login") && is_hidden(".config/newtool/login"));
+    assert!(!is_hidden(".bashrc") && !is_hidden(".config/git/config") && !is_hidden(".cargo/config.toml"));
+    for directory in ["", ".config", ".cargo"] {
+        let listed = disk.root.join("home").join(directory);
+        assert!(
+            hidden.iter().any(|path| path.starts_with(&listed)),
+            "only existing entries of {directory:?} are readable"
+        );
+    }
+}

@@ -45,9 +45,10 @@ pub(super) struct SandboxWorld {
 /// The remaining steps after entering the namespaces.
 #[derive(Default)]
 pub(super) struct EnteredWorld {
-    /// The new `/proc` and `/dev/pts`, which no Landlock rule covers yet.
+    /// The new `/proc`, `/dev/pts` and `/dev/shm`, which no Landlock rule covers yet.
     pub proc: Option<OwnedFd>,
     pub terminals: Option<OwnedFd>,
+    pub shared_memory: Option<OwnedFd>,
     /// Set if this process is the first of its namespace; it must then start the command.
     pub command: Option<processes::PendingCommand>,
 }
@@ -114,6 +115,7 @@ impl SandboxWorld {
         }
         self.mounts.make()?;
         entered.terminals = Mounts::mount_terminals()?;
+        entered.shared_memory = Mounts::mount_shared_memory()?;
         if self.mounts.have_own_proc() {
             entered.proc = Some(self.mounts.mount_proc(self.numbers.as_deref())?);
         }
@@ -194,6 +196,14 @@ pub(super) fn landlock_version() -> u32 {
 
 /// The right to read files and directories.
 pub(super) const READ: u64 = 1 << 2 | 1 << 3;
+
+/// The rights to read, write, create and remove files. Before this version, Landlock allows to truncate all that may be written.
+pub(super) fn change_files(landlock: u32) -> u64 {
+    const CHANGE: u64 = 1 << 1 | 1 << 5 | 1 << 8;
+    const TRUNCATE: u64 = 1 << 14;
+    const TRUNCATES_FROM: u32 = 3;
+    READ | CHANGE | if landlock >= TRUNCATES_FROM { TRUNCATE } else { 0 }
+}
 
 /// The right to use terminals. Before this version, Landlock allows the requests of all devices.
 pub(super) fn use_terminals(landlock: u32) -> u64 {

@@ -56,6 +56,9 @@ pub(crate) fn enter(confinement: &Confinement) -> io::Result<()> {
         if let Some(terminals) = &entered.terminals {
             enter::allow(ruleset, terminals, enter::use_terminals(support.landlock))?;
         }
+        if let Some(memory) = &entered.shared_memory {
+            enter::allow(ruleset, memory, enter::change_files(support.landlock))?;
+        }
         enter::restrict(ruleset)?;
     }
     for filter in filters {

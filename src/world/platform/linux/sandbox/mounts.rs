@@ -167,6 +167,18 @@ impl Mounts {
         Ok(Some(terminals))
     }
 
+    /// Mounts shared memory of the command's own over that of other programs. Returns the descriptor; `None` if this system has
+    /// none.
+    pub fn mount_shared_memory() -> io::Result<Option<OwnedFd>> {
+        let at = match rustix::fs::openat(CWD, c"/dev/shm", PATH, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let memory = new_file_system(c"tmpfs")?;
+        attach(&memory, &at)?;
+        Ok(Some(memory))
+    }
+
     /// Changes into the start directory, as it is after mounting.
     pub fn enter_start(&self) -> io::Result<()> {
         let Some(start) = &self.start else { return Ok(()) };

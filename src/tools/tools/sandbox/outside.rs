@@ -1,0 +1,96 @@
+//! The environment of programs that run outside of the sandbox for the user: hooks, MCP servers, approved commands.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::TEMPORARY;
+use super::places::caches::CACHES_IN_HOME;
+use super::places::home;
+use crate::Workspace;
+use epitome_platform::program::without_changeable;
+use epitome_platform::root::Root;
+
+/// Returns the environment of a workspace without directories in which such a program would find what a sandboxed command
+/// has put there: with `.venv/bin` on the `PATH`, a command could write a `bash` that the next hook started. Reads the disk.
+pub fn outside(workspace: &Workspace) -> Arc<Vec<(OsString, OsString)>> {
+    // Without a sandbox, commands can change all programs of the user.
+    let Some(others) = &workspace.exposure().changeable else { return workspace.environment.clone() };
+    let home = workspace.home();
+    let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
+    let roots: Vec<&Path> = workspace.roots().iter().map(Root::path).collect();
+    let variable = workspace.variable("TMPDIR").map(PathBuf::from);
+    let caches = home.iter().flat_map(|home| CACHES_IN_HOME.map(|name| home.join(name)));
+    let elsewhere: Vec<PathBuf> = TEMPORARY
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(variable)
+        .chain(caches)
+        .chain(others.clone())
+        .collect();
+    let is_of_user = real_home.as_deref().filter(|home| home::is_of_user(home));
+    let is_changeable = |path: &Path| {
+        // In a session in the home, the directories on the `PATH` are read-only for commands.
+        roots.iter().any(|root| path.starts_with(root) && is_of_user != Some(root))
+            || elsewhere
+                .iter()
+                .any(|above| path.starts_with(above) && !is_protected(path, real_home.as_deref(), above))
+    };
+    Arc::new(without_changeable(&workspace.environment, home.as_deref(), is_changeable))
+}
+
+/// Whether a home below a directory for temporary files contains the path: commands can't change it.
+fn is_protected(path: &Path, home: Option<&Path>, temporary: &Path) -> bool {
+    home.is_some_and(|home| home != temporary && home.starts_with(temporary) && path.starts_with(home))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// With an activated virtual environment, a command wrote `.venv/bin/bash`, with which the user's next hook was started.
+    #[test]
+    fn programs_outside_are_not_found_where_commands_write() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        for made in [
+            "home/w/.venv/bin",
+            "home/other/.git",
+            "home/other/bin",
+            "home/.nvm/.git",
+            "home/.nvm/bin",
+            "home/bin",
+        ] {
+            fs::create_dir_all(base.join(made)).expect("made");
+        }
+        fs::write(base.join("home/.bashrc"), "").expect("written");
+        std::os::unix::fs::symlink(base.join("home/w"), base.join("home/link")).expect("linked");
+        let at = |name: &str| base.join("home").join(name).display().to_string();
+        let outside_of = |cwd: &str| -> Vec<String> {
+            let path =
+                ["w/.venv/bin", "w/later", "link/node_modules/.bin", "other/bin", ".nvm/bin", "bin"].map(at);
+            let path = format!("{}:.:{}:/tmp/bin:/usr/bin", path.join(":"), at(".cache/pip/bin"));
+            let environment = [
+                ("PATH", path),
+                ("HOME", base.join("home").display().to_string()),
+                ("PYTHONPATH", at("w/lib")),
+                ("BASH_ENV", at("w/env.sh")),
+                ("DATABASE", at("w/db.sqlite")),
+            ];
+            let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
+            let workspace = Workspace::new(base.join(cwd), Vec::new(), Arc::new(environment));
+            let shown =
+                |(name, value): &(OsString, OsString)| format!("{}={}", name.display(), value.display());
+            outside(&workspace).iter().map(shown).collect()
+        };
+        let expected = format!("PATH={}:{}:/usr/bin", at(".nvm/bin"), at("bin"));
+        let home = format!("HOME={}", at("").trim_end_matches('/'));
+        assert_eq!(outside_of("home/w"), [expected.clone(), home, format!("DATABASE={}", at("w/db.sqlite"))]);
+        assert!(
+            outside_of("home")[0].contains(&at("bin")),
+            "commands of a session in a home can't change it"
+        );
+    }
+}
