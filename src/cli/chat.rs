@@ -2,11 +2,14 @@
 //! editors use.
 
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 
+use super::overrides::OverrideArgs;
 use super::terminal::{self, Style};
-use super::{CliError, acp, log, login, serve};
+use super::{CliError, acp, log, login, run, serve, sessions};
 use crate::chat::{self, ChatEnd, ChatSetup};
 use crate::daemon::front;
+use crate::paths::Paths;
 use crate::provider::endpoint::nothing_configured;
 use crate::session::registry::Overrides;
 use epitome_platform::local::Stream;
@@ -16,14 +19,64 @@ pub fn is_possible() -> bool {
     io::stdin().is_terminal() && Style::for_stdout().is_terminal()
 }
 
-pub fn main() -> Result<i32, CliError> {
+/// Chat in this terminal
+#[derive(Debug, Default, clap::Args)]
+pub struct ChatArgs {
+    /// The first prompt, or the arguments of the recipe
+    prompt: Vec<String>,
+    /// Run this recipe first, as with /NAME
+    #[arg(long, short, value_name = "NAME")]
+    recipe: Option<String>,
+    /// Continue the newest session of this directory, unless --resume is given
+    #[arg(long, alias = "continue")]
+    follow: bool,
+    /// Continue the session with this ID or unique ID prefix
+    #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
+    resume: Option<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+impl ChatArgs {
+    /// The first prompt.
+    fn prompt(&self) -> Option<String> {
+        let words = self.prompt.join(" ");
+        let text = match &self.recipe {
+            Some(recipe) => format!("/{} {words}", recipe.trim_start_matches('/')),
+            None => words,
+        };
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    fn session(&self, paths: &Paths, cwd: &Path) -> Result<Option<String>, CliError> {
+        let session = match &self.resume {
+            Some(id) => Some(sessions::named(paths, id)?),
+            None if self.follow => Some(run::newest(paths, cwd)?),
+            None => None,
+        };
+        Ok(session.map(|session| session.0))
+    }
+}
+
+pub fn main(args: ChatArgs) -> Result<i32, CliError> {
+    if !is_possible() {
+        let error = CliError::usage("the chat needs a terminal as its input and output");
+        return Err(error.hint("`epitome run` answers a prompt without one"));
+    }
     let paths = serve::paths();
     log::to_file(&paths);
     let cwd = serve::session_directory(serve::working_directory()?)?;
     let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
-    let setup = ChatSetup { cwd, has_colors: Style::for_stdout() == Style::Colors, notification };
+    let setup = ChatSetup {
+        session: args.session(&paths, &cwd)?,
+        prompt: args.prompt(),
+        cwd,
+        has_colors: Style::for_stdout() == Style::Colors,
+        notification,
+    };
+    let overrides = Overrides::from(args.overrides);
     loop {
-        match chat::run(daemon()?, &setup)? {
+        match chat::run(daemon(&overrides)?, &setup)? {
             ChatEnd::Left => return Ok(0),
             ChatEnd::Lost(why) => {
                 return Err(CliError::failed(why).hint("`epitome` opens it again, and its sessions are kept"));
@@ -49,12 +102,12 @@ pub fn main() -> Result<i32, CliError> {
 }
 
 /// A connection to the daemon, which survives the daemon as that of an editor does.
-fn daemon() -> Result<Stream, CliError> {
+fn daemon(overrides: &Overrides) -> Result<Stream, CliError> {
     let failed = |why: String| {
         CliError::failed(format!("no daemon can be reached: {why}"))
             .hint("`epitome run --standalone` works without a daemon; `epitome daemon logs` may say why")
     };
-    let (mut connector, link) = acp::connect(&serve::paths(), &Overrides::default()).map_err(failed)?;
+    let (mut connector, link) = acp::connect(&serve::paths(), overrides).map_err(failed)?;
     connector.report_in_log_only();
     front::through_socket(connector, link, || {}).map_err(|error| failed(error.to_string()))
 }

@@ -153,7 +153,7 @@ enum CliCommand {
     Man,
     /// Open a chat in this terminal, as without a command
     #[command(hide = true)]
-    Chat,
+    Chat(chat::ChatArgs),
     /// Print the version
     #[command(hide = true)]
     Version,
@@ -322,7 +322,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     }
     if arguments.is_empty() && chat::is_possible() {
         check_home()?;
-        return chat::main();
+        return chat::main(chat::ChatArgs::default());
     }
     if arguments.is_empty() {
         terminal::print(&groups::definition().render_help().to_string())?;
@@ -370,11 +370,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
         CliCommand::Man => manual::completions(manual::CompletionsArgs::manual()),
-        CliCommand::Chat if chat::is_possible() => chat::main(),
-        CliCommand::Chat => {
-            let error = CliError::usage("the chat needs a terminal as its input and output");
-            Err(error.hint("`epitome run` answers a prompt without one"))
-        }
+        CliCommand::Chat(args) => chat::main(args),
         CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }
 }

@@ -303,7 +303,7 @@ fn absolute(directories: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     directories.iter().map(|directory| super::sessions::real_directory(directory)).collect()
 }
 
-fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
+pub(super) fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd, "limit": 1 }))?;
     let newest = listed["sessions"][0]["session"].as_str().map(|id| SessionId(id.to_owned()));
     newest.ok_or_else(|| {

@@ -36,6 +36,10 @@ const REPORT_WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
 /// What the chat is started with.
 pub struct ChatSetup {
     pub cwd: PathBuf,
+    /// The session to continue, instead of beginning one.
+    pub session: Option<String>,
+    /// What is sent first.
+    pub prompt: Option<String>,
     pub has_colors: bool,
     /// What is written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
@@ -116,7 +120,8 @@ impl FullScreen {
         let mut ends = EndRequests::new()?;
         let mut jobs = JobControl::new()?;
         let began = Instant::now();
-        let (mut chat, mut effects) = ChatState::new(setup.cwd.clone());
+        let (mut chat, mut effects) =
+            ChatState::new(setup.cwd.clone(), setup.session.clone().map(Into::into), setup.prompt.clone());
         let (mut is_changed, mut drawn) = (true, began);
         loop {
             for effect in std::mem::take(&mut effects) {

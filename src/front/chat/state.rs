@@ -78,6 +78,8 @@ pub struct ChatState {
     is_opening: bool,
     transcript: ChatTranscript,
     draft: Draft,
+    /// What is sent once the first session is open.
+    first_prompt: Option<String>,
     /// Prompts that are not in the conversation yet.
     waiting: VecDeque<String>,
     cards: VecDeque<OpenCard>,
@@ -140,7 +142,12 @@ impl Scroll {
 
 impl ChatState {
     /// The chat in a directory, and what begins its session.
-    pub fn new(cwd: PathBuf) -> (ChatState, Vec<ChatEffect>) {
+    /// A chat that begins a session, or continues one, and sends the first prompt once it is open.
+    pub fn new(
+        cwd: PathBuf,
+        session: Option<wire::SessionId>,
+        prompt: Option<String>,
+    ) -> (ChatState, Vec<ChatEffect>) {
         let mut chat = ChatState {
             cwd,
             session: None,
@@ -148,6 +155,7 @@ impl ChatState {
             is_opening: false,
             transcript: ChatTranscript::new(80),
             draft: Draft::default(),
+            first_prompt: prompt,
             waiting: VecDeque::new(),
             cards: VecDeque::new(),
             forms: VecDeque::new(),
@@ -163,7 +171,8 @@ impl ChatState {
             lost: None,
             effects: Vec::new(),
         };
-        chat.open(None);
+        let resumed = session.map(|session| (session, chat.cwd.clone()));
+        chat.open(resumed);
         let begin = std::mem::take(&mut chat.effects);
         (chat, begin)
     }
@@ -322,11 +331,17 @@ impl ChatState {
             self.draft.set("");
             return self.run_own(command);
         }
-        let Some(session) = self.session.clone() else {
+        if self.session.is_none() {
             return self.remark("the session is not open yet");
-        };
-        self.draft.remember(&text);
+        }
         self.draft.set("");
+        self.prompt(text);
+    }
+
+    /// Sends a prompt to the open session.
+    fn prompt(&mut self, text: String) {
+        let Some(session) = self.session.clone() else { return };
+        self.draft.remember(&text);
         self.waiting.push_back(text.clone());
         self.scroll.below = 0;
         self.request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() });
@@ -515,6 +530,9 @@ impl ChatState {
                     self.activity = SessionActivity::Idle;
                 }
                 self.transcript.settle();
+                if let Some(text) = self.first_prompt.take() {
+                    self.prompt(text);
+                }
             }
             AgentMessage::OpenFailed(why) => {
                 self.is_opening = false;

@@ -16,7 +16,7 @@ struct ChatFixture {
 
 impl ChatFixture {
     fn new() -> ChatFixture {
-        let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"));
+        let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"), None, None);
         let begin = ChatRequest::Create { cwd: PathBuf::from("/home/ann/project") };
         assert_eq!(effects, [ChatEffect::Request(begin)]);
         let mut fixture = ChatFixture { chat, now: Duration::ZERO };
@@ -619,4 +619,24 @@ fn the_end_of_a_long_turn_is_announced() {
         let effects = fixture.event(ChatEvent::Agent(AgentMessage::Update(Box::new(notification))));
         assert_eq!(effects.contains(&ChatEffect::Notify), announced, "{seconds} s");
     }
+}
+
+/// Regression: `epitome chat -r compact --follow` was refused, because the chat took no options.
+#[test]
+fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
+    let cwd = PathBuf::from("/home/ann/project");
+    let session = wire::SessionId::from("s_1".to_owned());
+    let (mut chat, effects) = ChatState::new(cwd.clone(), Some(session.clone()), Some("/compact".to_owned()));
+    assert_eq!(
+        effects,
+        [ChatEffect::Request(ChatRequest::Resume { session: session.clone(), cwd: cwd.clone() })]
+    );
+    let mut opened = || {
+        let opened =
+            AgentMessage::Opened { session: session.clone(), options: Vec::new(), commands: Vec::new() };
+        chat.update(ChatEvent::Agent(opened), Duration::ZERO)
+    };
+    let prompt = ChatRequest::Prompt { session: session.clone(), text: "/compact".to_owned(), cwd };
+    assert_eq!(opened(), [ChatEffect::Request(prompt)]);
+    assert_eq!(opened(), [], "only the first session gets it");
 }
