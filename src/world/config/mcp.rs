@@ -185,7 +185,8 @@ impl McpServer {
     /// The definition as text: everything that determines which command is run or which host is contacted.
     pub fn definition(&self) -> String {
         let mut definition = vec![serde_json::json!(self.name), serde_json::json!(self.way)];
-        definition.extend(self.directory.as_ref().map(|directory| serde_json::json!(directory)));
+        definition
+            .extend(self.directory.as_ref().map(|directory| serde_json::json!(directory.to_string_lossy())));
         definition.extend(self.sandbox.as_ref().map(|sandbox| serde_json::json!({ "sandbox": sandbox })));
         serde_json::Value::Array(definition).to_string()
     }

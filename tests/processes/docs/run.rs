@@ -371,9 +371,11 @@ fn near(shown: &str, came: &str) -> bool {
     shown.len() == came.len() && shown.iter().zip(&came).all(is_near)
 }
 
-/// Removes the digests in brackets at the end of dry runs: they depend on the name of the scratch directory.
+/// Removes the digests in brackets at the end of dry runs, which depend on the name of the scratch directory, and the ids of
+/// sessions.
 fn without_digests(text: &str) -> String {
     let is_digest = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_digest = |word: &str| is_digest(word) || word.starts_with("s_");
     let parts = text.split_inclusive('(').map(|part| match part.split_once(')') {
         Some((word, rest)) if is_digest(word) => rest,
         _ => part,

@@ -1,6 +1,8 @@
 //! Rewinding a turn: files, the conversation, or both, as seen by the model, the log and the user.
 
 use std::fs;
+#[cfg(unix)]
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use epitome::session::SessionAnswer;
@@ -213,4 +215,26 @@ fn a_rewind_replaces_a_symlink_instead_of_following_it() {
         let result = outcome(&mut test, typed, "rewind");
         assert_eq!(fs::read_to_string(&theirs).expect("it is there"), "one\ntwo\n", "{typed}: {result}");
     }
+}
+
+/// Regression: the session ended with `/rewind` or `/checkpoints` if a turn had written a file whose name is not UTF-8.
+#[cfg(unix)]
+#[test]
+fn a_file_whose_name_is_not_utf8_is_listed_and_rewound() {
+    let mut test = started(vec![
+        call("bash", json!({ "command": "printf new > \"$(printf 'caf\\351')\"" })),
+        vec![text("Written.")],
+    ]);
+    test.ask("Write it");
+    let file = test.cwd().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    assert!(file.exists());
+    for (typed, command) in
+        [("/checkpoints", "checkpoints"), ("/rewind dry", "rewind"), ("/rewind", "rewind")]
+    {
+        let done = outcome(&mut test, typed, command);
+        assert!(done.to_string().contains("caf\u{fffd}"), "{typed}: {done}");
+    }
+    assert!(!file.exists());
+    assert_eq!(outcome(&mut test, "/rewind undo", "rewind")["status"], "done");
+    assert!(file.exists());
 }

@@ -167,12 +167,12 @@ pub(crate) fn rewound(
         "conversation": conversation.is_some(),
         "rewind": report.number,
         "turns": report.turns.iter().map(Seq::to_string).collect::<Vec<_>>(),
-        "files": report.changed.iter().map(|(path, verb)| json!({ "path": path, "change": verb })).collect::<Vec<_>>(),
+        "files": report.changed.iter().map(|(path, verb)| json!({ "path": path.to_string_lossy(), "change": verb })).collect::<Vec<_>>(),
         "conflicts": report.conflicts.iter().map(|conflict| {
-            json!({ "path": conflict.path, "why": conflict.why.words(), "force": conflict.why.can_be_forced() })
+            json!({ "path": conflict.path.to_string_lossy(), "why": conflict.why.words(), "force": conflict.why.can_be_forced() })
         }).collect::<Vec<_>>(),
         "failures": report.failures.iter().map(|failure| {
-            json!({ "path": failure.path, "why": failure.why })
+            json!({ "path": failure.path.to_string_lossy(), "why": failure.why })
         }).collect::<Vec<_>>(),
         "beyond": report.beyond,
     });
@@ -309,7 +309,7 @@ fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
         .flat_map(|record| record.changed())
         .map(|touched| {
             json!({
-                "path": touched.path, "change": touched.verb(),
+                "path": touched.path.to_string_lossy(), "change": touched.verb(),
                 "added": touched.lines.map(|lines| lines.added), "removed": touched.lines.map(|lines| lines.removed),
             })
         })

@@ -77,7 +77,7 @@ fn make(cwd: &std::path::Path, name: &str) -> Result<WorktreeReport, WorktreeErr
         "\n\nThis session stays where it is. Open the directory in your editor for a session there, or use \
                           `epitome run --worktree {name} \"…\"`. `/worktree` in that session merges it or throws it away."
     );
-    let meta = json!({ "status": "done", "path": opened.directory, "branch": opened.worktree.branch, "new": opened.is_new });
+    let meta = json!({ "status": "done", "path": opened.directory.to_string_lossy(), "branch": opened.worktree.branch, "new": opened.is_new });
     Ok((text, meta))
 }
 
@@ -93,7 +93,7 @@ fn list(cwd: &std::path::Path) -> Result<WorktreeReport, WorktreeError> {
     }
     let worktrees: Vec<Value> = made
         .iter()
-        .map(|one| json!({ "name": one.name, "path": one.path, "branch": one.branch, "base": one.base }))
+        .map(|one| json!({ "name": one.name, "path": one.path.to_string_lossy(), "branch": one.branch, "base": one.base }))
         .collect();
     Ok((text, json!({ "status": "done", "worktrees": worktrees })))
 }
