@@ -68,12 +68,12 @@ impl Disk {
 
     /// An executable that adds a mark next to the home whenever it is started.
     fn marking(&self, path: &str, answer: &str) -> PathBuf {
-        let mark = self.at("mark");
+        let mark = self.at("repo/mark");
         self.program(path, &format!("#!/bin/sh\necho ran >> '{}'\necho {answer}\n", mark.display()))
     }
 
     fn marks(&self) -> usize {
-        std::fs::read_to_string(self.at("mark")).map_or(0, |text| text.lines().count())
+        std::fs::read_to_string(self.at("repo/mark")).map_or(0, |text| text.lines().count())
     }
 
     fn trust(&self) -> TrustStore {

@@ -185,7 +185,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
                 order.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
             }
             if event == "SessionStart" {
-                match runner.transcript.exports_file().await {
+                match runner.transcript.exports_file(order.sandbox.is_some()).await {
                     Ok(path) => order.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
                     Err(error) => return RawOutcome::Failed(error.to_string()),
                 }

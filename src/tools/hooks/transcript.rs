@@ -20,7 +20,9 @@ use super::hook_context::{HookCall, HookContext, PayloadBase};
 use super::payload::timestamp;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_files::paths::Paths;
+use epitome_platform::root::read_regular;
 use epitome_thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
+use epitome_tools::sandbox::TEMPORARY;
 
 /// Only the user may access the folder and its files.
 const FOLDER_MODE: u32 = 0o700;
@@ -41,6 +43,8 @@ pub struct Transcript {
 
 struct TranscriptFile {
     path: PathBuf,
+    /// The exports of hooks in a sandbox, in a directory that they may change.
+    from_sandbox: PathBuf,
     /// Whether the folder exists. Locked while writing.
     has_folder: Mutex<bool>,
 }
@@ -50,6 +54,7 @@ impl Drop for TranscriptFile {
         // Fails if no hook ever needed them.
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(self.exports());
+        let _ = fs::remove_file(&self.from_sandbox);
     }
 }
 
@@ -57,7 +62,9 @@ impl Transcript {
     /// The transcript of the session with this id. Does not access the disk.
     pub fn new(paths: &Paths, session: &str) -> Transcript {
         let path = paths.state.join("transcripts").join(format!("{session}.jsonl"));
-        Transcript { file: Arc::new(TranscriptFile { path, has_folder: Mutex::new(false) }) }
+        let name = format!("epitome-exports-{:016x}", fastrand::u64(..));
+        let from_sandbox = Path::new(TEMPORARY[0]).join(name);
+        Transcript { file: Arc::new(TranscriptFile { path, from_sandbox, has_folder: Mutex::new(false) }) }
     }
 
     /// Writes the conversation of a hook context, replacing the previous version, and returns the path, which is
@@ -75,12 +82,23 @@ impl Transcript {
 
     /// Returns the file (`CLAUDE_ENV_FILE`) to which hooks write, at the session's start, the shell code with which its
     /// later commands begin. Creates its folder.
+<<<<<<< HEAD
     pub(super) async fn exports_file(&self) -> io::Result<PathBuf> {
+=======
+    ///
+    /// A hook in a sandbox gets another file: it can't reach the folder.
+    pub(super) async fn exports_file(&self, in_sandbox: bool) -> Result<PathBuf, String> {
+>>>>>>> slice-boundary
         let file = self.file.clone();
         let make = move || {
             let _folder = file.folder()?;
-            // A hook in a sandbox can change existing files only.
-            fs::OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(file.exports())?;
+            if in_sandbox {
+                let mut options = fs::OpenOptions::new();
+                match options.append(true).create_new(true).mode(FILE_MODE).open(&file.from_sandbox) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => return Ok(file.from_sandbox.clone()),
+                }
+            }
             Ok(file.exports())
         };
         let made = tokio::task::spawn_blocking(make).await;
@@ -92,19 +110,18 @@ impl Transcript {
 
     /// The files that hooks may need. They may not exist.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        vec![self.file.path.clone(), self.file.exports()]
+        vec![self.file.path.clone()]
     }
 
     /// Reads the exports file; `None` if no hook has written any. A longer one is truncated after a line.
     pub(super) async fn exports(&self) -> Option<String> {
-        let path = self.file.exports();
+        let (own, from_sandbox) = (self.file.exports(), self.file.from_sandbox.clone());
         let read = move || {
-            let mut bytes = Vec::new();
-            fs::File::open(path).ok()?.take(EXPORTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            if text.is_empty() {
-                return None;
+            let mut bytes = read_regular(&from_sandbox, EXPORTS_BYTES_MAX - 1).unwrap_or_default();
+            if let Ok(file) = fs::File::open(own) {
+                file.take(EXPORTS_BYTES_MAX - bytes.len() as u64).read_to_end(&mut bytes).ok()?;
             }
+            let text = String::from_utf8_lossy(&bytes).into_owned();
             let end = if bytes.len() as u64 == EXPORTS_BYTES_MAX { text.rfind('\n')? } else { text.len() };
             Some(text[..end].trim().to_owned()).filter(|text| !text.is_empty())
         };

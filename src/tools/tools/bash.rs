@@ -23,7 +23,7 @@ use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
-use super::shell_run::{self, CommandLimits, END_TIME_MAX, LiveOutput, OutputReader, StartedShell};
+use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, ShellRestriction, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
     truncate,
@@ -168,9 +168,9 @@ impl ParsedTool for Bash {
             let command = call.command.clone();
             let started = disk::blocking(move |stop| {
                 let limits = match mode {
-                    _ if rules.applies_in(mode) && !is_outside => CommandLimits::Sandbox(&rules, git),
-                    Mode::Full => CommandLimits::None,
-                    Mode::Ask | Mode::AcceptEdits | Mode::Auto | Mode::ReadOnly => CommandLimits::Outside,
+                    _ if rules.applies_in(mode) && !is_outside => ShellRestriction::Sandbox(&rules, git),
+                    Mode::Full => ShellRestriction::None,
+                    Mode::Ask | Mode::AcceptEdits | Mode::Auto | Mode::ReadOnly => ShellRestriction::Outside,
                 };
                 shell_run::start(&reaper, &command, &workspace, &limits, stop)
             });

@@ -278,7 +278,8 @@ fn tickets() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Variables whose paths programs need, and the ends of the names of such variables.
-const OPEN_VARIABLES: &str = "_ BASH_ENV CARGO_TARGET_DIR ENV GIT_CONFIG_GLOBAL GRADLE_USER_HOME HOME INIT_CWD INPUTRC NVM_DIR OLDPWD \
+const OPEN_VARIABLES: &str = "_ ANDROID_HOME BASH_ENV CARGO_TARGET_DIR DOTNET_CLI_HOME ENV PIPX_HOME PNPM_HOME POETRY_HOME RUSTUP_HOME \
+                              WORKON_HOME GIT_CONFIG_GLOBAL GRADLE_USER_HOME HOME INIT_CWD INPUTRC NVM_DIR OLDPWD \
                               PWD SHELL TEMP TMP TMPDIR VIRTUAL_ENV XDG_CACHE_HOME ZDOTDIR";
 const OPEN_ENDS: [&str; 8] =
     ["PATH", "PREFIX", "_ROOT", "CACHE", "CACHE_DIR", "CERT_FILE", "CERT_DIR", "CA_BUNDLE"];

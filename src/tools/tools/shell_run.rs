@@ -75,7 +75,7 @@ impl StartedShell {
 }
 
 /// How a command is restricted.
-pub(super) enum CommandLimits<'a> {
+pub(super) enum ShellRestriction<'a> {
     /// With these rules. It may change these parts of the workspace's repositories.
     Sandbox(&'a SandboxRules, GitChanges),
     /// The user has permitted that it runs outside of the sandbox.
@@ -89,7 +89,7 @@ pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
-    limits: &CommandLimits<'_>,
+    limits: &ShellRestriction<'_>,
     stop: &CancelFlag,
 ) -> Result<StartedShell, ToolError> {
     if stop.requested() {
@@ -110,8 +110,8 @@ pub(super) fn start(
         )));
     }
     let environment = match limits {
-        CommandLimits::Outside => sandbox::outside(workspace),
-        CommandLimits::Sandbox(..) | CommandLimits::None => workspace.environment.clone(),
+        ShellRestriction::Outside => sandbox::outside(workspace),
+        ShellRestriction::Sandbox(..) | ShellRestriction::None => workspace.environment.clone(),
     };
     let shell = shell(&environment);
     let failed = |error: io::Error| {
@@ -134,8 +134,8 @@ pub(super) fn start(
     let mut command = Command::new(&shell);
     let line = match limits {
         // A repository's hook may have exported code, to which the user has not consented outside.
-        CommandLimits::Outside => line.to_owned(),
-        CommandLimits::Sandbox(..) | CommandLimits::None => with_exports(line, workspace),
+        ShellRestriction::Outside => line.to_owned(),
+        ShellRestriction::Sandbox(..) | ShellRestriction::None => with_exports(line, workspace),
     };
     command.arg("-c").arg(line);
     let environment = workspace.exposure().for_commands(&environment);
@@ -153,8 +153,8 @@ pub(super) fn start(
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let note = workspace.running.note(workspace);
     let prepared = match limits {
-        CommandLimits::Sandbox(rules, git) => sandbox::confinement(rules, workspace, *git),
-        CommandLimits::Outside | CommandLimits::None => None,
+        ShellRestriction::Sandbox(rules, git) => sandbox::confinement(rules, workspace, *git),
+        ShellRestriction::Outside | ShellRestriction::None => None,
     };
     let (mut settings, mut links) = (None, None);
     let running = match prepared {

@@ -63,8 +63,12 @@ pub fn output_of(
     // This process was started by an editor, whose `PATH` may have directories of repositories.
     let own: Vec<_> = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     let temporary = std::env::temp_dir();
-    let is_changeable = |path: &Path| path.starts_with(directory) || path.starts_with(&temporary);
-    command.env_remove("PATH").envs(without_changeable(&own, std::env::home_dir().as_deref(), is_changeable));
+    let home = std::env::home_dir();
+    let is_in_home =
+        |path: &Path| home.as_ref().is_some_and(|home| *home != temporary && path.starts_with(home));
+    let is_changeable =
+        |path: &Path| path.starts_with(directory) || (path.starts_with(&temporary) && !is_in_home(path));
+    command.env_remove("PATH").envs(without_changeable(&own, home.as_deref(), is_changeable));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |source| OutputError::Run { program: program.clone(), source };
     let mut child = command.spawn().map_err(failed)?;

@@ -254,12 +254,12 @@ fn completed_items_of_the_plan_are_events() {
             _ => vec![text("Done.")],
         }
     });
-    let command = "cat >> \"$HOME/seen\"; echo 'no test was added' >&2; exit 2";
+    let command = "cat >> seen; echo 'no test was added' >&2; exit 2";
     let hooks =
         json!({ "hooks": { "TaskCompleted": [{ "hooks": [{ "type": "command", "command": command }] }] } });
     project.write(".claude/settings.json", &hooks.to_string());
     let heard = trusted(&project, &["Work"]);
-    let seen = project.read_home("seen");
+    let seen = std::fs::read_to_string(project.path("seen")).unwrap_or_default();
     assert_eq!(seen.matches("\"hook_event_name\":\"TaskCompleted\"").count(), 1, "{seen}");
     assert!(seen.contains("\"task_subject\":\"Fix it\""), "{seen}");
     assert_eq!(heard.said(), "Done.");

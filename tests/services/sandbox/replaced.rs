@@ -171,16 +171,16 @@ async fn settings_are_not_replaced_while_another_command_may_change_the_reposito
                  .git/config; }; do sleep 0.01; done 2> /dev/null; true";
     let call = begin(&place, json!({"description": "a test", "command": write, "changes_git": true}));
     says(&cwd.join("begun"), "").await;
-    let set = "git remote add up /srv/a.git";
+    let set = "git remote add up https://example.com/a.git";
     let refused = place.bash_on_git(set).await;
     let reason = "were not applied: another command that may change the repository is running]";
     assert!(text(&refused).contains(reason), "{}", text(&refused));
     fs::write(cwd.join("go"), "").expect("written");
     ended(call).await;
     let config = || fs::read_to_string(cwd.join(".git/config")).expect("it is there");
-    assert!(!config().contains("fsmonitor") && !config().contains("/srv/a.git"), "{}", config());
+    assert!(!config().contains("fsmonitor") && !config().contains("example.com/a.git"), "{}", config());
     let applied = place.bash_on_git(set).await;
-    assert!(config().contains("/srv/a.git"), "{}", text(&applied));
+    assert!(config().contains("example.com/a.git"), "{}", text(&applied));
 }
 
 /// Copies of settings were in the directory for temporary files, which every command may change: one without permission

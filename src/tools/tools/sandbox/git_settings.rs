@@ -27,6 +27,8 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct StagedSettings {
     directory: PathBuf,
     files: Vec<StagedFile>,
+    /// What the command may change.
+    writable: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,8 @@ impl StagedSettings {
         }
         let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
         private_directory(&directory).ok()?;
-        let mut staged = StagedSettings { directory, files: Vec::new() };
+        let writable = places.writable.clone();
+        let mut staged = StagedSettings { directory, files: Vec::new(), writable };
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
             // Settings that can't be parsed can't be compared afterwards, so they are not copied.
@@ -77,7 +80,7 @@ impl StagedSettings {
 
     /// Applies the command's changes, and describes them for the model and the user.
     pub fn finish(self, guard: &LinkGuard) -> Vec<String> {
-        self.files.iter().filter_map(|file| file.finish(guard)).collect()
+        self.files.iter().filter_map(|file| file.finish(guard, &self.writable)).collect()
     }
 }
 
@@ -90,7 +93,7 @@ impl Drop for StagedSettings {
 }
 
 impl StagedFile {
-    fn finish(&self, guard: &LinkGuard) -> Option<String> {
+    fn finish(&self, guard: &LinkGuard, writable: &[PathBuf]) -> Option<String> {
         let name = self.real.display();
         let after = match read(&self.copy) {
             Ok(after) if after == self.before => return None,
@@ -104,7 +107,9 @@ impl StagedFile {
         let directory = self.real.parent()?;
         let refused: Vec<String> = changed
             .iter()
-            .filter(|setting| !setting.is_harmless(directory))
+            .filter(|setting| {
+                !setting.is_harmless(directory, &|path| is_elsewhere(path, directory, writable))
+            })
             .map(|setting| setting.name())
             .collect();
         if !refused.is_empty() {
@@ -237,7 +242,8 @@ impl GitSettings {
             let is_of_new = setting.section == "core" && OF_NEW.contains(&setting.key.as_str())
                 || setting.section == "extensions"
                     && ["objectformat", "refstorage"].contains(&setting.key.as_str());
-            (is_of_new && setting.subsection.is_none()) || setting.is_harmless(git)
+            // A clone names what it was made from.
+            (is_of_new && setting.subsection.is_none()) || setting.is_harmless(git, &|_| true)
         })
     }
 
@@ -315,8 +321,9 @@ impl GitSetting {
         }
     }
 
-    /// Whether this setting makes Git run no program and use only files of this repository.
-    fn is_harmless(&self, git: &Path) -> bool {
+    /// Whether this setting makes Git run no program and use only files of this repository. `is_safe`: whether a directory of
+    /// this machine may be a remote.
+    fn is_harmless(&self, git: &Path, is_safe: &dyn Fn(&str) -> bool) -> bool {
         let GitSetting { section, subsection, key, value } = self;
         let known = match subsection {
             Some(_) => &HARMLESS_IN_SUBSECTIONS[..],
@@ -327,7 +334,10 @@ impl GitSetting {
         }
         let is_known = known.iter().any(|(own, keys)| own == section && keys.contains(&key.as_str()));
         let is_safe_address = match key.as_str() {
-            "url" | "pushurl" => is_on_a_network(value),
+            "url" | "pushurl" => {
+                let is_path = !value.contains(':') && !value.starts_with('-');
+                is_on_a_network(value) || (is_path && is_safe(value))
+            }
             // A name of a remote; Git also accepts an address here.
             "remote" | "pushremote" => !value.starts_with('-') && !value.contains(['/', ':', '\\']),
             _ => true,
@@ -360,6 +370,13 @@ fn is_on_a_network(address: &str) -> bool {
     }
 }
 
+/// Whether a path is in no directory that the command may change. Git runs the hooks of a repository to which it pushes.
+fn is_elsewhere(path: &str, git: &Path, writable: &[PathBuf]) -> bool {
+    let outer = git.ancestors().find(|above| above.ends_with(".git")).and_then(Path::parent);
+    let real = outer.and_then(|outer| outer.join(path).canonicalize().ok());
+    real.is_some_and(|real| !writable.iter().any(|above| real.starts_with(above)))
+}
+
 /// Whether a submodule's settings name the working tree that refers back to the submodule's directory.
 fn is_own_worktree(git: &Path, worktree: &str) -> bool {
     let worktree = normal(&git.join(worktree));
@@ -376,7 +393,11 @@ mod tests {
     fn refused(after: &str) -> Vec<String> {
         let parse = |text: &str| GitSettings::parse(text.as_bytes()).expect("it is readable");
         let changed = parse(BEFORE).differences(&parse(&format!("{BEFORE}{after}")));
-        changed.iter().filter(|one| !one.is_harmless(Path::new("/w/.git"))).map(GitSetting::name).collect()
+        changed
+            .iter()
+            .filter(|one| !one.is_harmless(Path::new("/w/.git"), &|_| false))
+            .map(GitSetting::name)
+            .collect()
     }
 
     #[test]
