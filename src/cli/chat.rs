@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::overrides::OverrideArgs;
 use super::terminal::{self, Style};
-use super::{CliError, acp, log, login, run, serve, sessions};
+use super::{CliError, acp, log, login, serve, sessions};
 use crate::chat::{self, ChatEnd, ChatSetup};
 use crate::daemon::front;
 use crate::paths::Paths;
@@ -51,7 +51,7 @@ impl ChatArgs {
     fn session(&self, paths: &Paths, cwd: &Path) -> Result<Option<String>, CliError> {
         let session = match &self.resume {
             Some(id) => Some(sessions::named(paths, id)?),
-            None if self.follow => Some(run::newest(paths, cwd)?),
+            None if self.follow => Some(sessions::newest(paths, cwd)?),
             None => None,
         };
         Ok(session.map(|session| session.0))

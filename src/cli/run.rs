@@ -31,7 +31,7 @@ use super::mcp::import::from_claude;
 use super::methods;
 use super::printer::Printer;
 use super::queue::{InputQueue, RunInput};
-use super::sessions::IN_USE_HINT;
+use super::sessions::{self, IN_USE_HINT};
 use super::terminal::{self, Style};
 use super::{CliContext as _, CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
 use crate::config::{McpServer, McpSource};
@@ -170,7 +170,7 @@ pub(super) fn in_daemon<K>(
 fn resumed(paths: &Paths, request: &PromptRequest, cwd: &Path) -> Result<Option<SessionId>, CliError> {
     let session = match &request.session {
         SessionChoice::New => return Ok(None),
-        SessionChoice::Newest => newest(paths, cwd)?,
+        SessionChoice::Newest => sessions::newest(paths, cwd)?,
         SessionChoice::Named(id) => super::sessions::named(paths, id)?,
     };
     if request.changes_history() {
@@ -301,15 +301,6 @@ fn mcp_servers(options: &[String]) -> Result<Vec<McpServer>, CliError> {
 /// Makes the directories of `--add-dir` absolute. They must exist.
 fn absolute(directories: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     directories.iter().map(|directory| super::sessions::real_directory(directory)).collect()
-}
-
-pub(super) fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
-    let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd, "limit": 1 }))?;
-    let newest = listed["sessions"][0]["session"].as_str().map(|id| SessionId(id.to_owned()));
-    newest.ok_or_else(|| {
-        let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
-        CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
-    })
 }
 
 /// Names the session on stderr: unless one was named, it is the newest of the directory.

@@ -120,6 +120,16 @@ pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
 /// The name of the newest session of the current directory.
 const LATEST: &str = "latest";
 
+/// The newest session of a directory.
+pub fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
+    let listed = super::methods::call(paths, "sessions.list", serde_json::json!({ "cwd": cwd, "limit": 1 }))?;
+    let newest = listed["sessions"][0]["session"].as_str().map(|id| SessionId(id.to_owned()));
+    newest.ok_or_else(|| {
+        let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
+        CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
+    })
+}
+
 /// Finds a session by its id or a unique prefix, with or without `s_`, or as the newest of the current directory.
 pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
     if typed != LATEST {

@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::background::BackgroundResult;
 use super::core::Core;
+use super::hook_host::{HookHost, MayRun};
 use super::provider_errors::sentence;
 use super::responder::QueuedPrompt;
 use super::{CommandInfo, NoticeSeverity, SessionCommand, Ticket};
@@ -189,8 +190,9 @@ impl SessionRecipes {
         &self.catalog
     }
 
-    /// See [`RecipeCatalog::trust`].
-    pub(super) fn trust(&mut self, is_trusted: impl Fn(&Recipe) -> bool) {
+    /// Lets the repository's compactions that the user trusts replace the built-in ones.
+    pub(super) fn trust(&mut self, core: &Core, hooks: &HookHost) {
+        let is_trusted = |recipe: &Recipe| matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes);
         Arc::make_mut(&mut self.catalog).trust(is_trusted);
     }
 

@@ -82,13 +82,9 @@ impl Transcript {
 
     /// Returns the file (`CLAUDE_ENV_FILE`) to which hooks write, at the session's start, the shell code with which its
     /// later commands begin. Creates its folder.
-<<<<<<< HEAD
-    pub(super) async fn exports_file(&self) -> io::Result<PathBuf> {
-=======
     ///
     /// A hook in a sandbox gets another file: it can't reach the folder.
-    pub(super) async fn exports_file(&self, in_sandbox: bool) -> Result<PathBuf, String> {
->>>>>>> slice-boundary
+    pub(super) async fn exports_file(&self, in_sandbox: bool) -> io::Result<PathBuf> {
         let file = self.file.clone();
         let make = move || {
             let _folder = file.folder()?;

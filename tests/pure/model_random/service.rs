@@ -171,9 +171,10 @@ impl Walk {
             Some(_) | None => {}
         }
         match block["text"].as_str() {
-            // The service writes blank texts and refuses to get them back.
+            // The service writes blank texts and refuses to get them back: they return at the beginning of a text, or not.
+            Some(text) if self.in_text => self.text(text),
             Some(text) if text.trim().is_empty() => {}
-            Some(text) => self.text(text),
+            Some(text) => self.text(text.trim_start()),
             None => {
                 self.feed(block);
                 self.in_text = false;

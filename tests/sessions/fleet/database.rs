@@ -71,7 +71,8 @@ const RENEW: &str = "with renewed as (insert into epitome_process (id, lease_unt
     select holder from epitome_session where process = $1";
 const TAKE: &str = "update epitome_session s set epoch = epoch + 1, holder = $2, process = $3 \
     where id = $1 and (holder is null or holder = $2 or not exists (select 1 from epitome_process p \
-    where p.id = s.process and p.lease_until >= now() - $4::int8 * interval '1 second')) \
+    where p.id = s.process and p.lease_until >= now() - \
+    case when s.holder = $5 and p.lease_until::text = $6 then 0 else $4::int8 end * interval '1 second')) \
     returning epoch";
 const LEASE: &str = "select s.holder, p.lease_until::text, p.id, p.address from epitome_session s \
     left join epitome_process p on p.id = s.process where s.id = $1";
@@ -276,10 +277,15 @@ impl Tables {
 
     fn take(&mut self, statement: &Statement, by: Incarnation, now: Duration) -> (Answer, Effect) {
         let (id, token) = (statement.text(1), Some(statement.text(2)));
-        let over_for = Duration::from_secs(statement.int(4) as u64);
+        let (seen, until) = (statement.optional(5), statement.optional(6));
+        let long_over = Duration::from_secs(statement.int(4) as u64);
         let is_free = |row: &SessionRow| {
-            let has_lease =
-                |process: &String| self.processes.get(process).is_some_and(|row| row.until + over_for >= now);
+            let has_lease = |process: &String| {
+                self.processes.get(process).is_some_and(|process| {
+                    let was_seen = seen.is_some() && row.holder == seen && until == Some(text_of(process));
+                    process.until + if was_seen { Duration::ZERO } else { long_over } >= now
+                })
+            };
             row.holder.is_none() || row.holder == token || !row.process.as_ref().is_some_and(has_lease)
         };
         let is_free = self.sessions.get(&id).is_some_and(is_free);
@@ -299,7 +305,7 @@ impl Tables {
     fn lease(&self, statement: &Statement) -> Answer {
         let Some(row) = self.sessions.get(&statement.text(1)) else { return Answer::Nothing };
         let process = row.process.as_ref().and_then(|id| Some((id.clone(), self.processes.get(id)?)));
-        let until = process.as_ref().map(|(_, process)| format!("{:?}", process.until));
+        let until = process.as_ref().map(|(_, process)| text_of(process));
         let address = process.as_ref().and_then(|(_, process)| process.address.clone());
         let cells = [row.holder.clone(), until, process.map(|(id, _)| id), address];
         Answer::Rows(vec![cells.into_iter().map(Cell::Text).collect()])
@@ -381,4 +387,9 @@ fn texts(texts: impl IntoIterator<Item = String>) -> Answer {
 fn exists() -> Answer {
     let message = "duplicate key value violates unique constraint".to_owned();
     Answer::Error { code: "23505", message }
+}
+
+/// The end of a lease, as PostgreSQL would write it.
+fn text_of(process: &ProcessRow) -> String {
+    format!("{:?}", process.until)
 }

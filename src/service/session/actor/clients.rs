@@ -597,13 +597,9 @@ impl Session {
     fn ready_for(&mut self, client: ClientId, typed: Option<&str>) -> Result<(), SessionError> {
         if let Some((grant, typed)) = self.core.clients.grant(client).zip(typed) {
             let built_in = commands::find(typed).map_or(Ok(()), |built_in| built_in.check(grant));
-<<<<<<< HEAD
-            let allowed = built_in.and_then(|()| self.check_recipe(grant, typed));
-            allowed.map_err(|error| SessionError::Invalid(error.to_string()))?;
-=======
             let recipe = || check_recipe(&self.core, self.recipes.catalog(), grant, typed);
-            built_in.and_then(|()| recipe()).map_err(SessionError::Invalid)?;
->>>>>>> slice-boundary
+            let allowed = built_in.and_then(|()| recipe());
+            allowed.map_err(|error| SessionError::Invalid(error.to_string()))?;
         }
         if typed.is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()
@@ -613,23 +609,6 @@ impl Session {
         self.core.close_open_turn(StopReason::Failed)
     }
 
-<<<<<<< HEAD
-    /// Checks the rights of a client that typed a recipe. Programs and handlers of a recipe run without another question.
-    fn check_recipe(&self, grant: &AccessGrant, typed: &str) -> Result<(), ScopeError> {
-        let name = command::parse(typed).map(|typed| typed.name);
-        let Some(recipe) = name.and_then(|name| self.recipes.catalog().find(name)) else { return Ok(()) };
-        let (handlers, _) = self.core.handlers_of(recipe, &BTreeMap::new());
-        match render::shell_calls(recipe).is_empty() && handlers::writes(&handlers).next().is_none() {
-            true => Ok(()),
-            false => grant.check(
-                &format!("/{}, which runs programs or writes files,", recipe.id),
-                AccessScope::Approve,
-            ),
-        }
-    }
-
-=======
->>>>>>> slice-boundary
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
         self.core.title_by(&said);
         let limits = TurnLimits { rounds, repeats: self.core.settings.max_repeats };
@@ -666,9 +645,9 @@ fn check_recipe(
     catalog: &RecipeCatalog,
     grant: &AccessGrant,
     typed: &str,
-) -> Result<(), String> {
+) -> Result<(), ScopeError> {
     let name = command::parse(typed).map(|typed| typed.name);
-    let Some(recipe) = name.and_then(|name| catalog.find(name)) else { return Ok(()) };
+    let Some(recipe) = name.and_then(|name| catalog.called(name)) else { return Ok(()) };
     let (handlers, _) = core.handlers_of(recipe, &BTreeMap::new());
     match render::shell_calls(recipe).is_empty() && handlers::writes(&handlers).next().is_none() {
         true => Ok(()),

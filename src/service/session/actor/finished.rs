@@ -61,7 +61,7 @@ impl Session {
             BackgroundResult::HooksFound(discovery) => {
                 if self.hooks.take_found(core, *discovery) {
                     self.mcp.start_trusted(core, &self.hooks);
-                    self.trust_recipes();
+                    self.recipes.trust(core, &self.hooks);
                 }
             }
             BackgroundResult::RecipesRead(catalog, watch) => self.recipes_read(catalog, watch),

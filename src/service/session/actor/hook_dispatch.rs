@@ -144,8 +144,11 @@ impl Session {
         let lineage = &self.core.lineage;
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
+        let ordered = self.work.as_ref().filter(|work| work.turn.compacted_since_reply());
+        let ordered =
+            ordered.and_then(|work| work.run.recipe.clone()).filter(|recipe| recipe.is_compaction());
         let compaction = match &what {
-            EventData::AgentStop { .. } => self.stop_of_compaction(),
+            EventData::AgentStop { .. } => ordered.and_then(|recipe| self.core.stop_of_compaction(&recipe)),
             _ => None,
         };
         let (callback_args, view) = compaction

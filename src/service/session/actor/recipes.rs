@@ -30,7 +30,7 @@ impl Session {
         let before = self.recipes.command_list();
         self.core.workspace = Arc::new(self.core.workspace.reading(catalog.readable.clone()));
         let first = self.recipes.read(catalog, watch);
-        self.trust_recipes();
+        self.recipes.trust(&self.core, &self.hooks);
         let masker = self.tools.masker(&self.core);
         self.recipes.offer_skills(&mut self.core, &self.hooks, masker);
         let now = self.recipes.command_list();
@@ -38,12 +38,6 @@ impl Session {
             self.core.announce(&SessionEvent::Commands(now));
         }
         self.core.clients.notify_problems_of("recipes", &problems);
-    }
-
-    /// Lets the repository's compactions that the user trusts replace the built-in ones.
-    pub(super) fn trust_recipes(&mut self) {
-        let (hooks, core) = (&self.hooks, &self.core);
-        self.recipes.trust(|recipe| matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes));
     }
 
     /// Whether a prompt is a compaction without a model, or only a preview of one.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::Session;
 use crate::compacting::{CompactionDraft, HookInstructions};
+use crate::core::Core;
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
@@ -11,8 +12,45 @@ use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_recipe::command::RecipeArguments;
+use epitome_recipe::parse::Recipe;
 use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Origin, Trigger, View};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
+
+impl Core {
+    /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
+    /// processes the recipe's text looks for it there.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let reply = self.reply(text);
+        let mut callback = self.thread.clone();
+        callback.apply_trial(reply);
+        callback.view().clone()
+    }
+
+    fn reply(&mut self, text: &str) -> Change {
+        let message = self.message(text);
+        let model = self.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        Change::Replied { message, model, usage: None, cut: None }
+    }
+
+    /// What the stop of a compaction that the user ordered shows to hooks, as if it were a callback: its arguments, and the
+    /// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
+    pub(in crate::actor) fn stop_of_compaction(
+        &mut self,
+        recipe: &Recipe,
+    ) -> Option<(BTreeMap<String, String>, View)> {
+        let compacted = self.thread.last_compaction()?.clone();
+        let Change::Compacted { summary, .. } = &compacted.change else { return None };
+        let prompt = self.render_without_shell(recipe, &RecipeArguments::default());
+        let message = self.message(prompt.unwrap_or_else(|| recipe.body.clone()));
+        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed: String::new() };
+        let reply = self.reply(&summary.text());
+        let mut shown = self.thread.clone();
+        shown.apply_trial(Change::Said { message, origin });
+        shown.apply_trial(reply);
+        let target = ("target_conversation_id".to_owned(), self.id().0.clone());
+        Some((BTreeMap::from([target]), shown.view().clone()))
+    }
+}
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
@@ -106,7 +144,7 @@ impl Session {
         let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut hook_context = self.hook_context(what);
-        hook_context.base.view = self.view_with_reply(text);
+        hook_context.base.view = self.core.view_with_reply(text);
         hook_context.base.recipe = recipe.id.clone();
         hook_context.base.callback_depth = 1;
         hook_context.base.invoked_by = epitome_hooks::hook_context::InvokedBy::Subagent;
@@ -118,41 +156,6 @@ impl Session {
         }
         self.start_hooks(links, hook_context, HookPoint::Composed(Box::new(change.clone())));
         true
-    }
-
-    /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
-    /// processes the recipe's text looks for it there.
-    fn view_with_reply(&mut self, text: &str) -> View {
-        let reply = self.reply(text);
-        let mut callback = self.core.thread.clone();
-        callback.apply_trial(reply);
-        callback.view().clone()
-    }
-
-    fn reply(&mut self, text: &str) -> Change {
-        let message = self.core.message(text);
-        let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
-        Change::Replied { message, model, usage: None, cut: None }
-    }
-
-    /// What the stop of a compaction that the user ordered shows to hooks, as if it were a callback: its arguments, and the
-    /// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
-    pub(in crate::actor) fn stop_of_compaction(&mut self) -> Option<(BTreeMap<String, String>, View)> {
-        let recipe = self.work.as_ref()?.run.recipe.clone().filter(|recipe| recipe.is_compaction())?;
-        if !self.is_compacted_since_reply() {
-            return None;
-        }
-        let compacted = self.core.thread.last_compaction()?.clone();
-        let Change::Compacted { summary, .. } = &compacted.change else { return None };
-        let prompt = self.core.render_without_shell(&recipe, &RecipeArguments::default());
-        let message = self.core.message(prompt.unwrap_or_else(|| recipe.body.clone()));
-        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed: String::new() };
-        let reply = self.reply(&summary.text());
-        let mut shown = self.core.thread.clone();
-        shown.apply_trial(Change::Said { message, origin });
-        shown.apply_trial(reply);
-        let target = ("target_conversation_id".to_owned(), self.core.id().0.clone());
-        Some((BTreeMap::from([target]), shown.view().clone()))
     }
 
     /// A script may replace the summary with its own history, if it names this conversation.
