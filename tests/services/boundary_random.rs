@@ -1,5 +1,6 @@
 //! Random attacks from inside the sandbox while the file tools work in the same directories. Nothing outside of the
-//! workspace changes, no secret appears in an output, and the user's own Git runs nothing that was planted.
+//! workspace changes, no secret appears in an output, and neither the user's own Git nor a hook runs anything that was planted.
+//! Every other attack may change the repositories.
 //!
 //! An attack is this test program, started by the `bash` tool: it links, renames, exchanges, mounts, opens and changes
 //! whatever it can with system calls generated from a seed. `EPITOME_STEPS=1000000 cargo test --test services
@@ -51,7 +52,7 @@ static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
 
 /// Paths that attacks and tools use, relative to the workspace.
-const PATHS: [&str; 33] = [
+const PATHS: [&str; 43] = [
     "a",
     "b",
     "d",
@@ -85,6 +86,19 @@ const PATHS: [&str; 33] = [
     "../.bashrc",
     "../.ssh/id",
     "../other/file",
+    // Links that Git follows when it writes.
+    ".git/logs",
+    ".git/logs/HEAD",
+    ".git/refs/heads/main",
+    ".git/index.lock",
+    ".githooks/post-commit",
+    // Programs that a hook finds on the `PATH`.
+    ".venv/bin",
+    ".venv/bin/bash",
+    ".venv/bin/env",
+    // A login that is made meanwhile, and one that a variable names.
+    "../.newtool/login",
+    "../moved/kube",
 ];
 
 /// A home with secrets, which contains a workspace with repositories.
@@ -106,14 +120,16 @@ impl World {
             "home/other/e/f",
             "home/e/x",
             "home/x",
+            "home/moved/kube",
+            "home/.newtool/settings",
             "beside/file",
         ] {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
-            let is_secret = path.ends_with("id") || path.ends_with("hosts.yml");
+            let is_secret = ["id", "hosts.yml", "kube"].iter().any(|name| path.ends_with(name));
             fs::write(path, if is_secret { SECRET } else { "anybody may read this\n" }).expect("written");
         }
-        for path in ["home/w/d/e", "home/w/lib", "home/w/.vscode", "tmp"] {
+        for path in ["home/w/d/e", "home/w/lib", "home/w/.vscode", "home/w/.venv/bin", "tmp"] {
             fs::create_dir_all(root.join(path)).expect("made");
         }
         for path in ["a", "d/e/f", ".envrc", ".vscode/tasks.json"] {
@@ -123,8 +139,11 @@ impl World {
         let staging = root.join("home/.cache/epitome/staging");
         fs::create_dir_all(&staging).expect("made");
         fs::set_permissions(&staging, fs::Permissions::from_mode(0o700)).expect("set");
+        let path = std::env::var("PATH").unwrap_or_default();
+        fs::write(root.join("home/.gitconfig"), "[core]\n\thooksPath = .githooks\n").expect("written");
         let environment = vec![
-            ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+            ("PATH".into(), format!("{}:{path}", root.join("home/w/.venv/bin").display()).into()),
+            ("KUBECONFIG".into(), root.join("home/moved/kube").into_os_string()),
             ("HOME".into(), root.join("home").into_os_string()),
             ("TMPDIR".into(), root.join("tmp").into_os_string()),
         ];
@@ -146,7 +165,16 @@ impl World {
     fn git(&self, arguments: &[&str]) {
         let mut git = Command::new("git");
         git.args(arguments).current_dir(&self.workspace.cwd).env("HOME", self.root.join("home"));
+        git.envs(["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "EMAIL"].map(|name| (name, "a@b")));
         git.env("GIT_CONFIG_NOSYSTEM", "1").output().ok();
+    }
+
+    /// Runs a hook of the user.
+    fn hook(&self) {
+        let mut hook = Command::new("bash");
+        let environment = epitome::tools::sandbox::outside(&self.workspace);
+        hook.args(["-c", "env true"]).current_dir(&self.workspace.cwd).env_clear();
+        assert!(hook.envs(environment.iter().cloned()).status().expect("there is a shell").success());
     }
 
     fn context(&self) -> ToolContext {
@@ -165,7 +193,8 @@ impl World {
         while let Some(path) = pending.pop() {
             let metadata = path.symlink_metadata().expect("it is there");
             let content = if metadata.is_file() { fs::read(&path).expect("read") } else { Vec::new() };
-            if path == self.workspace.cwd || path == self.root.join("tmp") {
+            let own = ["home/w", "tmp", "home/.newtool", "home/.cache/epitome/staging"];
+            if own.iter().any(|own| path == self.root.join(own)) {
                 continue;
             }
             if metadata.is_dir() {
@@ -209,6 +238,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         {
             world.git(git);
         }
+        world.hook();
         let after = world.outside();
         for (path, was) in &before {
             assert_eq!(after.get(path), Some(was), "{context}: {} changed", path.display());
@@ -232,7 +262,12 @@ fn completed() -> BTreeMap<&'static str, u64> {
 async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<AtomicU64>) -> String {
     let arguments = own_process::arguments(concat!(module_path!(), "::the_attack")).join(" ");
     let line = format!("{ATTACK}={seed} '{}' {arguments}", own_process::program().display());
-    let input = json!({"description": "a test", "command": line, "changes_git": false});
+    let input = json!({"description": "a test", "command": line, "changes_git": seed % 2 == 1});
+    // Programs that an earlier attack has planted would run in its sandbox instead of the next one.
+    let programs = world.root.join("home/w/.venv/bin");
+    drop(fs::remove_dir_all(&programs).and_then(|()| fs::create_dir(&programs)));
+    let login = world.root.join("home/.newtool/login");
+    drop(fs::remove_file(&login));
     let running = tools.get("bash").expect("a built-in tool").run(input, world.context());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = |number: u64| {
@@ -253,7 +288,11 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
         })
     };
     let workers = [1, 2, 3].map(worker);
-    let result = running.await;
+    let log_in = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        fs::write(&login, SECRET).expect("written");
+    };
+    let (result, ()) = tokio::join!(running, log_in);
     ended.store(true, Ordering::Relaxed);
     done.fetch_add(STEPS_PER_ATTACK, Ordering::Relaxed);
     let own = shown(&result);
