@@ -43,7 +43,7 @@ pub struct CompletionsArgs {
 }
 
 impl CompletionsArgs {
-    /// Those of `epitome man`.
+    /// The arguments of `epitome man`.
     pub fn manual() -> CompletionsArgs {
         CompletionsArgs { output: "man".to_owned() }
     }

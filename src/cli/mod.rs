@@ -221,7 +221,7 @@ impl From<String> for CliError {
     }
 }
 
-/// Errors of which the text says it all.
+/// Errors whose text says it all.
 macro_rules! without_hint {
     ($($error:ty),+ $(,)?) => {
         $(impl From<$error> for CliError {

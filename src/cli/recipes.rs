@@ -250,7 +250,7 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
     command::complete(recipe, arguments).map_err(|why| CliError::usage(why.to_string()).hint(usage()))
 }
 
-/// Where a recipe or an agent is defined: a path, relative to the working directory if it is below it.
+/// The source of a recipe or an agent: a path, relative to the working directory if it is below it.
 pub fn place(source: &RecipeSource, cwd: &Path) -> String {
     match source {
         RecipeSource::BuiltIn => "built in".to_owned(),

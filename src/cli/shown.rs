@@ -1,4 +1,4 @@
-//! What is shown of the events of a session, in whichever format: the one reader of events for text, JSON lines and the
+//! The displayed form of a session's events, in whichever format: the one reader of events for text, JSON lines and the
 //! demo. Pure.
 
 use std::borrow::Cow;

@@ -43,7 +43,7 @@ pub fn wants_summary(request: &RecordedRequest) -> bool {
     request.last_user_text().contains("<summary>") && !request.last_user_text().contains(SUMMARY)
 }
 
-/// What an editor does on a user's machine.
+/// The methods for an editor on a user's machine.
 impl User {
     /// The agent with pipes. Without a daemon if the user is [`User::standalone`].
     pub fn agent_command(&self, arguments: &[&str]) -> Command {
@@ -353,7 +353,7 @@ impl Agent {
         // The reading thread panics on lines that are not JSON.
         self.reading.take().unwrap().join().unwrap();
         let complaints = self.complaints.take().unwrap().join().unwrap();
-        // What it says about a daemon that is slow on a busy machine is no complaint.
+        // A notice about a daemon that is slow on a busy machine is no complaint.
         let complaints: Vec<&str> =
             complaints.lines().filter(|line| !line.ends_with("; waiting at most 60 s")).collect();
         assert!(complaints.is_empty(), "stderr is not silent: {complaints:?}");

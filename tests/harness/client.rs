@@ -20,7 +20,7 @@ pub struct TestClient {
     pub seen: Vec<SessionEvent>,
 }
 
-/// Where sessions deliver a client's events, and what the client can do.
+/// The receiver of a client's events, and the client's abilities.
 pub struct Events {
     sender: Mutex<Sender<(SessionId, SessionEvent)>>,
     offers: Mutex<EditorSupport>,

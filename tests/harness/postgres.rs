@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::within;
 
-/// Where Debian installs it.
+/// The directory in which Debian installs it.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
 const PORT: u16 = 5432;

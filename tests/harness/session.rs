@@ -62,7 +62,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     runtime.build().expect("a runtime")
 }
 
-/// Which tools the model has.
+/// The tools of the model.
 enum Tools {
     /// `does` and `bash`, which do what their input says, `recall`, and these built-in ones.
     Scripted(Vec<String>),

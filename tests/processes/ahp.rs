@@ -236,7 +236,7 @@ async fn a_subagent_asks_in_the_turn_of_its_session() {
     assert!(format!("{:?}", command.content).contains("child"), "{command:?}");
 }
 
-/// What waits for the end of a turn becomes a turn; what steers it is given to the model.
+/// A message that waits for the end of a turn becomes a turn; a steering message is given to the model.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_wait_for_a_turn_or_steer_it() {
     let user = user(obey);
@@ -303,7 +303,7 @@ async fn a_message_that_the_daemon_kept_hides_no_reply() {
     assert_eq!(client.chat.turns.last().expect("a turn").id, "t3");
 }
 
-/// Of a command the daemon shows only what was typed. With an attachment it was not recognized as the client's prompt:
+/// The daemon shows only the typed text of a command. With an attachment it was not recognized as the client's prompt:
 /// the client's turn ended without a reply, which was in a second turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reply_to_a_command_with_an_attachment_is_in_the_turn_of_the_client() {

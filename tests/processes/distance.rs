@@ -1,4 +1,4 @@
-//! What a distance costs, measured: `cargo test --release --test processes distance -- --ignored --nocapture`.
+//! Measures the cost of distance: `cargo test --release --test processes distance -- --ignored --nocapture`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

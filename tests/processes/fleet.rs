@@ -24,7 +24,7 @@ const CONTINUES_WITHIN: Duration = Duration::from_secs(5);
 /// Prompts of each window while something fails.
 const PROMPTS: usize = 3;
 
-/// What a person says in one session, from whichever window.
+/// The prompts of one session, from whichever window.
 #[derive(Clone)]
 struct Conversation {
     session: String,

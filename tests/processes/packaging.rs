@@ -90,7 +90,7 @@ fn each_published_crate_has_what_the_registry_shows() {
     assert!(published > 25, "{published} of {}", members.len());
 }
 
-/// What a release is made with; without them there is nothing to test.
+/// Whether the tools that make a release are there; without them there is nothing to test.
 fn has_tools() -> bool {
     let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|out| out.status.success());
     let missing: Vec<&str> =

@@ -535,7 +535,7 @@ fn the_page_lists_the_inputs_of_the_action_and_its_examples_use_no_other() {
         let used = names(example, "with:\n", "prompt: >-", |line| Some(line.trim().split_once(':')?.0));
         assert!(!used.is_empty() && used.iter().all(|input| inputs.contains(input)), "{used:?}");
     }
-    // What would give strangers secrets, or the model a token that can write.
+    // Settings that would give strangers secrets, or the model a token that can write.
     assert!(!page.contains("on:\n  pull_request_target"), "forks must not get secrets");
     let (model_jobs, _) = page.split_once("propose:").expect("a second job");
     assert!(!model_jobs.contains("contents: write"), "the model's job may not write");

@@ -23,7 +23,7 @@ pub struct InTerminal {
     keyboard: File,
     screen: Receiver<Vec<u8>>,
     shown: String,
-    /// What a full-screen program has drawn.
+    /// The screen of a full-screen program.
     cells: vt100::Parser,
 }
 

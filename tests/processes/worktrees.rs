@@ -43,7 +43,7 @@ fn worktree(user: &User, name: &str) -> PathBuf {
     user.home().join("project.worktrees").join(name)
 }
 
-/// What `/worktree merge` or `/worktree discard` answers in the newest session of a worktree.
+/// The answer to `/worktree merge` or `/worktree discard` in the newest session of a worktree.
 fn finished(user: &User, action: &str, name: &str) -> String {
     let ran = user.run(&["run", "--worktree", name, "--follow", &format!("/worktree {action}")]);
     ran.out + &ran.err

@@ -54,9 +54,9 @@ fn seen(thread: &Thread) -> String {
     text
 }
 
-/// The log was written by a real run: thinking, parallel calls of which one was denied, a plan, choices, a
-/// prompt during a turn, a compaction and its undo, a cancelled turn, a second compaction. The expected text
-/// is what the model sees at the end, and what it sees after undoing that compaction.
+/// The log was written by a real run: thinking, parallel calls, one of which was denied, a plan, choices, a prompt
+/// during a turn, a compaction and its undo, a cancelled turn, a second compaction. The expected text is what the model
+/// sees at the end, and what it sees after undoing that compaction.
 #[test]
 fn a_log_of_format_1_keeps_its_meaning() {
     let (text, mut thread) = golden("format-1");

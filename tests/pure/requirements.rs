@@ -13,8 +13,8 @@ const HEADER: [&str; 2] = ["| required | shown by |", "| --- | --- |"];
 /// The prefixes of the second column if no test shows the requirement directly; a reason follows.
 const WITHOUT_TEST: [&str; 2] = ["by design: ", "not done: "];
 
-/// What may show a requirement in addition to tests, which are named `file::test`: the guide, fixtures, scripts of
-/// turns, and benchmarks.
+/// Evidence for a requirement besides tests, which are named `file::test`: the guide, fixtures, scripts of turns, and
+/// benchmarks.
 const SHOWS: [&str; 4] = ["docs/", "protocol-fixtures/", "tests/turn/", "benches/"];
 
 /// One row of a table.

@@ -1,4 +1,4 @@
-//! What a hook removed is hidden from `recall` and from the quotes of a compaction alike.
+//! Content that a hook removed is hidden from `recall` and from the quotes of a compaction alike.
 
 use std::sync::Arc;
 

@@ -173,7 +173,7 @@ fn only_the_actor_changes_a_session() {
     }
 }
 
-/// Each line is read and kept up by somebody. What is added is paid for by deletions.
+/// Each line has to be read and maintained. Additions are paid for by deletions.
 #[test]
 fn the_code_only_shrinks() {
     let is_test =

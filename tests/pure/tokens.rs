@@ -284,7 +284,7 @@ fn before_the_first_reply_decisions_use_an_upper_bound() {
     let real = tiktoken_rs::o200k_base().expect("embedded");
     let at_most = |ruler: Ruler, counted| ruler.at_most(Count { reported: 0, counted });
     for (kind, text) in texts::texts() {
-        // Without the vocabulary.
+        // Estimates without the vocabulary.
         let ruler = Ruler::for_model(Some(&ModelName("openai/gpt-5".into())));
         let tokens = real.encode_ordinary(&text).len() as u64;
         assert!(at_most(ruler.clone(), ruler.text(&text)) >= tokens, "{kind}");

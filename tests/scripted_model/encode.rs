@@ -70,7 +70,7 @@ pub(super) fn usage_of_openai(steps: &[ModelStep]) -> Value {
 
 /// How a provider streams a reply. All methods append to `out`.
 trait Voice {
-    /// What precedes the content.
+    /// Writes the part before the content.
     fn begin(&mut self, out: &mut Out);
 
     fn part_begins(&mut self, part: Part, out: &mut Out);

@@ -22,7 +22,7 @@ pub(super) enum Asked {
     Model { wire: WireFormat, model: String, body: Value, asks: Asks },
 }
 
-/// What a model is asked for.
+/// The kind of a request to the model.
 pub(super) enum Asks {
     Reply,
     /// A token count, with the answer.

@@ -141,7 +141,7 @@ pub(super) fn of_compaction(wire: WireFormat, model: &str, body: &Value, content
     [digest(model.as_bytes()), made_of.clone(), digest((made_of + content).as_bytes())].concat()
 }
 
-/// What is wrong with the signature of a compaction that comes back.
+/// The fault in the signature of a compaction that comes back, if there is one.
 fn fault_of_compaction(model: &str, part: &Value, pieces: [Option<&str>; 3]) -> Option<Fault> {
     let [by, of, says] = pieces;
     let content = part["content"].as_str().unwrap_or_default();

@@ -457,7 +457,7 @@ fn a_tls_call_is_prepared_without_system_certificates() {
 }
 
 proptest! {
-    /// Whatever a server sends becomes an event or an error, never a panic.
+    /// Any data of a server becomes an event or an error, never a panic.
     #[test]
     fn a_corrupted_stream_never_panics(
         fixture in any::<prop::sample::Index>(),

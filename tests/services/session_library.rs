@@ -74,7 +74,7 @@ fn thread(store: &Store, session: &SessionId) -> Thread {
     Thread::replay(store.read(session).expect("it can be read")).expect("a log")
 }
 
-/// What `epitome-import` does.
+/// Does the work of `epitome-import`.
 fn by_another_program(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, LibraryError> {
     epitome_import::read_bytes(path, cwd, bytes).map_err(LibraryError::File)
 }

@@ -77,11 +77,11 @@ const RARE: [&str; 20] = [
 ];
 
 thread_local! {
-    /// What the next world breaks.
+    /// The rule that the next world breaks.
     static BROKEN: Cell<BrokenRule> = const { Cell::new(BrokenRule::None) };
 }
 
-/// Where clients reach the server of a daemon.
+/// The address at which clients reach the server of a daemon.
 fn address_of(daemon: usize) -> String {
     format!("ws://node-{daemon}")
 }
@@ -612,7 +612,7 @@ impl Fleet {
         assert!(panics.is_empty(), "{panics:?}");
     }
 
-    /// What was confirmed is there, and nothing else in its place.
+    /// Each confirmed line is there, and nothing else in its place.
     fn check_confirmed(&self) {
         let confirmed = self.confirmed.lock();
         self.server.look(|tables| {
@@ -743,8 +743,8 @@ fn daemons_that_share_a_database_agree_whatever_happens() {
     play_seeds::<Fleet>(SEEDS, &RARE);
 }
 
-/// Regression: a session was forked while the writer of its log took back a line of which it did not know whether it had
-/// been committed. The fork found one line less than it had counted before, and its log had a lost entry.
+/// Regression: a session was forked while the writer of its log took back a line whose commit was uncertain. The fork
+/// found one line less than it had counted before, and its log had a lost entry.
 #[test]
 fn a_log_is_complete_whose_writer_takes_a_line_back_meanwhile() {
     play_again(3_079);

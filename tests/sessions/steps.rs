@@ -1,4 +1,4 @@
-//! Work that may block, in a simulation: as tasks of its only thread, or on threads of which only one runs at a time, so that
+//! Work that may block, in a simulation: as tasks of its only thread, or on threads that run one at a time, so that
 //! other tasks go on while the work waits for one of them.
 
 use std::cell::RefCell;

@@ -115,7 +115,7 @@ impl UserFiles for SimFiles {
     }
 }
 
-/// What files contain, by their paths. The contents are recognized by their first words.
+/// The contents of files, by their paths. The contents are recognized by their first words.
 type Contents = BTreeMap<PathBuf, SimContent>;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl std::fmt::Debug for SimContent {
     }
 }
 
-/// What a turn has changed: the content before it, or nothing.
+/// The changes of a turn: for each path the content before it, or nothing.
 type Changed = BTreeMap<PathBuf, Option<SimContent>>;
 
 struct SimWorkspace {
@@ -219,7 +219,7 @@ impl SimWorkspace {
             return self.lose_power();
         }
         let changed = paths.into_iter().map(|path| (path.clone(), before.get(&path).cloned())).collect();
-        // What could not be recorded can't be undone, and a notice says so.
+        // A change that could not be recorded can't be undone, and a notice says so.
         if recorded.is_ok() {
             self.turns.insert(turn, changed);
         }
@@ -296,7 +296,7 @@ impl SimWorkspace {
         }
     }
 
-    /// What was replaced comes back.
+    /// Undoes a rewind: the replaced contents come back.
     fn undo(&mut self, before: &Contents, report: &RewindReport) {
         let undone = self.checkpoints.rewind(RewindTarget::Undo, false);
         let undone = undone.expect("what was replaced is stored");
@@ -360,7 +360,7 @@ impl SimWorkspace {
         after: &Contents,
     ) {
         let failed = |path: &PathBuf| report.failures.iter().any(|failure| failure.path == *path);
-        // What a turn that could not be recorded had found is not known here.
+        // The contents before a turn that could not be recorded are not known here.
         let is_known = report.turns.iter().all(|turn| self.turns.contains_key(turn));
         if is_known && target != RewindTarget::Undo {
             for (path, _) in report.changed.iter().filter(|(path, _)| !failed(path)) {

@@ -23,7 +23,7 @@ const COMPARED: f64 = 0.2;
 const MEMORY_GROWTH_MAX: f64 = 1.10;
 const LATENCY_GROWTH_MAX: f64 = 1.5;
 
-/// What a prompt needed.
+/// The latency and memory of a prompt.
 pub struct Sample {
     pub latency: Duration,
     /// Resident memory of the daemon after it.

@@ -14,7 +14,7 @@ const FUZZ_SECONDS: u64 = 60;
 /// Bytes of a failed command's output that are in the report.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// What is run in one turn.
+/// The runs of one turn.
 pub fn planned(turn: u64, first: u64) -> Vec<Run> {
     let seed = |amount: u64| first + turn * amount;
     let run =

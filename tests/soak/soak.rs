@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser as _;
 
-/// Where the test harness looks for the program.
+/// The variable with the path of the program, for the test harness.
 const PROGRAM: &str = "CARGO_BIN_EXE_epitome";
 
 /// The share of a turn of the whole time that the program is killed in.
@@ -46,7 +46,7 @@ struct Arguments {
 /// A run that is over.
 pub struct Run {
     pub what: &'static str,
-    /// What was run, with its seeds.
+    /// The command, with its seeds.
     pub how: String,
     pub amount: u64,
     pub time: Duration,

@@ -45,7 +45,7 @@ pub enum Comparison {
     Different,
     /// A text that matches so far; the rest may follow in another chunk.
     More,
-    /// A text of which this many leading bytes are the complete expectation of this line.
+    /// A text whose first bytes, this many, are the complete expectation of this line.
     Part(usize),
 }
 

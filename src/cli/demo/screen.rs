@@ -156,7 +156,7 @@ impl Screen {
 
     fn part(&mut self, part: &ShownPart<'_>, is_replay: bool) {
         match part {
-            // What was replayed needs no check.
+            // Replayed text needs no check.
             ShownPart::Text { .. } if is_replay => {}
             ShownPart::Text { kind: TextKind::Reply, text, .. } | ShownPart::Notice(_, text) => {
                 self.said(text, is_replay);

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
-/// What helps against a policy that can't be used.
+/// The hint about a policy that can't be used.
 const POLICY_TODO: &str = "the administrator of this machine can correct it";
 
 /// The default environment variables for API keys and base URLs.
@@ -32,7 +32,7 @@ const KEY_VARIABLES: [&str; 6] = [
 /// With less free space than this, in bytes, a session or a build of its project soon can't write.
 const SPACE_MIN: u64 = 32 * 1024 * 1024;
 
-/// Below this, in bytes, there is a warning.
+/// With less free space than this, in bytes, there is a warning.
 const SPACE_LOW: u64 = 512 * 1024 * 1024;
 
 /// Checks version, directories, free space, daemon and sandbox.

@@ -96,7 +96,7 @@ fn url(paths: &Paths) -> Option<String> {
     })
 }
 
-/// What sends the spans.
+/// The resource of the spans: this program.
 fn resource() -> Value {
     let mut attributes = SpanAttributes::default();
     attributes.set("service.name", json!({ "stringValue": "epitome" }));
@@ -130,7 +130,7 @@ struct OpenSpan {
     attributes: SpanAttributes,
 }
 
-/// In the form in which they are sent.
+/// Attributes in the form in which they are sent.
 #[derive(Default)]
 struct SpanAttributes(Vec<Value>);
 
@@ -151,7 +151,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id).filter(|span| span.metadata().target().starts_with("epitome"))
         else {
-            // Those of libraries, which may belong to the sending of spans.
+            // Spans of libraries are left out: they may belong to the sending of spans.
             return;
         };
         let above = span.scope().skip(1).find_map(|above| {

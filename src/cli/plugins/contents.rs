@@ -59,7 +59,7 @@ impl BroughtItems {
         let mut servers = Vec::new();
         problems.extend(plugin_servers::of_plugin(plugin, &mut servers));
         let hooks = plugin.hooks.iter().flat_map(|path| hooks(path, plugin, &mut problems)).collect();
-        // What is installed is first read from a scratch directory.
+        // A plugin is read from a scratch directory before it is installed.
         let below = |path: &Path| path.strip_prefix(&plugin.folders.root).unwrap_or(path).to_path_buf();
         problems.iter_mut().for_each(|problem| problem.path = below(&problem.path));
         BroughtItems {

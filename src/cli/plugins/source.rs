@@ -1,8 +1,8 @@
-//! Where a plugin is installed from: a directory, a Git address, a package of npm, or an entry of a marketplace, which is
+//! Finds the plugin to install: a directory, a Git address, a package of npm, or an entry of a marketplace, which is
 //! one of these.
 //!
 //! Git runs as a child process without hooks, prompts and submodules, npm without the scripts of packages, and both within
-//! limits of time and size. What they fetch is in a scratch folder; nothing of it is run.
+//! limits of time and size. The fetched files are in a scratch folder; nothing of it is run.
 
 use std::fmt::{self, Display};
 use std::fs;
@@ -21,7 +21,7 @@ use crate::tools::child_output::{self, OutputLimits};
 
 /// How long one command may take.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// Maximum size of what is fetched: a plugin and as much again in its compressed history.
+/// Maximum size of fetched files: a plugin and as much again in its compressed history.
 const FETCHED_BYTES_MAX: u64 = 2 * copy::BYTES_MAX;
 /// Maximum bytes of a command's output that are read.
 const OUTPUT_BYTES_MAX: u64 = 16 * 1024;
@@ -34,7 +34,7 @@ const STEPS_MAX: usize = 4;
 
 /// A plugin's directory on this machine.
 pub struct FoundPlugin {
-    /// Where it is from, independent of the current directory: `find` finds the same place again.
+    /// The origin, independent of the current directory: `find` finds the same plugin again.
     pub source: String,
     pub folder: PathBuf,
     /// The name of the directory, used if the plugin's manifest has no name.
@@ -284,7 +284,7 @@ fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, Cl
     git(folder, &["rev-parse", "HEAD"]).map(|id| id.trim().to_owned())
 }
 
-/// Unpacks a package of npm into `PACKAGE` of a folder. What it depends on is not installed.
+/// Unpacks a package of npm into `PACKAGE` of a folder. Its dependencies are not installed.
 fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), CliError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.~@/^".contains(c);
     // Anything else would be a folder, an address or an option for npm.

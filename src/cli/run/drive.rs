@@ -60,7 +60,7 @@ pub struct PromptRun {
     is_running: bool,
     /// The program that sends prompts, if one does.
     pub(super) host: Option<HostLink>,
-    /// What replies must match.
+    /// The schema that replies must match.
     expected: Option<ExpectedJson>,
     recipe: Option<String>,
     /// The session's working directory.
@@ -290,7 +290,7 @@ impl PromptRun {
             ClientEvent::Usage(usage) => self.cost = usage.cost,
             ClientEvent::Entry { entry, replay: false } => match &entry.change {
                 Change::ToolFinished { outcome } => self.report_unanswered(outcome)?,
-                // What precedes the last text, as before a provider's search, is not the answer.
+                // Text before the last one, as before a provider's search, is not part of the answer.
                 Change::Replied { message, .. } => {
                     let last = message.content.iter().rev().find_map(Content::as_text);
                     self.reply = last.unwrap_or_default().to_owned();
@@ -609,7 +609,7 @@ impl PromptRun {
     }
 }
 
-/// What a run sends, and what it expects.
+/// The prompts of a run, and the expected form of its replies.
 pub struct RunInputs {
     /// The prompt of the command line.
     pub prompt: Option<Vec<Content>>,
@@ -617,7 +617,7 @@ pub struct RunInputs {
     pub expected: Option<ExpectedJson>,
 }
 
-/// What the end of a prompt is printed with.
+/// The figures that are printed at the end of a prompt.
 pub struct RunFigures<'a> {
     pub session: &'a SessionId,
     pub reply: &'a str,

@@ -21,7 +21,7 @@ pub struct ExpectedJson {
     retries: u32,
 }
 
-/// What follows from a reply.
+/// The result of checking a reply.
 #[derive(Debug, PartialEq)]
 pub enum ReplyCheck {
     Fit(Value),

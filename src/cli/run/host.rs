@@ -229,7 +229,7 @@ fn decision(asked: &PermissionRequest, answer: Result<Value, String>) -> UserDec
             None => UserDecision::Reject,
         };
     }
-    // What runs is what the model asked for. Running it without the changes would do what the program prevented.
+    // The call runs as the model wrote it. Running it without the changes would do what the program prevented.
     if answer.get("updatedInput").is_some_and(|input| !input.is_null() && !is_same(input, &asked.input)) {
         let why = "the program wanted to change the arguments of this call, which Epitome does not support";
         return UserDecision::RejectBecause(why.to_owned());

@@ -14,7 +14,7 @@ use crate::thread::{ClientInstructions, Content};
 /// Maximum bytes of a line. It may contain images.
 const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What a program wrote.
+/// A line that a program wrote.
 #[derive(Debug, PartialEq)]
 pub enum HostLine {
     Prompt(Vec<Content>),
@@ -41,13 +41,13 @@ pub enum HostRequest {
     Unsupported(String),
 }
 
-/// What a program configures before its first prompt.
+/// The program's configuration before its first prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostSetup {
     pub instructions: Option<ClientInstructions>,
     /// The JSON Schema of replies.
     pub schema: Option<Value>,
-    /// What it configures that does not exist here.
+    /// Settings that Epitome does not support.
     pub unsupported: Vec<&'static str>,
 }
 

@@ -309,7 +309,7 @@ pub struct PromptRequest {
     pub notice: Option<&'static str>,
 }
 
-/// What a program that starts a run asks for.
+/// The options of a program that starts a run.
 #[derive(Debug, Default, PartialEq)]
 pub struct HostOptions {
     /// Whether stdin brings prompts and answers in the format of SDKs.

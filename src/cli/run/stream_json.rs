@@ -52,7 +52,7 @@ struct TurnFigures {
     rounds: u32,
     /// The text of the last reply.
     text: String,
-    /// Of the last reply.
+    /// The stop reason of the last reply.
     stop_reason: Option<&'static str>,
     denials: Vec<Value>,
 }
@@ -72,7 +72,7 @@ impl TurnFigures {
     }
 }
 
-/// What this run has cost, by model.
+/// The cost of this run, by model.
 #[derive(Default)]
 struct CostFigures {
     /// The cost of the session before this run, in US dollars.

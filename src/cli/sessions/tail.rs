@@ -51,7 +51,7 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
 /// When a tail ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TailEnd {
-    /// After the log: nothing else can happen.
+    /// It ends after the log: nothing else can happen.
     Log,
     Interrupt,
 }

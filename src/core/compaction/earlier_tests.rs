@@ -1,4 +1,4 @@
-//! What several compactions in a row keep: hooks' edits, and summaries that no model writes again.
+//! Tests of repeated compactions: they keep hooks' edits, and summaries that no model writes again.
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ fn messages_that_a_hook_edited_survive_repeated_compactions() {
 }
 
 /// Regression: a compaction message quoted a key, so a hook replaced the message. The next compaction quoted the
-/// originals from the log again. What the hook left of the message must survive, too.
+/// originals from the log again. The hook's version of the message must survive, too.
 #[test]
 fn an_edited_compaction_message_is_carried_over_and_its_originals_are_not_quoted() {
     let mut conversation = TestConversation::new();

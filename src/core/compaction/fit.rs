@@ -19,8 +19,8 @@ const SUMMARY_PART: u64 = 4;
 /// be due after a few rounds, and each costs a call with a full window.
 const LEFT_PERCENT_MAX: u64 = 66;
 
-/// What is given up for that room: what a summary has beyond its expected size, pastes, then the user's oldest words down
-/// to their guaranteed share. Everything else is bounded anyway.
+/// The parts that are shortened to make that room, in this order: the excess of a summary over its expected size,
+/// pastes, then the user's oldest words down to their guaranteed share. Everything else is bounded anyway.
 const TO_MAKE_ROOM: [ShrinkablePart; 3] =
     [ShrinkablePart::Summary, ShrinkablePart::Pastes, ShrinkablePart::User];
 
@@ -51,7 +51,7 @@ enum ShrinkablePart {
     Kept,
     /// The rest of the summary, and its native form from an earlier compaction.
     WholeSummary,
-    /// What hooks added to the summary.
+    /// The additions of hooks to the summary.
     Context,
     /// The user's earlier messages, oldest first, down to their guaranteed share.
     User,
@@ -63,8 +63,8 @@ enum ShrinkablePart {
 }
 
 /// The order if the result does not fit. The guaranteed share of the user's messages comes after everything that was
-/// computed or can be read from the log again. What they take beyond it comes before the current round: a model that never
-/// sees the outcomes of its calls repeats them without end.
+/// computed or can be read from the log again. Messages beyond that share come before the current round: a model that
+/// never sees the outcomes of its calls repeats them without end.
 const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
@@ -82,7 +82,7 @@ const TO_FIT: [ShrinkablePart; 14] = [
     ShrinkablePart::AllOfUser,
 ];
 
-/// The order if the result fits but gains too little. What a summary has beyond its expected size goes first: the
+/// The order if the result fits but gains too little. The excess of a summary over its expected size goes first: the
 /// other parts were chosen for that size.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     const REQUESTED: [ShrinkablePart; 6] = [
@@ -166,7 +166,7 @@ impl SummaryResult {
         }
     }
 
-    /// What hooks add to the summary, as a text.
+    /// The additions of hooks to the summary, as one text.
     fn added(&self) -> Option<String> {
         let added = self.context.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
         (!self.context.is_empty()).then(|| added.collect::<Vec<_>>().join("\n\n"))

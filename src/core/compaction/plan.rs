@@ -41,7 +41,7 @@ pub enum KeptTail {
 pub struct CompactionRequest {
     pub trigger: Trigger,
     pub keep: KeptTail,
-    /// What the user wants the summary to focus on.
+    /// The topic that the user wants the summary to focus on.
     pub focus: Option<String>,
     /// Whether a summary is made even if cutting old outcomes would be enough.
     pub summary: bool,

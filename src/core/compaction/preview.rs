@@ -29,7 +29,7 @@ pub struct Preview {
     /// The entries of the view, in order.
     pub lines: Vec<PreviewLine>,
     pub tokens_before: u64,
-    /// Without a model's summary, and with the longest one.
+    /// The sizes without a model's summary, and with the longest one.
     pub tokens_after: (u64, u64),
     /// The text of the compaction message without a model's summary; empty if there is no message.
     pub carried: String,

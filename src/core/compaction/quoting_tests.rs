@@ -153,8 +153,8 @@ fn no_summary_is_requested_if_nothing_would_fit() {
     }
 }
 
-/// Regression: the user was told that 42 messages were quoted word for word, and two of them were pastes of which most
-/// had been cut.
+/// Regression: a message to the user said that 42 messages were quoted word for word, and two of them were pastes that
+/// had been cut to a small part.
 #[test]
 fn only_what_is_complete_is_reported_as_quoted_word_for_word() {
     let mut conversation = TestConversation::new();

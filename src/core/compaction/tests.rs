@@ -1,4 +1,4 @@
-//! What a summary replaces and quotes, and what it must not restore.
+//! Tests of the parts that a summary replaces, quotes, and must not restore.
 
 use super::*;
 use epitome_thread::{

@@ -64,7 +64,7 @@ struct HiddenEntries {
 
 impl RecallLog {
     /// Takes a snapshot for the model. `answer_bytes` limits the size of an answer; it is clamped to a sensible range.
-    /// What the user rewound no longer applies, so it is not found.
+    /// Entries that the user rewound no longer apply, so they are not found.
     pub fn snapshot(thread: &Thread, answer_bytes: usize) -> RecallLog {
         let active: HashSet<Seq> = thread.active_entries().map(|entry| entry.seq).collect();
         let mut log = RecallLog::with_rewound(thread, answer_bytes);

@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Of 17 kinds of secrets under names that are no words for secrets, all were passed on.
+    /// All of 17 kinds of secrets whose names contain no word for a secret were passed on.
     #[test]
     fn only_known_and_plain_variables_are_passed_on() {
         for (name, value) in [

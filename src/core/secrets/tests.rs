@@ -346,7 +346,7 @@ proptest! {
             let shape = format!("{}{}{}", form.before, regex::escape(mark), form.after);
             let keys = proptest::string::string_regex(&shape.replace(r"\w", "[A-Za-z0-9_]")).expect("a generator");
             let key = keys.new_tree(&mut runner).expect("a key").current();
-            // By chance it may be too regular to be distinguished from a name.
+            // It may happen to be too regular to be distinguished from a name.
             if is_varied(&key[mark.len().min(key.len())..]) && key.is_ascii() {
                 let masked = mask(&format!("it is {key} here")).into_owned();
                 prop_assert!(!masked.contains(&key), "{}: {}", form.what, masked);

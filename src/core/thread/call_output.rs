@@ -1,4 +1,4 @@
-//! What a running call prints.
+//! The output of a running call.
 
 /// New output of a running call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -601,7 +601,7 @@ pub struct Mask {
     pub text: String,
 }
 
-/// What a compaction did to the view, for the user: how much is kept, shortened or summarized, and what was
+/// The effect of a compaction on the view, for the user: how much is kept, shortened or summarized, and what was
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionStats {

@@ -53,7 +53,7 @@ pub enum Summariser {
     Named(String),
 }
 
-/// Which old tool results are truncated, and how much of them is kept.
+/// Determines which old tool results are truncated, and how much of them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PruneSettings {
     /// Maximum length in characters of texts that are left unchanged.

@@ -1,4 +1,4 @@
-//! Which edits and histories of hooks are accepted, their effect on the view, and the errors for the others.
+//! Tests of the edits and histories of hooks that are accepted, of their effect on the view, and of refusals.
 
 use serde_json::json;
 

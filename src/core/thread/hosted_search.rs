@@ -30,7 +30,7 @@ pub struct HostedSearch {
     /// Whether the result is missing, because the reply was paused before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_open: bool,
-    /// What its provider gets back unchanged. Without it, the model reads `text`.
+    /// The original block, which its provider gets back unchanged. Without it, the model reads `text`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<Native>,
 }

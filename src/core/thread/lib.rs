@@ -296,7 +296,7 @@ impl Thread {
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
-                    // What such a turn did not read enters the view with the next prompt.
+                    // Prompts that such a turn did not read enter the view with the next prompt.
                     StopReason::Interrupted => self.next_message += IN_FLIGHT_MESSAGES_MAX,
                     StopReason::Failed => {}
                     StopReason::Cancelled => self.queued.clear(),

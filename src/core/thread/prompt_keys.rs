@@ -10,11 +10,11 @@ use super::{Change, MessageId};
 pub struct PromptKeys {
     /// The newest message that was announced with each key.
     messages: HashMap<String, MessageId>,
-    /// Those of them that are not in the conversation.
+    /// The messages among them that are not in the conversation.
     missing: HashSet<MessageId>,
 }
 
-/// What became of the prompt with a key.
+/// The state of the prompt with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedPrompt {
     /// It is in the conversation.
@@ -32,7 +32,7 @@ impl PromptKeys {
             }
             Change::Said { message, .. } => drop(self.missing.remove(&message.id)),
             Change::Commanded { message, .. } => drop(self.missing.remove(message)),
-            // What a fork copied was sent to another session.
+            // The prompts that a fork copied were sent to another session.
             Change::Forked { .. } => *self = PromptKeys::default(),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What hooks have removed or replaced. Neither a compaction's quotes nor a search of the log may restore it.
+//! Entries that hooks have removed or replaced. Neither a compaction's quotes nor a search of the log may restore them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +76,7 @@ impl RewrittenEntries {
 }
 
 impl Thread {
-    /// What the active edits and histories of hooks have rewritten.
+    /// Returns the entries that the active edits and histories of hooks have rewritten.
     pub fn rewritten(&self) -> RewrittenEntries {
         let mut rewritten = RewrittenEntries::default();
         self.active_view_changes().for_each(|entry| rewritten.take(self, entry));

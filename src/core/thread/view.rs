@@ -332,7 +332,7 @@ pub(super) fn active_entries(
     active_among(entries, rewound, holds)
 }
 
-/// Those of the entries that are neither inactive nor in one of the `rewound` ranges.
+/// Returns the entries that are neither inactive nor in one of the `rewound` ranges.
 pub(super) fn active_among(
     entries: &[Arc<Entry>],
     rewound: Vec<RangeInclusive<Seq>>,

@@ -52,7 +52,7 @@ const NEWEST: (u32, u32) = (u32::MAX, 0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedName<'a> {
     pub family: Family,
-    /// Without the provider or gateway prefix and the release date.
+    /// The name without the provider or gateway prefix and the release date.
     pub name: &'a str,
     /// Major and minor version, for OpenAI, Claude and Gemini models. OpenAI's o-series and `chatgpt-` models have no
     /// such number and count as (0, 0).

@@ -615,7 +615,7 @@ impl Turn {
         }
         let then = if go_on { Continuation::CallModel } else { then };
         let swap = swap.filter(|_| other.is_none() && !replaced);
-        // It was composed before the edits: it would restore what they removed, and lack what they pinned.
+        // The swap was composed before the edits: it would restore what they removed, and lack what they pinned.
         if touches && swap.is_some() {
             return self.enter(TurnState::Compacting(PendingCompaction::again(then)));
         }

@@ -20,7 +20,7 @@ pub struct ShownCall {
     kind: Option<wire::ToolKind>,
     status: Option<wire::ToolCallStatus>,
     content: Vec<wire::ToolCallContent>,
-    /// What its command has printed, as text.
+    /// The output of its command, as text.
     printed: String,
     exit: Option<String>,
 }
@@ -163,8 +163,8 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
-/// Shows a text of a permission request: sentences, of which one may begin in bold, and fenced code. Code is exact, and is
-/// indented so that it can't pose as a sentence.
+/// Shows a text of a permission request: sentences, one of which may begin in bold, and fenced code. Code is exact, and
+/// is indented so that it can't pose as a sentence.
 fn request_lines(text: &str, rows: &mut ScreenRows) {
     let text = text.trim_matches('\n');
     let inner = unfenced(text);

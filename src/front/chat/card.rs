@@ -32,7 +32,7 @@ pub struct OpenCard {
     is_whole: bool,
 }
 
-/// What an answer to a card does.
+/// The effect of an answer to a permission prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CardAnswer {
     Decide(wire::PermissionOptionId),

@@ -25,7 +25,7 @@ const UNSENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Larger files are not sent with a prompt.
 const ATTACHED_BYTES_MAX: u64 = 256 * 1024;
 
-/// What the chat wants.
+/// A request of the chat to the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChatRequest {
     Create {
@@ -69,7 +69,7 @@ pub enum ChatRequest {
     },
 }
 
-/// What the chat hears.
+/// A message of the agent to the chat.
 #[derive(Debug)]
 pub enum AgentMessage {
     Update(Box<wire::UpdateSessionNotification>),
@@ -124,7 +124,7 @@ pub struct ChatConnection {
     is_ended: bool,
 }
 
-/// What the answer to a request is for.
+/// The request to which an answer belongs.
 enum AnswerPurpose {
     Create,
     Resume(wire::SessionId),
@@ -291,7 +291,7 @@ impl ChatConnection {
     }
 }
 
-/// What an answer means for the chat.
+/// Converts an answer to a message for the chat.
 fn answered(
     pending: AnswerPurpose,
     answer: Result<Value, Value>,
@@ -335,7 +335,7 @@ fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error>
     serde_json::from_value(params).map(Box::new)
 }
 
-/// A prompt: its text, and each file that it names as `@PATH`. What names no file stays plain text.
+/// A prompt: its text, and each file that it names as `@PATH`. A name without a file stays plain text.
 fn content(text: &str, cwd: &Path) -> Vec<wire::ContentBlock> {
     let mut blocks = vec![text.into()];
     let mut attached = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What keys do. Pure: a table for each part of the screen that can have the keyboard.
+//! The effects of keys. Pure: a table for each part of the screen that can have the keyboard.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -11,7 +11,7 @@ pub enum Focus {
     Help,
 }
 
-/// What keys of the draft depend on.
+/// The state on which the keys of the draft depend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftContext {
     pub is_empty: bool,

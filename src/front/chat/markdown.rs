@@ -77,7 +77,7 @@ pub struct Markdown {
     gap: bool,
     /// Indentation of wrapped lines, in columns.
     indent: usize,
-    /// What the line before was, for indented code.
+    /// The kind of the previous line, for indented code.
     before: LineBefore,
     /// Whether an indented line belongs to a list item.
     in_list: bool,

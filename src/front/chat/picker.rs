@@ -10,7 +10,7 @@ pub struct Picker {
     pub title: String,
     pub entries: Vec<PickerEntry>,
     pub selected: usize,
-    /// Where a list that is not complete continues.
+    /// The cursor of the next page, if the list is not complete.
     pub cursor: Option<wire::SessionListCursor>,
     /// Whether the next part has been requested.
     pub is_loading: bool,

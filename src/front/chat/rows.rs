@@ -11,10 +11,10 @@ use crate::markdown::{Color, Markdown, StyledText};
 /// The characters of the bars in `/context`.
 const BARS: [char; 4] = ['█', '▒', '░', '▏'];
 
-/// In front of each row of what belongs to a call.
+/// The prefix of each row that belongs to a call.
 const INDENT: &str = "    ";
 
-/// In front of the further rows of a line of code, and of an output. The blanks between two words are on the row of the
+/// The prefix of further rows of a line of code, and of an output. The blanks between two words are on the row of the
 /// second one, so that a command can be read exactly: `↳ b` continues `a b`, and `↳b` continues `ab`.
 const CONTINUED: &str = "↳";
 const OUTPUT_CONTINUED: &str = "  ↳";
@@ -54,7 +54,7 @@ struct OpenLine {
     word: Option<usize>,
     /// Whether the row ends with a wide character. Those are words of their own.
     is_wide: bool,
-    /// What its further rows begin with. Known when the first one is full.
+    /// The prefix of its further rows. Known when the first one is full.
     hanging: Option<String>,
 }
 
@@ -190,7 +190,7 @@ fn marks(line: &str) -> usize {
     line.len() - if is_item { item.len() - 2 } else { text.len() }
 }
 
-/// What is below the marks of a line. Only the bar of a quote is repeated.
+/// The text below the marks of a line. Only the bar of a quote is repeated.
 fn below(marks: &str) -> String {
     marks.chars().map(|c| if c == '│' { c } else { ' ' }).collect()
 }

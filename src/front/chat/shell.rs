@@ -33,15 +33,15 @@ const KEYS_MAX: usize = 256;
 /// Reports clicks and the wheel, but not each movement of the mouse.
 const REPORT_WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
 
-/// What the chat is started with.
+/// The options with which the chat starts.
 pub struct ChatSetup {
     pub cwd: PathBuf,
     /// The session to continue, instead of beginning one.
     pub session: Option<String>,
-    /// What is sent first.
+    /// The first prompt.
     pub prompt: Option<String>,
     pub has_colors: bool,
-    /// What is written to the terminal at the end of a long turn.
+    /// The bytes that are written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
 }
 

@@ -56,13 +56,13 @@ pub enum ChatEffect {
 /// Users who wait no longer than this still look at the screen.
 const LONG_TURN: Duration = Duration::from_secs(20);
 
-/// What the session does.
+/// The current activity of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionActivity {
     /// The session is not open yet.
     Opening,
     Idle,
-    /// Since this time.
+    /// Working since this time.
     Working(Duration),
     /// It waits for the user.
     Asking,
@@ -78,7 +78,7 @@ pub struct ChatState {
     is_opening: bool,
     transcript: ChatTranscript,
     draft: Draft,
-    /// What is sent once the first session is open.
+    /// The prompt that is sent once the first session is open.
     first_prompt: Option<String>,
     /// Prompts that are not in the conversation yet.
     waiting: VecDeque<String>,
@@ -95,7 +95,7 @@ pub struct ChatState {
     interrupted: Option<Duration>,
     scroll: Scroll,
     lost: Option<String>,
-    /// What the event that is being handled asks for.
+    /// Effects that the current event has requested.
     effects: Vec<ChatEffect>,
 }
 
@@ -123,7 +123,7 @@ impl Scroll {
         self.below = self.below.saturating_add_signed(rows).min(self.height.saturating_sub(self.page));
     }
 
-    /// Notes the new height. What the user reads stays where it is.
+    /// Notes the new height. The text that the user reads stays where it is.
     fn resize(&mut self, height: usize, page: usize) {
         if self.below > 0 {
             self.below = (self.below + height).saturating_sub(self.height);
@@ -132,7 +132,7 @@ impl Scroll {
         self.by(0);
     }
 
-    /// Notes the height of the same conversation at another width. What the user reads stays nearby.
+    /// Notes the height of the same conversation at another width. The text that the user reads stays nearby.
     fn rescale(&mut self, height: usize) {
         let below = (self.below * height + self.height / 2) / self.height.max(1);
         // A user who had scrolled up does not get to the end, where new text would scroll the conversation.
@@ -463,7 +463,7 @@ impl ChatState {
         self.draft.set("");
     }
 
-    /// After a while, a second Ctrl+C does not leave, and nothing says that it does.
+    /// Forgets the first Ctrl+C after a while: a second one does not leave then, and nothing says that it does.
     fn forget_interrupt(&mut self, now: Duration) {
         if self.interrupted.is_some_and(|at| now.saturating_sub(at) > LEAVE_WITHIN) {
             (self.interrupted, self.remark) = (None, None);
@@ -720,7 +720,7 @@ fn typed(content: &[wire::ContentBlock]) -> String {
     content.iter().filter_map(text).collect()
 }
 
-/// The text of a message; what is not text is named.
+/// The text of a message; other content is named.
 fn text_of(content: &[wire::ContentBlock]) -> String {
     let shown = |block: &wire::ContentBlock| match block {
         wire::ContentBlock::Text(text) => text.text.clone(),

@@ -1,4 +1,4 @@
-//! What the screen and its scrollback show of a conversation: items in the order of their first update. Pure.
+//! The conversation on the screen and in its scrollback: items in the order of their first update. Pure.
 //!
 //! Memory is bounded: the oldest items go, and a long item keeps its newest part. Everything is in the session's log.
 
@@ -25,7 +25,7 @@ const ITEMS_MAX: usize = 2_000;
 /// Rows of the model's thinking that are shown without details.
 const THINKING_ROWS_MAX: usize = 3;
 
-/// Who or what a text is from.
+/// The author or source of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
     User,
@@ -48,7 +48,7 @@ pub struct ChatTranscript {
 struct ShownItem {
     id: String,
     content: ItemContent,
-    /// For the current width. `None` if it has to be rendered.
+    /// The rows for the current width. `None` if it has to be rendered.
     rows: Option<Vec<Line<'static>>>,
 }
 
@@ -234,7 +234,7 @@ impl ChatTranscript {
     }
 
     fn known(&mut self, id: &str) -> Option<&mut ShownItem> {
-        // What is updated is nearly always new.
+        // Updates nearly always concern new items.
         self.items.iter_mut().rev().find(|item| item.id == id)
     }
 

@@ -10,7 +10,7 @@ use epitome_acp::updates::prompt_block;
 use epitome_session::{McpServer, McpTransport};
 use epitome_thread::Content;
 
-/// The blocks of a prompt. What only a model writes has none.
+/// The blocks of a prompt. Content that only a model writes has none.
 pub fn of_prompt(content: &[Content]) -> Vec<wire::ContentBlock> {
     // A document without a name has none for the agent either.
     content.iter().filter_map(|content| prompt_block(content, "")).collect()

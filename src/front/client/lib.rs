@@ -11,8 +11,8 @@
 //! - `events`: the one place that reads what the agent sends about a session.
 //! - `blocks`: prompts and servers in the forms of the protocol.
 //!
-//! Where the protocol has no field for what is printed, the agent adds it to `_meta.epitome`, if the client's capabilities
-//! ask for it (`docs/acp.md` lists these fields): entries of the log, whole permission requests, ends of prompts.
+//! If the protocol has no field for something that is printed, the agent adds it to `_meta.epitome`, provided that the
+//! client's capabilities ask for it: entries of the log, whole permission requests, ends of prompts (`docs/acp.md`).
 
 mod blocks;
 mod events;

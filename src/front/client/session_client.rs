@@ -43,7 +43,7 @@ pub struct OpenedSession {
     /// The directory in which its commands run.
     pub cwd: PathBuf,
     pub choices: SessionChoices,
-    /// While recipes are being read, those of Epitome itself; the complete list follows.
+    /// The commands of Epitome itself while recipes are being read; the complete list follows.
     pub commands: Vec<CommandInfo>,
 }
 

@@ -1,4 +1,4 @@
-//! Which inputs a model accepts besides text, and how its thinking is controlled.
+//! The inputs that a model accepts besides text, and the control of its thinking.
 
 use std::sync::LazyLock;
 
@@ -101,7 +101,7 @@ impl Abilities {
         let Some(version) = version else { return Abilities::default() };
         let audio = match (wire, family) {
             (WireFormat::Gemini, Family::Gemini) => true,
-            // Those that OpenAI serves through Chat Completions.
+            // The audio models that OpenAI serves through Chat Completions.
             (WireFormat::OpenAiChat, Family::OpenAi) => model.has("audio"),
             _ => false,
         };

@@ -147,7 +147,7 @@ impl Unit {
 enum NotReserved {
     /// A limit does not allow the call. `at` is its index in `limits`.
     Exceeded { at: usize, text: String },
-    /// What was spent can't be read.
+    /// The ledger of earlier costs can't be read.
     Unreadable(LedgerError),
 }
 
@@ -174,7 +174,7 @@ impl CostBudget {
         Some(CostBudget { inner: Arc::new(inner) })
     }
 
-    /// What the user has allowed beyond the limits, for a session that is suspended.
+    /// Returns the user's permissions to exceed the limits, for a session that is suspended.
     pub fn grants(&self) -> BudgetGrants {
         self.inner.state.lock().granted
     }

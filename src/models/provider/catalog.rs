@@ -76,12 +76,12 @@ pub struct CurrentModels {
     pub default: Option<ModelName>,
 }
 
-/// Which models to include.
+/// The models to include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogScope {
-    /// Those that can be called with the current configuration.
+    /// Models that can be called with the current configuration.
     Usable,
-    /// Those and the models of built-in providers without a key.
+    /// Also the models of built-in providers without a key.
     All,
 }
 

@@ -182,8 +182,8 @@ impl TokenRefresher {
     }
 }
 
-/// Stores a login. What can't be stored remains in memory until the login is needed again. `replaced`: the refresh token
-/// that is stored so far.
+/// Stores a login. A login that can't be stored remains in memory until it is needed again. `replaced`: the refresh
+/// token that is stored so far.
 fn store(lock: &LockedLogin, stored: &StoredLogin, login: &ChatGptLogin, replaced: &str) {
     let stored = StoredLogin { secret: LoginSecret::ChatGpt(login.clone()), ..stored.clone() };
     match lock.store(&stored) {

@@ -91,7 +91,7 @@ impl Collector {
         }
     }
 
-    /// What the provider has reported so far.
+    /// The usage that the provider has reported so far.
     pub fn usage(&self) -> Option<Usage> {
         self.usage
     }

@@ -23,7 +23,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A provider's compaction of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeCompaction {
-    /// To be kept unchanged, before the message that replaces the compacted part. No part has text.
+    /// The parts to keep unchanged, before the message that replaces the compacted part. No part has text.
     pub parts: Vec<Content>,
     /// The part that users and other models can read; `None` if the provider returns none.
     pub text: Option<String>,

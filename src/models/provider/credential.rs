@@ -31,7 +31,7 @@ pub enum Credential {
     Entra(Box<EntraSource>),
 }
 
-/// Where AWS keys are looked up, and the scope of their signatures.
+/// The source of AWS keys, and the scope of their signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCredential {
     pub(super) source: AwsSource,
@@ -55,7 +55,7 @@ impl AwsCredential {
     }
 }
 
-/// Where a provider's login is looked up.
+/// The source of a provider's login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginSource {
     pub(super) logins: Logins,

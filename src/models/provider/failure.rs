@@ -50,7 +50,7 @@ const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no 
 /// Words of a refusal because of what a conversation contains, or of where it comes from.
 const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter|country|region";
 
-/// Codes for a reply of which the service could not make a call of a tool: a mistake of the model.
+/// Codes for a reply that the service could not parse: a mistake of the model.
 const UNUSABLE_REPLY: &str = "tool_use_failed output_parse_failed json_validate_failed";
 
 const AUTH: &str = "authentication_error permission_error invalid_api_key account_deactivated API_KEY_INVALID \
@@ -129,7 +129,7 @@ pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderErr
     ProviderError { class, message, hint, remedy }.scrubbed(endpoint)
 }
 
-/// What may make the service accept the request. A refusal that is understood needs none.
+/// A change that may make the service accept the request. A refusal that is understood needs none.
 fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, said: &ErrorBody) -> Option<Remedy> {
     let shorten = || Remedy::Shorten { is_likely: said.mentions_length() };
     match (class, status) {

@@ -61,11 +61,11 @@ pub(super) struct HttpShared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimeouts {
     pub connect: Duration,
-    /// From the start of the call to the response headers.
+    /// The maximum time from the start of the call to the response headers.
     pub first_byte: Duration,
-    /// Between two chunks of the response, including pings.
+    /// The maximum time between two chunks of the response, including pings.
     pub silence: Duration,
-    /// Between two pieces of the reply. The user can set it per model.
+    /// The maximum time between two pieces of the reply. The user can set it per model.
     pub content: Duration,
 }
 

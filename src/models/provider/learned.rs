@@ -81,14 +81,14 @@ impl FactSource {
     }
 }
 
-/// What is known about an endpoint's model.
+/// The known facts about an endpoint's model.
 #[derive(Debug)]
 pub struct AppliedFacts {
     /// The context window in tokens, and its source.
     pub window: (u64, FactSource),
     /// Maximum tokens of a reply, before the window limits them, and their source.
     pub max_output: (u32, FactSource),
-    /// What the provider's last list says about the future of the model, if it contains it.
+    /// The future of the model according to the provider's last list, if the list contains it.
     pub life: Option<Lifecycle>,
 }
 
@@ -414,7 +414,7 @@ fn apply_form(settings: &Settings, endpoint: &mut Endpoint, known: &ModelEntry) 
 #[derive(Debug)]
 pub struct Adapted {
     pub endpoint: Endpoint,
-    /// What the user should know about it.
+    /// A notice for the user about the change.
     pub notice: Option<String>,
 }
 

@@ -146,7 +146,7 @@ pub enum ReplyStop {
     },
 }
 
-/// What a failed call means for the caller.
+/// The kind of a failed call, which tells the caller whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// May succeed later; `after` is the delay that the provider requests.
@@ -175,11 +175,11 @@ pub enum ErrorClass {
 /// How a service might accept a request that it has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Without this field, which the refusal names.
+    /// Omit this field, which the refusal names.
     OmitField(&'static str),
-    /// Without the tool at this position of the list that was sent; without a position, one that the message names.
+    /// Omit the tool at this position of the list that was sent; without a position, one that the message names.
     OmitTool(Option<usize>),
-    /// With a shorter conversation. `is_likely` if the refusal mentions its length.
+    /// Send a shorter conversation. `is_likely` if the refusal mentions its length.
     Shorten { is_likely: bool },
 }
 

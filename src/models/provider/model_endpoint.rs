@@ -31,9 +31,9 @@ pub struct Endpoint {
     /// The model's name as sent to the provider.
     pub model: String,
     pub wire: WireFormat,
-    /// Without a trailing slash.
+    /// The base URL without a trailing slash.
     pub base_url: String,
-    /// What authenticates requests.
+    /// The credential that authenticates requests.
     pub credential: Credential,
     /// Other headers, which override those of the credential. Names are lower case and unique.
     pub headers: Vec<(String, Secret)>,
@@ -54,7 +54,7 @@ pub struct Endpoint {
     pub edit_tools: EditTools,
     /// How tools are sent to the model; differs from the default if the service refuses the usual form.
     pub form: ToolForm,
-    /// What the service has refused to know.
+    /// The fields and tools that the service has refused.
     pub omitted: Omitted,
     /// How the provider searches the web, if the user wants that; only some formats have it.
     pub search: Option<ProviderSearch>,
@@ -177,7 +177,7 @@ impl Endpoint {
         self.max_output = self.max_output.min(quarter_of(window));
     }
 
-    /// Where the credential comes from, for messages.
+    /// The source of the credential, for messages.
     pub fn credential_origin(&self) -> CredentialOrigin<'_> {
         match (&self.credential, &self.key_variable) {
             (Credential::Stored(_), _) => CredentialOrigin::Stored,
@@ -226,7 +226,7 @@ pub(super) fn quarter_of(window: u64) -> u32 {
     u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
 }
 
-/// Where a credential comes from.
+/// The source of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialOrigin<'a> {
     Absent,

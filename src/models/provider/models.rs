@@ -54,7 +54,7 @@ pub struct ModelPrice {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
-    /// For a cache lifetime of a few minutes.
+    /// The price of writing to a cache with a lifetime of a few minutes.
     pub cache_write: f64,
     #[serde(skip)]
     pub long: Option<LongRequestPrice>,

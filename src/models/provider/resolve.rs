@@ -212,8 +212,8 @@ pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), Pro
     }
 }
 
-/// Which environment variables child programs get: the settings' rules, plus the key variables of all providers and search
-/// services.
+/// Determines which environment variables child programs get: the settings' rules, plus the key variables of all
+/// providers and search services.
 pub fn exposure(settings: &Settings) -> Exposure {
     let known = HOSTED.iter().flat_map(Hosted::secret_variables).chain(search::key_variables());
     let built_in = settings.built_in.values().map(|provider| &provider.key_variable);

@@ -31,7 +31,7 @@ const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The variable with the address of the user's SearXNG server.
 pub const SEARXNG_VARIABLE: &str = "SEARXNG_URL";
 
-/// What to look for.
+/// A query, and the hosts to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchQuery {
     pub words: String,

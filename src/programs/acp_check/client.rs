@@ -433,8 +433,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Whether the agent advertises a capability, a path below `agentCapabilities`. What version 1 has in
-    /// `sessionCapabilities`, version 2 has in `session`.
+    /// Whether the agent advertises a capability, a path below `agentCapabilities`. Entries of `sessionCapabilities` in
+    /// version 1 are in `session` in version 2.
     pub fn offers(&self, capability: &str) -> bool {
         let path = capability.replace('.', "/");
         let path = match self.version {

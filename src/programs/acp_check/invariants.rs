@@ -1,4 +1,4 @@
-//! What holds for every update of version 2 and is not in the schema, whose unions take any variant. Pure.
+//! Rules for all updates of version 2 that are not in the schema, whose unions take any variant. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::client::{Checked, failed};
 
-/// What an agent has said about its sessions, as far as later updates depend on it.
+/// Facts that an agent has announced about its sessions, as far as later updates depend on them.
 #[derive(Default)]
 pub struct Invariants {
     sessions: HashMap<String, AnnouncedUpdates>,

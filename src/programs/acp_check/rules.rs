@@ -137,7 +137,7 @@ impl ProtocolRule {
         ProtocolRule { only: Some(version), ..self }
     }
 
-    /// Where the rule is in the documentation of a version.
+    /// The page of the rule in the documentation of a version.
     pub fn cites(&self, version: Version) -> &'static str {
         match (version, self.cites) {
             (Version::V2, "prompt-turn") => "prompt-lifecycle",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What an answer of the daemon is for.
+/// The purpose of a request to the daemon.
 pub enum AgentRequest {
     /// `createSession` of this session.
     Create { session: String },

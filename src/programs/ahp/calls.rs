@@ -17,13 +17,13 @@ use super::session::SharedSession;
 /// Output of a command that is kept, in bytes from its end. The daemon keeps no more itself.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// What the daemon has sent about a call of the active turn.
+/// The state of a call of the active turn, as the daemon has sent it.
 #[derive(Default)]
 pub struct AgentCall {
     title: String,
     input: Option<Value>,
     content: Vec<Value>,
-    /// What its command has written.
+    /// The output of its command.
     output: Vec<u8>,
 }
 
@@ -207,7 +207,7 @@ impl SharedSession {
         true
     }
 
-    /// The daemon no longer waits for an answer. What became of the call follows.
+    /// The daemon no longer waits for an answer. The fate of the call follows.
     pub fn withdraw(&mut self, request: &Value) -> bool {
         let cards = self.work.cards.len();
         self.work.cards.retain(|_, card| card.request != *request);

@@ -82,7 +82,7 @@ impl<S: FrameSink> AhpHost<S> {
         }
     }
 
-    /// Of a subagent, only its questions and the calls that they are about are shown, in the turn of its session.
+    /// A subagent shows only its questions and the calls that they are about, in the turn of its session.
     fn note_subagent(&mut self, session: &str, update: &Value) {
         let Some(id) = update["sessionId"].as_str().filter(|_| update["sessionUpdate"] == "subagent_update")
         else {
@@ -143,7 +143,7 @@ impl<S: FrameSink> AhpHost<S> {
     fn opened(&mut self, address: &str, is_open: bool) {
         match self.sessions.get_mut(address) {
             Some(open) if is_open => {
-                // What was applied is in the state that clients are sent.
+                // The applied actions are in the state that clients are sent.
                 drop(open.session.take_applied());
                 open.session.work.replaying = false;
                 open.announced = Some(open.session.summary());

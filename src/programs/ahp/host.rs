@@ -59,7 +59,7 @@ pub struct AhpHost<S> {
     pub(super) subagents: HashMap<String, String>,
     pub(super) waiting: Vec<PendingSnapshot>,
     pub(super) listed: HashMap<String, ListedSession>,
-    /// Where sessions are created if a client names no directory.
+    /// The directory of new sessions if a client names none.
     pub(super) directory: PathBuf,
     uses: u64,
 }
@@ -223,7 +223,7 @@ impl<S: FrameSink> AhpHost<S> {
     fn reconnect(&mut self, client: u64, id: &Value, params: ReconnectParams) -> Result<(), RequestFailure> {
         self.clients.initialized(client, params.client_id);
         let last_seen = u64::try_from(params.last_seen_server_seq).unwrap_or_default();
-        // What other windows did before a session was opened, perhaps not for the first time, is in no action.
+        // Actions contain no changes of other windows from before a session was opened, perhaps not for the first time.
         let is_complete = |channel: &String| {
             let open = uri::session_of(channel).and_then(|session| self.sessions.get(&session));
             open.is_some_and(|open| open.opened_at < last_seen)

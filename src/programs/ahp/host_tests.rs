@@ -1,4 +1,4 @@
-//! What clients and the daemon send through a host, without sockets.
+//! Tests of the messages of clients and the daemon that pass through a host, without sockets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -161,7 +161,7 @@ fn a_client_gets_a_snapshot_if_its_session_was_opened_again_meanwhile() {
     assert!(answer["actions"].to_string().contains("The third reply."), "{answer}");
 }
 
-/// Of a command with an attachment the daemon shows only what was typed, and it shows a long text in pieces. The prompt
+/// If a command has an attachment, the daemon shows only the typed text, and it shows a long text in pieces. The prompt
 /// was taken for one of another window: its turn ended without a reply, and the session was never left.
 #[test]
 fn a_prompt_is_recognized_in_the_form_in_which_the_daemon_shows_it() {

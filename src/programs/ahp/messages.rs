@@ -107,7 +107,7 @@ pub fn call_content(parts: &[Value], output: &[u8], is_running: bool) -> Vec<Too
     parts.iter().filter_map(part).collect()
 }
 
-/// What a permission request shows besides the input of its call: the title, and every change and text.
+/// The text of a permission request besides the input of its call: the title, and every change and text.
 pub fn card(title: &str, parts: &[Value]) -> String {
     let mut shown = vec![fenced("", title)];
     for part in parts {

@@ -92,11 +92,11 @@ pub enum PromptRole {
     Turn(String),
     /// The pending message that it was.
     Steering(String),
-    /// What a client suggested when it denied a call.
+    /// The suggestion of a client that denied a call.
     Suggestion,
 }
 
-/// What is known about the daemon's work, and is not part of the state.
+/// Known facts about the daemon's work that are not part of the state.
 #[derive(Default)]
 pub struct AgentWork {
     pub running: bool,
@@ -458,7 +458,7 @@ impl SharedSession {
         self.work.cards.clear();
     }
 
-    /// The time of what is shown now. Of the past, only the time of its end is known.
+    /// The time of the current update. In a replay, only the time of its end is known.
     fn clock(&self, now: Timestamp) -> String {
         if self.work.replaying { self.created_at.clone() } else { now.to_string() }
     }

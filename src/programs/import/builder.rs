@@ -235,7 +235,7 @@ impl Builder {
         true
     }
 
-    /// Sets the complete text of the newest entry, an outcome of which the model read only a part.
+    /// Sets the complete text of the newest entry, an outcome that the model read only in part.
     pub fn set_full_text(&mut self, text: String) {
         if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
             outcome.whole = Some(text);

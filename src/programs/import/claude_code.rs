@@ -337,7 +337,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// Returns the complete text of a result of which the model read only the beginning.
+    /// Returns the complete text of a result that the model read only in part.
     fn saved(&self, said: &str) -> Option<String> {
         let (_, path) = said.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;

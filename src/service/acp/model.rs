@@ -132,7 +132,7 @@ pub enum CallContent {
     Agent(SessionId),
 }
 
-/// A change of a text file; `old` is `None` for a new file. What a client receives of it has at most `bytes_max` bytes.
+/// A change of a text file; `old` is `None` for a new file. Clients receive at most `bytes_max` bytes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileDiff {
     pub path: PathBuf,

@@ -399,7 +399,7 @@ mod tests {
         assert!(requests.created(ticket, &session) && requests.is_abandoned(&session));
     }
 
-    /// Regression: the client was detached from the session. What it sent next was never answered, neither behind the
+    /// Regression: the client was detached from the session. Its next message was never answered, neither behind the
     /// cancelled request, nor behind another one that had opened the same session meanwhile.
     #[test]
     fn a_request_to_open_a_session_that_is_cancelled_takes_it_from_no_other_request() {

@@ -148,7 +148,7 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     }
 }
 
-/// A part of a prompt as a block. What only a model writes has none. `unnamed` is the name of a document without one.
+/// A part of a prompt as a block; `None` for content of models only. `unnamed` is the name of a document without one.
 pub fn prompt_block(content: &Content, unnamed: &str) -> Option<wire::ContentBlock> {
     let embedded = |resource| wire::ContentBlock::Resource(wire::EmbeddedResource::new(resource));
     Some(match content {
@@ -230,7 +230,7 @@ pub(super) fn info_update(title: &str, at: Option<u64>) -> Update {
     Update::shared(SessionUpdate::SessionInfoUpdate(update))
 }
 
-/// What only clients that read logs are sent: an update without fields of its own, which others ignore.
+/// An update for clients that read logs only: it has no fields of its own, so that others ignore it.
 pub(super) fn log_update(reported: Value) -> Update {
     Update::shared(SessionUpdate::SessionInfoUpdate(
         wire::SessionInfoUpdate::new().meta(epitome_meta(reported)),

@@ -22,7 +22,7 @@ use same::{location, plan, plan_entry, tool_kind};
 /// The id of the plan. A session has one.
 const PLAN: &str = "todos";
 
-/// Passes the updates of version 1 for an update to `send`. What version 1 can't express is left out.
+/// Passes the updates of version 1 for an update to `send`. Anything that version 1 can't express is left out.
 pub fn project(update: Update, send: &mut dyn FnMut(UpdateLine)) {
     let update = match update {
         Update::Shared(update) => return send(UpdateLine::V2(*update)),

@@ -101,7 +101,7 @@ fn call_update(call: CallUpdate) -> wire::ToolCallUpdate {
         .capabilities(given(call.can_cancel).map(|can| can.filter(|can| *can).map(|_| can_cancel())))
 }
 
-/// Without a patch if it is too long: a client can't show all of the change then.
+/// Converts a diff. The patch is left out if it is too long: a client can't show all of the change then.
 fn diff(FileDiff { path, old, new, bytes_max }: FileDiff) -> wire::Diff {
     let shown = wire_path(&path);
     let change = match old {

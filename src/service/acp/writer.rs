@@ -92,9 +92,9 @@ pub struct UpdateWriter {
 /// A subagent that the call that has started it links to.
 #[derive(Clone)]
 enum LinkedAgent {
-    /// For clients that show running subagents as sessions.
+    /// A running subagent, for clients that show these as sessions.
     Running(SessionId),
-    /// For clients that load finished subagents.
+    /// A finished subagent, for clients that load these.
     Finished(SessionId),
 }
 

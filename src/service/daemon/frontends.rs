@@ -48,7 +48,7 @@ const READ_BYTES: usize = 8 * 1024;
 /// The logins of a client with this environment and these overrides.
 pub struct ClientLogin {
     pub paths: Paths,
-    /// Those of the command line that the client launched, and where it routes providers.
+    /// The overrides of the command line that the client launched, and the routes of its providers.
     overrides: Mutex<Arc<Overrides>>,
     pub environment: Arc<Vec<(OsString, OsString)>>,
 }
@@ -77,7 +77,7 @@ impl ClientLogin {
         }
     }
 
-    /// Ends a removed login at its provider, too. A failure is only logged: what was asked for is done on this machine.
+    /// Ends a removed login at its provider, too. A failure is only logged: on this machine the login is removed.
     fn revoke(&self, provider: &str, login: &StoredLogin) {
         let Ok(service) = endpoint::service(provider, &self.settings(), &self.environment) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

@@ -29,7 +29,7 @@ pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest answer to a hello, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What a front end sends about itself and its editor.
+/// The first message of a front end: facts about itself and its editor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -49,7 +49,7 @@ pub struct Hello {
     /// The highest id of a daemon request that this front end has seen; the daemon must use higher ones.
     #[serde(default)]
     pub ids_above: u64,
-    /// Where the server that this front end belongs to serves clients of other machines, if others may forward to it.
+    /// The address of this front end's server for clients of other machines, if others may forward to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_at: Option<String>,
     /// The rights of a client on another machine. `None` for the user, who has all.

@@ -1,5 +1,5 @@
-//! What a process does while no turn runs, with a daemon or without one: it returns memory that it does not need to the
-//! system, and saves the list of sessions, which a process that is killed does not do at its end.
+//! The work of a process while no turn runs, with a daemon or without one: it returns unused memory to the system, and
+//! saves the list of sessions, because a process that is killed can't save it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Growth in bytes that triggers a release.
 const GROWN_BYTES: u64 = 1 << 20;
 
-/// The most that a process at rest needs again of what it has released, mainly pages of its program. Without this, it
+/// The most that an idle process needs again of what it has released, mainly pages of its program. Without this, it
 /// would release them each time that it looks.
 const NEEDED_BYTES: u64 = 4 << 20;
 

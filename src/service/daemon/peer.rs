@@ -1,4 +1,4 @@
-//! Which processes may be clients of the daemon, if they also know the token: no process of another user, and none
+//! The processes that may be clients of the daemon, if they also know the token: no process of another user, and none
 //! that is more confined than the daemon, because it could escape its confinement by commanding the daemon. So no
 //! sandboxed command of a session can change its session's mode or answer its permission prompt. Outside of the sandbox
 //! that is not certain: commands are identified by their marks and by their ancestors, and a process that removes its

@@ -14,7 +14,7 @@ use epitome_files::atomic_file;
 use epitome_session::{AccessGrant, AccessScope};
 use epitome_store::digest;
 
-/// What a token begins with, by which scanners for secrets recognize it.
+/// The prefix of a token, by which scanners for secrets recognize it.
 const PREFIX: &str = "epitome-";
 
 /// Maximum number of tokens: each connection is compared with all of them.

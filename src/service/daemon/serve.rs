@@ -207,7 +207,7 @@ struct Serving {
     lock: File,
     /// The directory of its data, wherever it is now.
     data: Option<File>,
-    /// For connections of refused processes.
+    /// The permits for connections of refused processes.
     refused: Arc<Semaphore>,
     frontends: Arc<Frontends>,
     idle: Duration,

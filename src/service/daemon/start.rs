@@ -69,7 +69,7 @@ pub enum StartError {
     Process(#[from] io::Error),
     #[error("the daemon exited during startup; `epitome daemon logs` may say why")]
     Exited,
-    /// In its own words.
+    /// The daemon's own description of its failure.
     #[error("{0}")]
     Reported(String),
     #[error("the daemon did not say that it is ready: {0}")]
@@ -119,7 +119,7 @@ pub fn start(
     }
 }
 
-/// Where it is reported that a daemon is slow.
+/// The outputs that report a slow daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowNotices {
     /// In the log and on standard error.

@@ -45,11 +45,11 @@ pub(super) enum BackgroundResult {
     EncodingUnused {
         at: Seq,
     },
-    /// What an earlier process left of the checkpoints was completed.
+    /// Checkpoints that an earlier process left unfinished were completed.
     CheckpointsResumed(Result<Result<Vec<RewindReport>, CheckpointError>, JoinError>),
     /// A question to the user was open for too long.
     QuestionExpired(AskId),
-    /// An editor has answered, or was waited for in vain.
+    /// An editor has answered, or the wait for it is over.
     EditorWaited(Waited),
     ModelsListed(ModelListQuery),
     ModelsFound(Option<LocalServer>),
@@ -94,7 +94,7 @@ pub(super) enum BackgroundResult {
     SummaryPrepared(Box<CompactionPlan>, Attempt),
 }
 
-/// What a search for hooks has found.
+/// The result of a search for hooks.
 pub(super) struct HookDiscovery {
     /// The number of the search.
     pub look: u64,
@@ -106,7 +106,7 @@ pub(super) struct HookDiscovery {
 /// The preview of a compaction, for the prompt that waits for it.
 pub(super) struct PreviewedCompaction {
     pub ticket: Ticket,
-    /// As the user typed it.
+    /// The text as the user typed it.
     pub typed: String,
     /// The command that makes the compaction.
     pub command: String,

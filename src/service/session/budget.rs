@@ -18,7 +18,7 @@ pub(super) fn limit_costs(core: &mut Core, door: QuestionSender) {
     core.services.http = core.services.http.with_budget(budget);
 }
 
-/// Whether the user wants to go on. Where no client can show the question, nobody does.
+/// Whether the user wants to go on. If no client can show the question, the answer is no.
 async fn agrees(door: &QuestionSender, message: String) -> bool {
     let schema = json!({
         "type": "object",

@@ -22,7 +22,7 @@ const FILES_NAMED_MAX: usize = 1_000;
 /// Files named in the message for the model.
 const FILES_TOLD_MAX: usize = 50;
 
-/// What is recorded around one call.
+/// The files to record around one call.
 pub(super) struct CallCheckpoint {
     checkpoints: Checkpoints,
     roots: Vec<PathBuf>,

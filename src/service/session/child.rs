@@ -48,7 +48,7 @@ pub use news::{ChildNews, NewsReceiver, NewsSender, news};
 pub use outlet::ChildLog;
 use outlet::ChildOutlet;
 
-/// Maximum number of waiting commands: one decision for each permission request, of which only one is open at a time.
+/// Maximum number of waiting commands: one decision for each permission request, only one of which is open at a time.
 const COMMANDS_MAX: usize = 16;
 
 /// A flat history below this many bytes is not shortened further.
@@ -81,7 +81,7 @@ pub struct ChildOrder {
     pub time: Duration,
     /// The hooks that observe its work.
     pub hooks: Arc<FoundHooks>,
-    /// For an agent that the model delegated a task to; `None` for a callback.
+    /// The agent that the model delegated a task to; `None` for a callback.
     pub agent: Option<ChildAgent>,
 }
 
@@ -113,8 +113,8 @@ impl Core {
     }
 }
 
-/// What an agent has in addition to a callback. It may work for a long time, so it compacts its conversation when that
-/// is due, and is asked to wrap up when it reaches a limit.
+/// The features of an agent beyond those of a callback. It may work for a long time, so it compacts its conversation
+/// when that is due, and is asked to wrap up when it reaches a limit.
 #[derive(Clone)]
 pub struct ChildAgent {
     /// Its id.
@@ -136,7 +136,7 @@ pub struct ChildAgent {
 pub enum ChildHistory {
     /// The complete history, as messages. Becomes `Flat` if it does not fit the model's window.
     Native(View),
-    /// As a single text, shortened to the available room.
+    /// The history as a single text, shortened to the available room.
     Flat(View),
     None,
 }

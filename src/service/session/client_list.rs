@@ -40,13 +40,13 @@ pub(super) struct ClientList {
     /// How each client was opened, with its directories and environment.
     openings: Vec<Opening>,
     observers: Vec<Observer>,
-    /// Clients that were refused, or that have closed the session. What they have sent meanwhile needs an answer.
+    /// Clients that were refused, or that have closed the session. Their messages since then need an answer.
     refused: Vec<Attachment>,
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
     /// The sender of the newest prompt, which is not sent to it again.
     prompt_author: Option<ClientId>,
-    /// Whose prompts wait for the running turn, by their entries. Several clients may send some.
+    /// The clients whose prompts wait for the running turn, by the prompts' entries. Several clients may send some.
     queued_by: BTreeMap<Seq, ClientId>,
     /// Clients that leave once the turn has ended.
     closers: Vec<LeavingClient>,
@@ -154,7 +154,7 @@ impl ClientList {
         self.refused.retain(|attachment| attachment.client != client);
     }
 
-    /// Removes a client that has closed the session. What it has sent meanwhile needs an answer.
+    /// Removes a client that has closed the session. Its messages since then need an answer.
     pub fn dismiss(&mut self, client: ClientId) {
         if let Some(attachment) = self.attachment(client).cloned() {
             self.refuse(attachment);
@@ -315,7 +315,7 @@ impl ClientList {
         self.queued_by.insert(entry, client);
     }
 
-    /// Whose prompt waits in this entry, if it was sent to this process.
+    /// The client whose prompt waits in this entry, if it was sent to this process.
     pub fn queued_by(&self, entry: Seq) -> Option<ClientId> {
         self.queued_by.get(&entry).copied()
     }

@@ -283,7 +283,7 @@ pub(super) enum CommandRefusal {
 #[derive(Default)]
 pub(super) struct CommandOutcome {
     pub changes: Vec<Change>,
-    /// What the user is shown, behind the changes.
+    /// The text for the user, which follows the changes.
     pub text: Option<String>,
     /// The `_meta` of the answer.
     pub meta: Option<serde_json::Value>,
@@ -400,7 +400,7 @@ pub(super) fn rank(name: &str) -> usize {
     FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
 }
 
-/// As clients list them.
+/// The built-in commands in the form that clients list.
 pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
     BUILT_IN.iter().map(|built_in| CommandInfo {
         name: built_in.name.to_owned(),
@@ -447,7 +447,7 @@ impl SessionRecipes {
     }
 }
 
-/// For commands that ignore the rest of their prompt.
+/// Reports that a command has ignored the rest of its prompt.
 pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     if prompt.content.len() > 1 {
         let text = "Only the command was run; the rest of the prompt was left out.".to_owned();

@@ -243,7 +243,7 @@ pub struct CompactionDraft {
     pub written: SummaryResult,
 }
 
-/// What hooks say before a compaction.
+/// The requests of hooks before a compaction.
 pub struct HookInstructions {
     /// Instructions for the summary.
     pub instructions: Option<String>,

@@ -61,7 +61,7 @@ impl Configured {
         self.overrides.clone()
     }
 
-    /// For work that outlives a borrow of the session.
+    /// Returns a shared handle for work that outlives a borrow of the session.
     pub fn shared(&self) -> Arc<Settings> {
         self.settings.clone()
     }

@@ -68,7 +68,7 @@ pub struct Replaced {
 /// Receives the result.
 pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, ReplacementRefusal>>;
 
-/// Replaces the history of a conversation that no process has open. Blocks on disk access. What was learned about
+/// Replaces the history of a conversation that no process has open. Blocks on disk access. The learned facts about
 /// models must be loaded already.
 pub(super) fn in_store(
     services: &SessionServices,

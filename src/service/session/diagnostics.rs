@@ -9,10 +9,10 @@ use epitome_diagnostics::{Edit, EditWatch, ServerContext};
 use epitome_thread::{OutcomeStatus, ToolDisplay, ToolOutcome};
 use epitome_tools::question::QuestionSender;
 
-/// Whose words the news are, in the log.
+/// The author of the news in the log.
 pub(super) const BY: &str = "diagnostics";
 
-/// What watches the edits of a session. The session gets a tool if that would be useful.
+/// Starts to watch the edits of a session. The session gets a tool if that would be useful.
 pub(super) fn edit_watch(core: &mut Core, door: QuestionSender) -> EditWatch {
     let context = ServerContext {
         workspace: core.workspace.clone(),

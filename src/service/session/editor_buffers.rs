@@ -32,7 +32,7 @@ pub(super) struct EditorBuffers {
     unresponsive: HashSet<ClientId>,
 }
 
-/// What is kept while the session is suspended.
+/// The state that is kept while the session is suspended.
 pub(super) struct SuspendedBuffers {
     buffers: Arc<Buffers>,
     unresponsive: HashSet<ClientId>,
@@ -79,7 +79,7 @@ impl EditorBuffers {
         self.buffers.set_busy(is_busy);
     }
 
-    /// What this client's editor supports; `None` if it can't be asked.
+    /// The abilities of this client's editor; `None` if it can't be asked.
     fn offers(&self, client: ClientId, clients: &ClientList) -> Option<EditorSupport> {
         let offers = clients.attachment(client)?.outlet.offers();
         (offers.reads && !self.unresponsive.contains(&client)).then_some(offers)

@@ -26,8 +26,8 @@ const HELD_MAX: usize = 8_192;
 #[derive(Default)]
 struct GateState {
     is_closed: bool,
-    /// At most [`HELD_MAX`] for each client: the gate is closed from an entry until it is written, and until then the
-    /// session handles no event but that which it is at.
+    /// The waiting events, at most [`HELD_MAX`] for each client: the gate is closed from an entry until it is written,
+    /// and until then the session handles no other event.
     held: VecDeque<HeldEvent>,
 }
 

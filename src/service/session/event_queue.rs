@@ -51,7 +51,7 @@ pub enum QueuedItem<T> {
     Own(T),
 }
 
-/// What happened to an event.
+/// The fate of an event.
 #[derive(Debug)]
 pub enum PutResult {
     /// Queued, or merged with a queued one.
@@ -129,7 +129,7 @@ pub struct EventQueue<T> {
     limits: QueueLimits,
     bytes: usize,
     notices: usize,
-    /// By session, the message of which text was dropped.
+    /// The message whose text has a gap, by session.
     gaps: HashMap<SessionId, MessageId>,
 }
 
@@ -473,7 +473,7 @@ mod tests {
         })
     }
 
-    /// What a client has read.
+    /// Everything that a client has read.
     #[derive(Default)]
     struct QueueReader {
         /// Text by session and message.

@@ -1,10 +1,10 @@
-//! What a client from another machine may do, by the token with which it connected.
+//! The rights of a client on another machine, by the token with which it connected.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What a token allows. Each scope for clients includes the ones before it.
+/// The scope of a token. Each scope for clients includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessScope {
@@ -19,7 +19,7 @@ pub enum AccessScope {
 }
 
 impl AccessScope {
-    /// Those that a token can be made with.
+    /// The scopes of new tokens.
     pub const ALL: [AccessScope; 3] = [AccessScope::Read, AccessScope::Prompt, AccessScope::Approve];
 
     pub fn name(self) -> &'static str {

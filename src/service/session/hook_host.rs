@@ -40,7 +40,7 @@ pub struct HookHost {
     watch: Option<Arc<Registration>>,
     consent: HookConsent,
     runner: Option<Arc<Runner>>,
-    /// Which `once` hooks have run.
+    /// The `once` hooks that have run.
     fired: Fired,
     /// Whether the hooks for the session's start have run.
     has_started: bool,
@@ -64,7 +64,7 @@ pub enum HookNews {
     Late(LateNews),
 }
 
-/// What hooks requested of the running turn.
+/// The requests of hooks to the running turn.
 #[derive(Default)]
 struct TurnHooks {
     /// Ends the turn after this round, or a compaction that is made before: the hook and its reason.
@@ -88,7 +88,7 @@ impl HookHost {
         HookHost { found, is_read: true, has_started: true, ..HookHost::default() }
     }
 
-    /// What is kept while the session is suspended. The files are read again afterwards.
+    /// Reduces this to the state that is kept while the session is suspended. The files are read again afterwards.
     pub(super) fn at_rest(self) -> HookHost {
         HookHost { found: Arc::default(), is_read: false, watch: None, runner: None, ..self }
     }

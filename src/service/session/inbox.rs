@@ -15,14 +15,14 @@ pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<Sess
 pub(super) struct Inbox {
     sender: mpsc::WeakSender<SessionCommand>,
     commands: mpsc::Receiver<SessionCommand>,
-    /// For the next task of the session.
+    /// Commands for the next task of the session.
     put_off: Vec<SessionCommand>,
     prompts: VecDeque<QueuedPrompt>,
     /// The background work that the prompts wait for.
     paused_by: Option<(task::Id, InboxPause)>,
 }
 
-/// What prompts wait for.
+/// The work that prompts wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InboxPause {
     /// A command that works on the disk, such as one that rewinds files.

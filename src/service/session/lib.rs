@@ -164,7 +164,7 @@ impl AskId {
     }
 }
 
-/// Where a session sends the events for one client.
+/// The receiver of a session's events for one client.
 pub trait EventSink: Send + Sync {
     /// Takes one event. Must not block: a sink that can't pass an event on queues it, with its own limits. It may merge
     /// or drop `Text` and `CallProgress`, because the entry that follows contains everything.
@@ -180,7 +180,7 @@ pub trait EventSink: Send + Sync {
         self.inner().map(|inner| inner.shows()).unwrap_or_default()
     }
 
-    /// What the client, an editor, can do with its open buffers. Nothing by default.
+    /// The abilities of the client, an editor, with its open buffers. None by default.
     fn offers(&self) -> EditorSupport {
         self.inner().map(|inner| inner.offers()).unwrap_or_default()
     }
@@ -230,7 +230,7 @@ impl Attachment {
     }
 }
 
-/// What a client provides when it opens a session.
+/// The data with which a client opens a session.
 #[derive(Clone)]
 pub struct Opening {
     pub attachment: Attachment,
@@ -280,7 +280,7 @@ pub enum Replay {
     Everything,
     /// Nothing (`session/resume`).
     Nothing,
-    /// For a client whose daemon died: what follows this position, before the answer, and the answers to these prompts.
+    /// Everything after this position, before the answer, and answers to these prompts, for a client whose daemon died.
     Rest { position: Box<Position>, prompts: Vec<PendingPrompt> },
 }
 
@@ -412,7 +412,7 @@ impl SessionCommand {
     }
 }
 
-/// What a client wants to stop.
+/// The target of a client's cancel request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CancelTarget {
     Call(CallId),
@@ -533,7 +533,7 @@ pub enum SessionEvent {
     },
 }
 
-/// What a session is doing.
+/// The current activity of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
     pub foreground: Foreground,
@@ -547,7 +547,7 @@ pub enum Foreground {
     Running,
     /// Waiting for the user's answer.
     RequiresAction,
-    /// With the end of the preceding work, if there was any.
+    /// Idle, with the end of the preceding work, if there was any.
     Idle(Option<WorkEnd>),
 }
 
@@ -572,7 +572,7 @@ pub struct BackgroundTerminal {
 #[derive(Clone, Debug)]
 pub struct SessionNow {
     pub state: SessionState,
-    /// While recipes are being read, those of Epitome itself; the complete list follows.
+    /// The commands of Epitome itself while recipes are being read; the complete list follows.
     pub commands: Arc<[CommandInfo]>,
 }
 
@@ -651,7 +651,7 @@ pub enum SubagentState {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubagentEnd {
     Stopped(StopReason),
-    /// With the reason as a sentence.
+    /// It failed, for this reason, a sentence.
     Failed(String),
     /// The process that ran it is gone, so its result is unknown.
     Unknown,
@@ -681,9 +681,9 @@ pub struct PermissionRequest {
     /// The rule or the mistake in a settings file that requires the question, as text. It is in the preview too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// What "always" would remember, as text; `None` if that is not offered.
+    /// The rule that "always" would remember, as text; `None` if that is not offered.
     pub always: Option<String>,
-    /// What "never" would remember, as text; `None` if that is not offered.
+    /// The rule that "never" would remember, as text; `None` if that is not offered.
     pub never: Option<String>,
     /// The agent that made the call, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -695,7 +695,7 @@ pub struct PermissionRequest {
 pub struct AskedByAgent {
     pub session: SessionId,
     pub call: CallId,
-    /// Without the agent's name.
+    /// The title without the agent's name.
     pub title: String,
 }
 
@@ -726,26 +726,26 @@ pub struct ModelOption {
 /// The successful answer to a command.
 #[derive(Clone, Debug)]
 pub enum SessionAnswer {
-    /// To `Attach`, and to the creation of a session.
+    /// The answer to `Attach`, and to the creation of a session.
     Attached {
         session: SessionId,
         /// The directory in which its commands run.
         cwd: PathBuf,
         options: Arc<SessionOptions>,
-        /// For a client that follows the session's state.
+        /// The current state, for a client that follows it.
         now: Option<Arc<SessionNow>>,
     },
-    /// To `Prompt`. Follows the last entry of its turn, which is on disk.
+    /// The answer to `Prompt`. Follows the last entry of its turn, which is on disk.
     TurnEnded {
         reason: StopReason,
         usage: Usage,
         meta: Option<serde_json::Value>,
     },
-    /// To `SetMode` and `SetOption`.
+    /// The answer to `SetMode` and `SetOption`.
     Options(Arc<SessionOptions>),
-    /// To `Steer`.
+    /// The answer to `Steer`.
     Steered(Steered),
-    /// To `CancelOne`.
+    /// The answer to `CancelOne`.
     Accepted,
     Closed,
 }

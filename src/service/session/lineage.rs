@@ -31,9 +31,9 @@ pub struct Lineage {
     pub wraps_up: Arc<AtomicBool>,
     /// The first of its own entries; those before it were given to it.
     pub own_from: Seq,
-    /// Where its hooks leave histories for its parent.
+    /// The collector of histories that its hooks leave for its parent.
     pub handed: Handover,
-    /// For its parent, if it is stopped during a model call.
+    /// The cost of a running model call, for its parent if it is stopped meanwhile.
     pub running: RunningCost,
 }
 
@@ -60,7 +60,7 @@ impl Lineage {
     }
 }
 
-/// What a child's running model call has cost so far.
+/// The cost of a child's running model call so far.
 #[derive(Clone, Debug, Default)]
 pub struct RunningCost(Arc<Mutex<Option<(ModelName, Usage)>>>);
 
@@ -82,7 +82,7 @@ pub struct HandedHistory {
     pub preserve_recent: usize,
 }
 
-/// Where a callback's run leaves histories for the conversation that called it.
+/// Collects the histories that a callback's run leaves for the conversation that called it.
 #[derive(Clone, Debug, Default)]
 pub struct Handover(Arc<Mutex<Vec<HandedHistory>>>);
 

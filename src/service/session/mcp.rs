@@ -59,7 +59,7 @@ pub(super) struct McpHost {
     kept: KeptServers,
 }
 
-/// What is kept while the session is suspended.
+/// The state that is kept while the session is suspended.
 #[derive(Default)]
 pub(super) struct KeptServers {
     /// Servers given by the client.
@@ -76,7 +76,7 @@ pub(super) struct KeptServers {
 enum ServerWait {
     /// No prompt has had to wait yet.
     Possible,
-    /// Until the timer ends.
+    /// Prompts wait until the timer ends.
     Running(AbortHandle),
     Over,
 }

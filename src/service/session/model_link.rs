@@ -53,11 +53,11 @@ pub(super) struct ModelLink {
     counts_exactly: bool,
     /// The conversation as encoded so far for its model's provider.
     encoding: Encoding,
-    /// What the model was reminded of.
+    /// The reminders that the model was sent.
     reminded: RemindedEntries,
 }
 
-/// What is known about the size of the endpoint's window.
+/// Knowledge about the size of the endpoint's window.
 struct WindowKnowledge {
     from: FactSource,
     /// The tokens of a request that was refused as too long without a limit, and the window and the maximum output that
@@ -65,7 +65,7 @@ struct WindowKnowledge {
     refused: Option<(u64, (u64, u32))>,
 }
 
-/// What the choice of a model depends on: conversation, settings and environment.
+/// The basis for the choice of a model: conversation, settings and environment.
 #[derive(Clone, Copy)]
 pub(super) struct Choices<'a> {
     pub thread: &'a Thread,

@@ -53,7 +53,7 @@ impl OutcomeBudget {
     }
 }
 
-/// Where an outcome comes from. An outcome of `recall` was read from the log and is not stored again.
+/// The source of an outcome. An outcome of `recall` was read from the log and is not stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutcomeSource {
     Tool,

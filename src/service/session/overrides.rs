@@ -25,7 +25,7 @@ pub struct Overrides {
     pub thought: Option<ThoughtLevel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rounds: Option<u32>,
-    /// What a session may cost, in US dollars.
+    /// The maximum cost of a session, in US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<f64>,
     /// Permission rules of the kind `allow`, as written.
@@ -42,7 +42,7 @@ pub struct Overrides {
     pub threshold: Option<CompactionThreshold>,
     /// Additional directories of recipes; relative ones are relative to the session's directory.
     pub recipe_dirs: Vec<PathBuf>,
-    /// Where the client sends the requests to some providers, such as a gateway. It is not part of a command line.
+    /// The client's redirections of requests to providers, such as to a gateway. Not part of a command line.
     #[serde(skip)]
     pub routes: BTreeMap<String, ProviderSettings>,
 }

@@ -44,9 +44,9 @@ pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
 
 /// The permissions of a session and its open permission prompt.
 pub(super) struct Permissions {
-    /// What the user allowed for the rest of the session, in it or in one of its children.
+    /// The user's permissions for the rest of the session, given in it or in one of its children.
     session: SessionPermissions,
-    /// What the user saved for the workspace.
+    /// The user's saved permissions for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
     open: Option<OpenPermission>,
 }
@@ -75,7 +75,7 @@ pub(super) struct RulingContext<'a> {
     pub is_sandboxed: bool,
     pub settings: &'a Settings,
     pub workspace: &'a Workspace,
-    /// What the user saved for the workspace.
+    /// The user's saved rules for the workspace.
     pub saved: &'a [Rule],
     /// The only tools and command lines that the running recipe may use.
     pub allowed_tools: Option<&'a [String]>,

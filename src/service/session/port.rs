@@ -51,7 +51,7 @@ pub enum SessionStatus {
     Saved,
 }
 
-/// What an open session does.
+/// The current activity of an open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForegroundNow {
     Running,

@@ -116,7 +116,7 @@ impl Sessions {
         Sessions { inner: Arc::new(inner) }
     }
 
-    /// What all sessions of the process share.
+    /// The services that all sessions of the process share.
     pub fn services(&self) -> &SessionServices {
         &self.inner.services
     }
@@ -288,7 +288,7 @@ impl Sessions {
         });
     }
 
-    /// What the sessions have done since the process started.
+    /// Counts of the sessions' activities since the process started.
     pub fn counts(&self) -> CountsSnapshot {
         self.inner.counts.read()
     }

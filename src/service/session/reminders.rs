@@ -154,7 +154,7 @@ mod tests {
     use super::logs_tests::{compacted, context, mutated, person, thread};
     use super::*;
 
-    /// What a topic adds to the view of a thread, which must be the same with its reminders alone.
+    /// The text that a topic adds to the view of a thread, which must be the same with its reminders alone.
     fn missing(topic: impl Fn() -> Topic, thread: &Thread) -> Option<String> {
         let all = topic().missing(thread.view().entries());
         assert_eq!(topic().missing(RemindedEntries::default().of(thread.view())), all);

@@ -6,7 +6,7 @@ use epitome_thread::{Content, MessageId, SessionId, StopReason, Usage};
 /// A client that detaches once the turn has ended.
 pub struct LeavingClient {
     pub client: ClientId,
-    /// For a client that has asked for it; its connection has closed otherwise.
+    /// The receiver of the answer, if the client has asked to leave; otherwise its connection has closed.
     pub responder: Option<Responder>,
 }
 

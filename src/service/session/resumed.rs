@@ -1,4 +1,4 @@
-//! What a client has missed when it continues with another process, and the fate of the prompts that it waits for.
+//! The events that a client has missed when it continues with another process, and the fate of its open prompts.
 //!
 //! Each piece shown to a client has a [`Position`], which the client's front end keeps. When its daemon dies, the
 //! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function
@@ -46,8 +46,8 @@ pub struct TextShown {
     pub parts: Vec<(u32, TextKind, usize)>,
 }
 
-/// What an earlier process has shown to a client. It is a single event: with only a part of it, the client's position
-/// would lack what was shown since the last entry, and a daemon may die at any time.
+/// The part of the log that an earlier process has shown to a client. It is a single event: with less than all of it,
+/// the client's position would lack what was shown since the last entry, and a daemon may die at any time.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The last entries: those of the turn that the client was in, or the last one.
@@ -89,7 +89,7 @@ pub struct Rest {
 /// The message about a queued prompt whose turn ended without reading it.
 pub(super) const KEPT: &str = "It is kept, and read with your next prompt.";
 
-/// What happened to a prompt.
+/// The fate of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Its turn ended with this entry.
@@ -172,7 +172,7 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
     }
 }
 
-/// What a client lacks of a piece of the running reply; `None` if nothing.
+/// The part of a piece of the running reply that a client lacks; `None` if nothing.
 pub(super) fn unseen(piece: SessionEvent, shown: Option<&TextShown>) -> Option<SessionEvent> {
     let SessionEvent::Text { message, part, kind, mut text } = piece else { return Some(piece) };
     let shown = shown.filter(|shown| shown.message == message);

@@ -1,4 +1,4 @@
-//! What a user has allowed permanently in a workspace. It is stored in a file in the user's Epitome data directory:
+//! The permanent permissions of a user in a workspace. They are stored in a file in the user's Epitome data directory:
 //! never in the repository, which must not grant itself anything.
 //!
 //! All processes of a home directory share the file. It is checked for each decision and read again if it has

@@ -1,4 +1,4 @@
-//! What all sessions of a process share.
+//! The services that all sessions of a process share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use epitome_store::Store;
 use epitome_tokens::Rulers;
 use epitome_tools::{RunningCommands, Toolbox};
 
-/// What all sessions of a process share.
+/// The services that all sessions of a process share.
 #[derive(Clone)]
 pub struct SessionServices {
     pub paths: Paths,
     pub store: Store,
     pub http: Http,
-    /// What this installation has learned about models.
+    /// Facts that this installation has learned about models.
     pub learned: Learned,
     pub toolbox: Toolbox,
     pub watch: RecipeWatch,
@@ -31,7 +31,7 @@ pub struct SessionServices {
     pub running: RunningCommands,
     /// The language servers that run, of all sessions.
     pub languages: LanguageServers,
-    /// What tokens are counted with.
+    /// The vocabularies that count tokens.
     pub rulers: Rulers,
     /// Callbacks and handlers of the embedding program.
     pub functions: Functions,

@@ -1,4 +1,4 @@
-//! What the user has allowed for the rest of a session: one list, shared by the session and its children.
+//! The user's permissions for the rest of a session: one list, shared by the session and its children.
 //!
 //! The session that asked adds the rule, and every other one finds it immediately, before it is in a log. The list
 //! starts as a copy of the session's log, which is what persists: a child's rule gets there through its parent.

@@ -172,7 +172,7 @@ impl Subagents {
         self.news.1.try_recv()
     }
 
-    /// Handles news of a child. `mode` is the session's. What is for the log, the session has taken.
+    /// Handles news of a child. `mode` is the session's. The session has already taken the parts for the log.
     pub fn handle_event(&mut self, news: ChildNews, mode: Mode, clients: &ClientList) {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
@@ -249,7 +249,7 @@ impl Subagents {
 
     // ── Permission prompts ─────────────────────────────────────────────────────────────────────
 
-    /// Whether a child's call, of which a permission prompt was shown, has no outcome yet.
+    /// Whether a child's call that has caused a permission prompt has no outcome yet.
     pub fn have_calls(&self) -> bool {
         !self.calls.is_empty()
     }

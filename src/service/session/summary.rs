@@ -89,7 +89,7 @@ impl Attempt {
     }
 }
 
-/// What the methods tried so far have used and revealed.
+/// The usage and the limits that the methods tried so far have revealed.
 #[derive(Default)]
 struct Tried {
     /// The usage of calls whose answer is not the summary, or only a part of it.
@@ -107,7 +107,7 @@ pub struct SummaryJob {
     /// The conversation to summarize.
     pub snapshot: RequestSnapshot,
     pub instruction: String,
-    /// Whether the instruction includes a wish of the user or of a recipe, in addition to the standard text.
+    /// Whether the instruction includes a focus from the user or a recipe, in addition to the standard text.
     pub focus: bool,
     pub message_chars: usize,
     /// Time limits: for one model call, and for all of them together.

@@ -32,7 +32,7 @@ use epitome_tools::listing::{self, ListedItem};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolError, ToolResult};
 
-/// What agents are started with: the session's state when the call began.
+/// The state with which agents start: the session's when the call began.
 #[derive(Clone)]
 pub(super) struct AgentStarter {
     pub services: SessionServices,

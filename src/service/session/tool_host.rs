@@ -1,5 +1,5 @@
-//! What the tool calls of a session share: the model's knowledge of files, background commands, live output for the
-//! clients, and the masker of secrets.
+//! The state that the tool calls of a session share: the model's knowledge of files, background commands, live output
+//! for the clients, and the masker of secrets.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -67,7 +67,7 @@ pub(super) struct ToolHost {
     files: Arc<ReadState>,
     /// The model's background commands; they end with the session.
     background: Arc<BackgroundCommands>,
-    /// What checks edited files.
+    /// Checks edited files.
     edits: EditWatch,
     output: (mpsc::Sender<OutputOfCall>, mpsc::Receiver<OutputOfCall>),
     masker: Option<KnownMasker>,
@@ -83,7 +83,7 @@ pub(super) struct CallNotes {
     pub by_hook: Option<HookDecision>,
     /// The access that was decided about; the call may touch nothing else.
     pub access: Option<Arc<Access>>,
-    /// Who allowed or denied it, until the outcome records it.
+    /// The author of its permission or denial, until the outcome records it.
     pub decided: Option<RecordedDecision>,
     /// Notes of hooks to the model from before it ran, each with the hook's name. They follow the outcome.
     pub notes: Vec<(String, String)>,

@@ -55,7 +55,7 @@ pub struct OpenedWorktree {
     pub left_behind: usize,
 }
 
-/// What a worktree contains that its base does not.
+/// The content of a worktree that its base lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WorktreeState {
     /// One line per commit, newest first.

@@ -24,7 +24,7 @@ pub enum ExportFormat {
     /// Everything, one entry per line; can be imported again.
     #[default]
     Json,
-    /// For reading.
+    /// A text for reading.
     Markdown,
     /// The journal's own lines, without the bodies in blobs.
     Raw,
@@ -53,7 +53,7 @@ impl ExportFormat {
 /// A session as text.
 pub struct Exported {
     pub text: String,
-    /// What is missing in it.
+    /// The loss in its log.
     pub damage: Option<StoreError>,
 }
 
@@ -299,8 +299,8 @@ pub fn read_by_helper(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<Imp
 /// The program that reads the formats of other agents.
 const READER: &str = "epitome-import";
 
-/// Reads a journal, even a damaged one; `None` if the file is something else. What is not a regular file has no length that
-/// limits what is read, and can be read only once.
+/// Reads a journal, even a damaged one; `None` if the file is something else. A file that is not regular has no length
+/// that limits the reading, and can be read only once.
 fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     if !std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= IMPORT_BYTES_MAX) {
         return Ok(None);

@@ -148,7 +148,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// What is missing, unless the user has accepted it. Lost entries are `Change::Lost` in the thread.
+    /// The loss in the log, unless the user has accepted it. Lost entries are `Change::Lost` in the thread.
     pub damage: Option<StoreError>,
 }
 

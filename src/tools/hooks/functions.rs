@@ -82,7 +82,7 @@ pub struct CallbackOutput {
     pub text: String,
     /// The new history.
     pub messages: Vec<Utterance>,
-    /// At the agent's stop: continue with the new history.
+    /// Whether an agent that stops continues with the new history.
     pub go_on: bool,
 }
 

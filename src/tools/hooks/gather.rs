@@ -20,7 +20,7 @@ use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::text_file::read_text;
 use epitome_thread::problem::Problem;
 
-/// What a file of a hooks folder is.
+/// A file of a hooks folder.
 enum HookFile {
     Hook(String, Declaration),
     /// Not a hook, for this reason.
@@ -29,7 +29,7 @@ enum HookFile {
     Reported,
 }
 
-/// What is read, for error messages.
+/// Descriptions of the files, for error messages.
 const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 

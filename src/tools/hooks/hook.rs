@@ -38,7 +38,7 @@ pub struct Hook {
     pub files: Vec<PathBuf>,
 }
 
-/// Who installed the hook, which determines how far it is trusted.
+/// The installer of a hook, which determines how far the hook is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookOrigin {
     /// The user's own, which nothing from a repository may shadow or disable.
@@ -101,7 +101,7 @@ pub enum HookKind {
 pub struct ClaudeOptions {
     /// `async`: it runs in the background.
     pub runs_async: bool,
-    /// What to do with the line.
+    /// The action that uses the line.
     pub action: ClaudeAction,
     /// The plugin to which it belongs.
     pub plugin: Option<PluginFolders>,
@@ -197,7 +197,7 @@ impl Default for Manifest {
     }
 }
 
-/// What happens when the hook itself fails.
+/// The effect of a failure of the hook itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailMode {
     /// Work continues.

@@ -190,7 +190,7 @@ impl EventData {
         Some(round)
     }
 
-    /// What caused the compaction that the event is about.
+    /// The cause of the compaction that the event is about.
     pub fn trigger(&self) -> Option<CompactTrigger> {
         let (EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. }) = self else {
             return None;

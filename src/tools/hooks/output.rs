@@ -207,7 +207,7 @@ pub struct Resolution {
     pub summary: Option<(String, String)>,
     /// Ends the turn: the hook and its reason.
     pub halt: Option<(String, String)>,
-    /// At the session's start: shell code with which its later commands begin.
+    /// Shell code with which the session's later commands begin, from hooks for its start.
     pub exports: Option<String>,
     pub trail: Vec<HookRun>,
     /// Number of runs that requested nothing and had no remarks.

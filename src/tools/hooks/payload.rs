@@ -21,7 +21,7 @@ pub struct Addressee<'a> {
     pub name: &'a str,
     /// The event name under which the hook registered.
     pub event_name: &'a str,
-    /// As requested in its manifest; `None` uses the event's default.
+    /// The messages that its manifest requests; `None` uses the event's default.
     pub messages: Option<PayloadMessages>,
     /// The file with the conversation, if one was written.
     pub transcript: Option<&'a Path>,

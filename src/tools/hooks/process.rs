@@ -113,7 +113,7 @@ pub enum ProgramError {
     Ended { exit: ProcessExit, last_line: Option<String> },
 }
 
-/// What a program printed that has ended with code 0.
+/// The standard output of a program that has ended with code 0.
 pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
     match ran {
         RawOutcome::Ended { exit: ProcessExit::Code(0), stdout_cut: true, .. } => Err(ProgramError::TooLong),

@@ -46,7 +46,7 @@ impl Feed {
     }
 }
 
-/// Which part of a stream is kept, and how many bytes of it.
+/// The part of a stream that is kept, with its maximum size in bytes.
 #[derive(Clone, Copy)]
 pub(super) enum KeptPart {
     Beginning(usize),

@@ -1,5 +1,5 @@
-//! What servers offered when they were last connected, stored on disk: the tools of a server that starts slowly are
-//! known at the first prompt of the next session.
+//! The tools and prompts of servers from their last connection, stored on disk: the tools of a server that starts
+//! slowly are known at the first prompt of the next session.
 //!
 //! A file belongs to a server definition: the command line with the names of its variables, or the URL with the names
 //! of its headers. Values of variables and headers are neither compared nor stored. Damaged files count as missing.

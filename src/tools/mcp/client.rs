@@ -127,8 +127,8 @@ impl ClientShared {
     }
 }
 
-/// What keeps one call alive. Each call has its own: several may run at the same time, and one that looks must not take
-/// another one's progress.
+/// Tracks whether a call makes progress. Each call has its own: several may run at the same time, and a check of one
+/// must not consume another one's progress.
 pub struct CallActivity {
     moved: Arc<AtomicBool>,
     /// Number of closed questions when it was last asked.

@@ -40,7 +40,7 @@ pub trait ClientMcp: Send + Sync {
     fn is_open(&self) -> bool;
 }
 
-/// What a client sends for one of its servers.
+/// A message of a client for one of its servers.
 #[derive(Debug)]
 pub enum FromClient {
     /// The answer to a request: the server's result or error in an object.
@@ -98,8 +98,7 @@ impl FromClient {
     }
 }
 
-/// The clients that provide a session's servers. Of those that are connected, the one that opened the session last is
-/// asked.
+/// The clients that provide a session's servers. The connected one that opened the session last is asked.
 #[derive(Clone, Default)]
 pub struct SharedClient(Arc<Mutex<Vec<Arc<dyn ClientMcp>>>>);
 

@@ -77,7 +77,7 @@ pub enum ConnectError {
     Http(#[from] ClientError),
     #[error(transparent)]
     LoginFile(#[from] LoginError),
-    /// In the words of the server or its SDK, without secrets.
+    /// The error in the words of the server or its SDK, without secrets.
     #[error("{0}")]
     Server(String),
 }

@@ -12,7 +12,7 @@
 //!  prompts ◄─ Hub::prompt_commands: one /mcp__SERVER__PROMPT each
 //! ```
 //!
-//! What a server offers is stored (`cache`), so that the next session knows it before the server is connected.
+//! The tools and prompts of a server are stored (`cache`): the next session knows them before the server is connected.
 //!
 //! Only calls to a server's own tools wait for that server. MCP servers are untrusted: names, descriptions,
 //! results and questions are size-limited before use, and a server's claims about its tools only affect the
@@ -177,7 +177,7 @@ pub struct ServerStatus {
     pub state: ServerState,
     /// The full names of its tools, as currently or last listed.
     pub tools: Vec<String>,
-    /// Their size in a request.
+    /// The size of the tools in a request, in bytes.
     pub tool_bytes: usize,
     pub prompts: usize,
     pub has_resources: bool,

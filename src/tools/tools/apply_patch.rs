@@ -349,8 +349,8 @@ impl PatchPlan {
         Ok(self.files.len() - 1)
     }
 
-    /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time. What the user
-    /// saves in the meantime is kept. `written` is called after each file.
+    /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time. Changes that the
+    /// user saves in the meantime are kept. `written` is called after each file.
     fn write(
         &mut self,
         context: &ToolContext,
@@ -519,8 +519,8 @@ mod tests {
 
     use super::*;
 
-    /// A patch of many files took seconds on a slow disk. What the user saved in that time, in a file whose turn had not
-    /// come yet, was overwritten or deleted. The rollback gave a private file that it restored to everyone.
+    /// A patch of many files took seconds on a slow disk. Changes that the user saved meanwhile, in a file whose turn
+    /// had not come yet, were overwritten or deleted. The rollback gave a private file that it restored to everyone.
     #[test]
     fn a_save_during_a_patch_is_kept() {
         let patch = "*** Begin Patch\n\

@@ -141,7 +141,7 @@ impl BackgroundCommands {
         self.from(call).is_some()
     }
 
-    /// The exit code and signal of a call's command, of which at most one is known. `None` while it runs, or if the
+    /// The exit code and signal of a call's command, at most one of which is known. `None` while it runs, or if the
     /// call started none.
     pub fn exit_of(&self, call: &CallId) -> Option<(Option<i64>, Option<i64>)> {
         let ending = self.from(call)?.state.lock().ending?;

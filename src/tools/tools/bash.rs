@@ -185,7 +185,7 @@ impl ParsedTool for Bash {
     }
 }
 
-/// What the permission prompt says about commands outside of the sandbox; `subject` is their pronoun.
+/// The part of the permission prompt about commands outside of the sandbox; `subject` is their pronoun.
 pub(super) fn outside_note(subject: &str, reason: &str) -> String {
     format!(
         "**Outside of the sandbox**: {subject} can read and change every file that you can, and reach the network. Why: {}",
@@ -332,7 +332,7 @@ fn result(
     ToolResult { status, whole, shown, raw: Some(raw), ..result }
 }
 
-/// What clients display: the output, and the exit status unless it is success.
+/// The text that clients display: the output, and the exit status unless it is success.
 fn shown(output: &str, say: Option<&String>) -> String {
     let output = if output.is_empty() { "(no output)".to_owned() } else { disk::fenced("", output) };
     match say {

@@ -189,7 +189,7 @@ pub struct BufferQuery {
     pub offers: EditorSupport,
     /// When edits are sent to the editor.
     pub setting: EditorWrites,
-    /// With symbolic links resolved.
+    /// The paths with symbolic links resolved.
     pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
 }
@@ -343,7 +343,7 @@ impl Unsaved {
         }
         let (name, in_editor, before) = match self.files.get(real) {
             Some(known) => (known.name.clone(), known.form.in_editor(text), known.disk.as_str()),
-            // A new file, of which the editor has no text.
+            // The editor has no text of a new file.
             None => match as_named(real, &link.workspace) {
                 Some(name) => (name, text.to_owned(), ""),
                 None => return Err(PutError::Outside),

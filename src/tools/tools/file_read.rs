@@ -85,7 +85,7 @@ impl ParsedTool for FileRead {
 
 pub struct FileReadCall {
     path: String,
-    /// From 1.
+    /// The number of the first line, from 1.
     offset: u64,
     limit: u64,
 }

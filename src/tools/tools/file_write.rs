@@ -192,8 +192,7 @@ fn replaces(path: &Path) -> ToolDisplay {
     ToolDisplay::Text { text: format!("Replaces {}, which is not text or very large.", path.display()) }
 }
 
-/// What is displayed of a write. The new text is displayed in any case, because a permission card must show what it
-/// covers.
+/// The display of a write. The new text is displayed in any case, because a permission prompt must show what it covers.
 fn shown(path: PathBuf, old: OldContent, new: String) -> Vec<ToolDisplay> {
     let replaces = matches!(old, OldContent::Other { .. }).then(|| replaces(&path));
     let old = match old {

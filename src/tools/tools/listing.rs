@@ -21,7 +21,7 @@ const ABOUT_BYTES_MIN: usize = 48;
 #[derive(Clone, Copy, Debug)]
 pub struct ListedItem<'a> {
     pub name: &'a str,
-    /// What it is for, on one line.
+    /// The purpose of the item, on one line.
     pub about: &'a str,
 }
 

@@ -1,5 +1,5 @@
 //! Notebooks (`.ipynb`) as text: their cells with sources and outputs. `file_read` shows this text, and the edit tools
-//! change it. What it doesn't show, such as metadata and pictures, stays as it is. Pure.
+//! change it. Parts that it doesn't show, such as metadata and pictures, stay as they are. Pure.
 
 use std::path::Path;
 

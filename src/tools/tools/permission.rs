@@ -55,7 +55,7 @@ pub struct DiskFacts {
     secrets: SecretPlaces,
     /// The user's home, resolved.
     home: Option<PathBuf>,
-    /// What links in the home lead to, and the directory of Epitome's settings.
+    /// The targets of links in the home, and the directory of Epitome's settings.
     obeyed: Vec<PathBuf>,
     /// The directories among the paths that are read.
     directories: Vec<PathBuf>,
@@ -93,7 +93,7 @@ pub fn decide(
         Access::Command { line, confined, changes_git } => {
             command(line, *confined, *changes_git, mode, rules)
         }
-        // What is remembered takes effect in all later sessions, so no mode allows it unseen.
+        // A memory takes effect in all later sessions, so no mode allows it unseen.
         Access::Remember(_) if mode == Mode::ReadOnly => denied("Files cannot be changed"),
         Access::Remember(_) => PermissionVerdict::Ask { always: None },
         Access::Fetch { url: _, host } => fetch(host, mode, rules),
@@ -210,7 +210,7 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
         Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // A rule for the line doesn't cover the effects of its programs on a repository.
         _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
-        // What the line runs may be different the next time: scripts and settings of the workspace can be changed.
+        // The line may run something else the next time: scripts and settings of the workspace can be changed.
         _ if !confined && !is_of_a_service(line) => PermissionVerdict::Ask { always: None },
         Mode::Ask | Mode::AcceptEdits | Mode::Auto => remembered(rule, words.to_owned(), rules),
     }

@@ -116,7 +116,7 @@ const ELSEWHERE: &[&str] = &[
     "/run/containers",
     "/run/credentials",
     "/run/secrets",
-    // Of each user: logins of Podman and Skopeo (`containers/auth.json`), and the right to use the screen.
+    // Files of each user: logins of Podman and Skopeo (`containers/auth.json`), and the right to use the screen.
     "/run/user",
 ];
 

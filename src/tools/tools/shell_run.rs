@@ -76,11 +76,11 @@ impl StartedShell {
 
 /// How a command is restricted.
 pub(super) enum ShellRestriction<'a> {
-    /// With these rules. It may change these parts of the workspace's repositories.
+    /// It runs in a sandbox with these rules, and may change these parts of the workspace's repositories.
     Sandbox(&'a SandboxRules, GitChanges),
     /// The user has permitted that it runs outside of the sandbox.
     Outside,
-    /// As all commands of the session are not.
+    /// It is unrestricted, as all commands of the session are.
     None,
 }
 

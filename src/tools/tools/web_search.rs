@@ -1,7 +1,7 @@
 //! `web_search`: searches the web with the service that the user configured, and returns titles, addresses and
 //! excerpts, marked as external data. Pages are read with `web_fetch`.
 //!
-//! Where the provider of the model searches on its own, the tool only represents that in the list of tools: the
+//! If the provider of the model does the searches itself, the tool only represents that in the list of tools: the
 //! encoder of its format replaces it.
 
 use serde_json::{Value, json};

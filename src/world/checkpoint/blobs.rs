@@ -27,7 +27,7 @@ pub struct CheckpointBlobs {
 
 #[derive(Default)]
 struct StoredContents {
-    /// By their hashes.
+    /// The contents by their hashes.
     known: HashMap<String, StoredContent>,
     /// Total size on the disk in bytes.
     bytes: u64,

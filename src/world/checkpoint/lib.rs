@@ -83,7 +83,7 @@ impl Default for Bounds {
     }
 }
 
-/// Where checkpoints are stored, and the files that they are of.
+/// The storage of checkpoints, and the user's files that they are of.
 #[derive(Clone, Debug)]
 pub struct CheckpointDisk {
     pub disk: Arc<dyn Disk>,

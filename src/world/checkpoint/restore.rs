@@ -79,7 +79,7 @@ impl Rewind {
     pub fn discard(&self, disk: &CheckpointDisk, directory: &Path) {
         let files = &*disk.files;
         self.unstage(files);
-        // Whatever fails here is repeated when the session is opened again.
+        // Any step that fails here is repeated when the session is opened again.
         let _ = self.sync_changes(files);
         self.remove(disk, directory);
         let _ = disk.disk.sync_directory(directory);
@@ -206,7 +206,7 @@ impl Rewind {
             }
         }
         self.unstage(files);
-        // What is recorded as done from here on has to be so after a power loss, too.
+        // From here on the restore is recorded as done, so it has to survive a power loss.
         if let Err(error) = self.sync_changes(files) {
             let why = format!("it may not survive a power loss: {error}");
             failures.extend(

@@ -34,7 +34,7 @@ pub trait UserFiles: Debug + Send + Sync {
     fn sync(&self, paths: &[PathBuf]) -> io::Result<()>;
 }
 
-/// What is at a path.
+/// The kind and the stamp of the node at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStat {
     pub kind: NodeKind,

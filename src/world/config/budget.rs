@@ -10,18 +10,18 @@ use super::values::tokens;
 /// Limits on what model calls may cost. Money is US dollars; tokens are uncached input and output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BudgetSettings {
-    /// Of one session, with its subagents and summaries.
+    /// The limit of one session, with its subagents and summaries.
     pub session_usd: Option<f64>,
-    /// Of all sessions of a day, by local time.
+    /// The limit of all sessions of a day, by local time.
     pub day_usd: Option<f64>,
-    /// Of all sessions of a calendar month.
+    /// The limit of all sessions of a calendar month.
     pub month_usd: Option<f64>,
     pub session_tokens: Option<u64>,
     pub day_tokens: Option<u64>,
     pub month_tokens: Option<u64>,
     /// Whether the user can't extend a limit that is reached, because a policy sets some.
     pub is_final: bool,
-    /// The mistake because of which a limit is unknown. No model is called with it.
+    /// The mistake that leaves a limit unknown. No model is called with it.
     pub fault: Option<String>,
 }
 

@@ -100,7 +100,7 @@ impl TurnNotice {
         }
     }
 
-    /// What is written to the terminal.
+    /// The bytes that are written to the terminal.
     pub fn sequence(self) -> Option<&'static str> {
         match self {
             TurnNotice::Off => None,
@@ -110,7 +110,7 @@ impl TurnNotice {
     }
 }
 
-/// Where the model's web searches go.
+/// The service for the model's web searches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchChoice {
     /// The model can't search.

@@ -64,7 +64,7 @@ pub(super) fn apply(
         reader.problem(span, format!("not valid TOML: {}", error.message()), None);
         reader.unreadable.insert(line);
     }
-    // What follows an error may be missing. The words say what it can be about.
+    // Settings after an error may be missing. The words of the file show which ones these can be.
     if text.contains("budget") {
         reader.spend_nothing_until_corrected(0);
     }
@@ -103,9 +103,9 @@ pub(super) struct ConfigReader<'a> {
     /// Models with `compaction = "native"`, with the span of the setting.
     pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
-    /// What is asked for because of mistakes.
+    /// Permission rules that ask because of mistakes.
     asked: Vec<WrittenRule>,
-    /// The mistake because of which nothing may be spent.
+    /// The mistake that forbids all spending.
     budget_fault: Option<String>,
     /// The path of tables and key that is being read.
     within: Vec<String>,
@@ -118,7 +118,7 @@ pub(super) struct ConfigReader<'a> {
 /// Names of keys that a message lists if none of them resembles the one that was written.
 const KEYS_LISTED_MAX: usize = 8;
 
-/// What precedes the consequence of a mistake.
+/// The words between a mistake and its consequence.
 pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
 
 /// Keys of earlier versions that do nothing now, and what to do instead.
@@ -210,7 +210,7 @@ impl<'a> ConfigReader<'a> {
 
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
-        // Where a value is missing, the parser makes one up, with an empty span.
+        // If a value is missing, the parser makes one up, with an empty span.
         let is_made_up = span == (0..0) && !self.unreadable.is_empty();
         if !is_made_up && !self.unreadable.contains(&place.0) {
             let (path, place) = (self.path.to_path_buf(), Some(place));

@@ -104,19 +104,19 @@ pub struct Settings {
     pub acp_v2: bool,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set it.
     pub fetch_private: bool,
-    /// Where the model's web searches go. Only the user can set it.
+    /// The service for the model's web searches. Only the user can set it.
     pub web_search: SearchChoice,
     /// How the chat announces the end of a long turn. Only the user can set it.
     pub notify: TurnNotice,
-    /// Where sessions are, if not in files: an address of PostgreSQL.
+    /// The address of the PostgreSQL database that has the sessions; `None` if they are in files.
     pub store: Option<String>,
     /// Whether the model may propose changes of its memory. Only the user can set it.
     pub memory: bool,
-    /// Where spans are sent, as `OTEL_EXPORTER_OTLP_ENDPOINT` says it. Only the user can set it.
+    /// The address to which spans are sent, as in `OTEL_EXPORTER_OTLP_ENDPOINT`. Only the user can set it.
     pub telemetry: Option<String>,
     /// The stored logins. Not set by any file.
     pub logins: Logins,
-    /// What the administrator of the machine prescribes.
+    /// The settings that the administrator of the machine prescribes.
     pub policy: Policy,
 }
 

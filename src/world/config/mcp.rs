@@ -191,8 +191,8 @@ impl McpServer {
         serde_json::Value::Array(definition).to_string()
     }
 
-    /// What starts or reaches the server, as it is written in the file: variables or headers, then the command line or
-    /// the address. Values that are secret are not shown.
+    /// The command or address of the server, as it is written in the file: variables or headers, then the command line
+    /// or the address. Values that are secret are not shown.
     pub fn runs(&self) -> String {
         let given = |pairs: &[(String, String)], sign: &str| -> String {
             let lines = pairs.iter().map(|(name, value)| match secrets::is_secret_name(name) {

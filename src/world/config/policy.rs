@@ -1,9 +1,10 @@
-//! What an organisation prescribes on its machines: `policy.toml`, in a directory that only the administrator can change, and
-//! the policy in the database that has the sessions.
+//! The policies of an organisation for its machines: `policy.toml`, in a directory that only the administrator can
+//! change, and the policy in the database that has the sessions.
 //!
-//! They are read like the user's file, and applied after all files, variables and command lines, so that nothing loosens what
-//! they set. The file is applied last, so that nobody changes in the database what the administrator of the machine sets. Rules add up, and the strictest counts. Of two limits, the lower one counts. `[policy]` lists the modes and
-//! models that may be chosen. With a mistake in the policy, no model is called.
+//! They are read like the user's file, and applied after all files, variables and command lines, so that nothing
+//! loosens them. The file is applied last, so that the database can't override the administrator of the machine. Rules
+//! add up, and the strictest counts. The lower of two limits counts. `[policy]` lists the modes and models that may be
+//! chosen. With a mistake in the policy, no model is called.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ const ADMINISTRATOR: u32 = 0;
 /// Permissions of others than the owner to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// What the database that has the sessions of this process prescribes. It is read when the database is opened.
+/// The policy of the database that has the sessions of this process. It is read when the database is opened.
 static OF_STORE: RwLock<Option<PolicyFile>> = RwLock::new(None);
 
 /// Keys that the policy of a database can't set: they would start programs on all machines, allow them, or send something
@@ -50,18 +51,18 @@ const NOT_OF_STORES: [&[&str]; 10] = [
 /// The policies of a machine. By default there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// In the order in which they are applied.
+    /// The policies in the order in which they are applied.
     files: Vec<PolicyFile>,
-    /// What each of them allows.
+    /// The modes and models that each of them allows.
     choices: Vec<PolicyChoices>,
     /// Why they can't be used.
     fault: Option<String>,
 }
 
-/// What may be chosen, in one policy.
+/// The modes and models that one policy allows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PolicyChoices {
-    /// Where it is.
+    /// The file of the policy, or the name of the database.
     path: PathBuf,
     /// The modes that may be chosen, in addition to `read_only`; `None` for all.
     modes: Option<Vec<Mode>>,
@@ -71,11 +72,11 @@ pub(super) struct PolicyChoices {
 
 #[derive(Clone, Debug, PartialEq)]
 struct PolicyFile {
-    /// Of the policy of a database: its name in messages.
+    /// The path of the file. For the policy of a database, its name in messages.
     path: PathBuf,
     text: Arc<str>,
     is_of_store: bool,
-    /// What `~` means.
+    /// The home directory, for `~` in paths.
     home: Option<PathBuf>,
 }
 
@@ -124,7 +125,7 @@ impl Policy {
         }
     }
 
-    /// Where the policies are that could be read: paths of files, and the names of others.
+    /// Returns the paths of the policies that could be read, or the name for that of a database.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.path.as_path())
     }
@@ -200,7 +201,7 @@ impl Settings {
         let (mut values, mut problems) = (Vec::new(), Vec::new());
         self.policy.choices.clear();
         for PolicyFile { path, text, is_of_store, home } in self.policy.files.clone() {
-            // Those of the last time.
+            // Remove the rules of the previous run.
             self.permissions.retain(|rule| rule.path != path);
             self.policy.choices.push(PolicyChoices { path: path.clone(), ..PolicyChoices::default() });
             let owner = FileOwner::Policy { home: home.as_deref(), is_of_store };

@@ -1,4 +1,4 @@
-//! What a policy allows users to change, and who may write one.
+//! Tests of the settings that a policy lets users change, and of the users who may write a policy.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn under(policy: &str, user: &str) -> (Settings, Vec<String>) {
     (settings, problems.iter().map(Problem::to_string).collect())
 }
 
-/// What a key is under a policy and a user's file, as `epitome config show` prints it.
+/// The value of a key under a policy and a user's file, as `epitome config show` prints it.
 fn value(key: &str, policy: &str, user: &str) -> String {
     let (settings, problems) = under(policy, user);
     assert_eq!(problems, Vec::<String>::new(), "{policy}");
@@ -34,13 +34,13 @@ fn value(key: &str, policy: &str, user: &str) -> String {
 #[test]
 fn a_user_can_tighten_what_a_policy_sets_but_not_loosen_it() {
     for (key, policy, user, wanted) in [
-        // What is no limit is as the policy says.
+        // Settings that are no limits follow the policy.
         ("sandbox.network", "sandbox.network = false", "sandbox.network = true", "false"),
         ("hooks.trust", "hooks.trust = \"never\"", "hooks.trust = \"run\"", "\"never\""),
         ("hooks.enabled", "hooks.enabled = true", "hooks.enabled = false", "true"),
         ("secrets.mask", "secrets.mask = true", "secrets.mask = false", "true"),
         ("sandbox.network", "hooks.enabled = true", "sandbox.network = true", "true"),
-        // Of two limits, the lower one counts.
+        // The lower of two limits counts.
         ("budget.day_usd", "budget.day_usd = 5", "budget.day_usd = 50", "5.0"),
         ("budget.day_usd", "budget.day_usd = 5", "budget.day_usd = 2", "2.0"),
         ("budget.day_usd", "budget.day_usd = 5", "", "5.0"),
@@ -198,7 +198,7 @@ fn a_policy_of_the_user_is_reported_and_stops_model_calls() {
     assert!(policy.refuses_model(None).is_some());
 }
 
-/// Of the policy of a machine and that of a database, neither loosens the other.
+/// Neither the policy of a machine nor that of a database loosens the other.
 #[test]
 fn policies_of_a_database_and_of_the_machine_add_up() {
     let under_both = |of_store: &str, machine: &str| {

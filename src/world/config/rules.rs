@@ -124,7 +124,7 @@ fn wrong<T>(message: String, hint: impl Into<String>) -> Result<T, RuleError> {
     Err(RuleError { message, hint: Some(hint.into()) })
 }
 
-/// Begins a pattern for paths in which brackets enclose characters, of which one matches.
+/// Begins a pattern for paths in which brackets enclose characters, one of which matches.
 pub const GLOB_PREFIX: &str = "glob:";
 
 /// A pattern in which brackets match only themselves.

@@ -1,4 +1,4 @@
-//! Where the memory across sessions is: one Markdown file for the user and one per project, in the user's own
+//! The location of the memory across sessions: one Markdown file for the user and one per project, in the user's own
 //! directory. Nothing that a repository contains is memory.
 
 use epitome_platform::os::OsStrExt;
@@ -21,9 +21,9 @@ pub const GIT_FILE_BYTES_MAX: u64 = 64 * 1024;
 pub struct MemoryFiles {
     /// The directory of all memory files.
     pub directory: PathBuf,
-    /// For all projects.
+    /// The memory for all projects.
     pub user: PathBuf,
-    /// For the project of the working directory.
+    /// The memory for the project of the working directory.
     pub project: PathBuf,
     /// The project's directory. All worktrees of a Git repository belong to the directory of the main one.
     pub root: PathBuf,

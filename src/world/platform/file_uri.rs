@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::os::{path_from_uri, path_in_uri};
 
-/// What stays as it is.
+/// The characters that are not escaped, in addition to letters and digits.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URI of an absolute path.

@@ -1,4 +1,4 @@
-//! What depends on the operating system. All other crates are the same everywhere.
+//! The functions that depend on the operating system. All other crates are the same everywhere.
 //!
 //! | modules | what for |
 //! | --- | --- |

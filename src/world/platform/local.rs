@@ -35,7 +35,7 @@ pub async fn connect_async(path: &Path) -> io::Result<AsyncStream> {
     AsyncStream::connect(path).await
 }
 
-/// Two connected sockets, of which the second becomes a standard stream of a child.
+/// Two connected sockets, the second of which becomes a standard stream of a child.
 pub fn pair_with_child() -> io::Result<(Stream, Stdio)> {
     let (ours, theirs) = Stream::pair()?;
     Ok((ours, Stdio::from(OwnedFd::from(theirs))))

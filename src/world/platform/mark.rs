@@ -1,5 +1,5 @@
-//! The mark of a command's processes: a variable in the environment that all its descendants inherit. What finds
-//! processes by their mark is `system::stragglers`.
+//! The mark of a command's processes: a variable in the environment that all its descendants inherit.
+//! `system::stragglers` finds processes by their mark.
 
 use std::process::Command;
 

@@ -23,7 +23,7 @@ pub const NULL_DEVICE: &str = "/dev/null";
 /// The program that opens an address in the user's browser, and its first arguments.
 pub const OPENER: &[&str] = if cfg!(target_os = "macos") { &["open"] } else { &["xdg-open"] };
 
-/// What the names of programs end with, besides the name that a command has.
+/// The endings of programs' file names, after the name of the command.
 pub const PROGRAM_ENDINGS: [&str; 1] = [""];
 
 /// The shell that is tried if there is no other, and what is missing if it is not there.

@@ -51,7 +51,7 @@ pub struct Reaper {
     /// Prefix of the marks of all commands of this process.
     mark: ProcessMark,
     link: Mutex<ReaperLink>,
-    /// What starts sandboxed commands.
+    /// The helper that starts sandboxed commands.
     launcher: Mutex<Launcher>,
 }
 

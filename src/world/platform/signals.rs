@@ -119,7 +119,7 @@ pub struct JobControl {
     is_ignored: bool,
 }
 
-/// What a shell, or another process, asks for.
+/// A request of a shell, or of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobRequest {
     Stop,

@@ -1,4 +1,4 @@
-//! Which recipes are found for given files in a repository and a home directory.
+//! Tests of the recipes that are found for given files in a repository and a home directory.
 
 use std::fs;
 
@@ -113,8 +113,8 @@ fn a_recipe_that_replaces_a_compaction_is_one() {
     assert_eq!(brief.output, parse::OutputMode::None, "it declares something else");
 }
 
-/// A compaction of a checkout is only a text for the model, and a user who calls it wants it. What happens without being
-/// asked for does not change because of a checkout.
+/// A compaction of a checkout is only a text for the model, and a user who calls it wants it. Automatic compactions do
+/// not change because of a checkout.
 #[test]
 fn a_repositorys_compaction_is_used_when_it_is_called_and_otherwise_once_it_is_trusted() {
     let disk = RecipeDisk::with(&[("repo/recipes/compact.md", "---\nallowed_tools: []\n---\nTheirs.")]);

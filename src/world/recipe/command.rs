@@ -43,7 +43,7 @@ pub const RESERVED: &[&str] = &[
 pub struct CommandInfo {
     pub name: String,
     pub description: String,
-    /// What may be typed after the name; `None` if the command takes no arguments.
+    /// A hint for the text after the name; `None` if the command takes no arguments.
     pub hint: Option<String>,
     /// The file of a skill, which the model may use as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]

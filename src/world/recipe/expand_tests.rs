@@ -181,15 +181,15 @@ fn hostile_texts_are_read_in_linear_time_and_space() {
     ] {
         let calls = claude_calls(&body, &[]);
         assert!(calls.iter().map(|call| call.len()).sum::<usize>() <= OUTPUT_BYTES_MAX);
-        // What runs is among what the user is shown.
+        // Every command that runs is among those that the user is shown.
         if let Rendered::Needs(ran) = claude(&body, "", &none).expect("it is short enough").0 {
             assert!(ran.iter().all(|run| calls.contains(&run.line().as_str())));
         }
     }
 }
 
-/// Regression: a plugin whose text says "Append `!` before colon:" and has a code block after it was shown with the shell
-/// line ` before colon:`. What may run once arguments are filled in is still shown.
+/// Regression: a plugin whose text says "Append `!` before colon:" and has a code block after it was shown with the
+/// shell line ` before colon:`. Lines that may run once arguments are filled in are still shown.
 #[test]
 fn an_exclamation_mark_in_code_is_not_shown_as_a_shell_line() {
     for body in ["Append `!` before colon:\n\n```\nfix!: it\n```", "(!`date`)"] {

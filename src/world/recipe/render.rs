@@ -34,8 +34,8 @@ pub struct RenderContext {
     pub date: String,
     /// `templates.go_compat`.
     pub go_compat: bool,
-    /// Whether the arguments come from the model or from a hook. They are then quoted in shell lines, so that they can't
-    /// add commands. What the user types is inserted as it is, like in Claude Code.
+    /// Whether the arguments come from the model or from a hook. They are then quoted in shell lines, so that they
+    /// can't add commands. The user's text is inserted as it is, like in Claude Code.
     pub quotes_arguments: bool,
 }
 

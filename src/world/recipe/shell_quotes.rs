@@ -3,7 +3,7 @@
 //! The line is written by the author of a recipe, so the place is found by following its quotes. Where they are more
 //! than that (here-documents, backticks), there is no answer.
 
-/// What is open at a place of a shell line.
+/// A quote or substitution that is open at a position of a shell line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opened {
     Single,

@@ -33,7 +33,7 @@ impl WatchPlan {
     }
 }
 
-/// Which folders exist, for a plan: each is looked at once, and none below a missing one.
+/// Remembers which folders exist, for one plan: each is looked up once, and none below a missing one.
 #[derive(Default)]
 pub struct ExistingFolders(HashMap<PathBuf, bool>);
 
@@ -67,7 +67,7 @@ struct WatchShared {
     registered: Arc<WatchRegistry>,
 }
 
-/// What the watcher's thread uses too: no change of what is watched waits under these locks.
+/// The state that the watcher's thread uses too: no change of the watched folders waits under these locks.
 #[derive(Default)]
 struct WatchRegistry {
     interests: Mutex<Vec<Weak<Interest>>>,
@@ -369,8 +369,8 @@ mod tests {
         notified.recv_timeout(PATIENCE).expect("the new folder is watched");
     }
 
-    /// A session that began after `mv recipes old && mkdir recipes` shared the watch of one before, which was that of
-    /// the moved folder: it heard of nothing in the new one.
+    /// A session that began after `mv recipes old && mkdir recipes` shared the watch of an earlier one, which was on
+    /// the moved folder: it missed all changes in the new one.
     #[test]
     fn a_folder_that_was_replaced_is_watched_for_all_sessions() {
         for is_moved in [true, false] {

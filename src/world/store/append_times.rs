@@ -20,9 +20,9 @@ pub(super) fn record(took: Duration) {
 /// The times so far, including those of appends that failed.
 #[derive(Debug, serde::Serialize)]
 pub struct AppendTimes {
-    /// Where the logs are: `files` or `postgres`.
+    /// The backend of the logs: `files` or `postgres`.
     pub backend: &'static str,
-    /// For each bound in seconds, how many took at most as long.
+    /// Bounds in seconds, each with the number of appends that took at most as long.
     pub within: Vec<(f64, u64)>,
     pub count: u64,
     pub sum_seconds: f64,

@@ -95,7 +95,7 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Jour
     findings
 }
 
-/// The finding for a journal of which nothing can be read.
+/// The finding for a journal that can't be read at all.
 pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreError) -> Finding {
     let (kind, todo) = match error {
         StoreError::FutureFormat { .. } => {

@@ -74,7 +74,7 @@ impl Header {
         self.updated_at = entry.at;
         let is_lost = matches!(entry.change, Change::Lost { .. });
         self.lost += u64::from(is_lost);
-        // What is lost may have been a prompt.
+        // A lost entry may have been a prompt.
         self.has_prompt |= is_lost || entry.change.is_prompt();
         self.in_turn |= entry.change.is_said_by_user();
         match &entry.change {

@@ -68,7 +68,7 @@ pub struct Finding {
     pub line: Option<u64>,
     /// A sentence.
     pub what: String,
-    /// What the user can do about it.
+    /// A hint for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub todo: Option<String>,
 }
@@ -200,7 +200,7 @@ impl StoreSizes {
 #[derive(Clone, Debug, Serialize)]
 pub struct Repair {
     pub done: Vec<Repaired>,
-    /// What could not be repaired now, and why.
+    /// The repairs that are not possible now, each with its reason.
     pub refused: Vec<Repaired>,
     /// The state after the repair.
     pub health: Health,
@@ -213,7 +213,7 @@ pub struct Repaired {
     pub session: Option<SessionId>,
     /// A sentence.
     pub what: String,
-    /// Where a damaged file was moved.
+    /// The path to which a damaged file was moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
 }

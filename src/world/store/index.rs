@@ -65,7 +65,7 @@ pub(super) enum IndexWork {
     Request(Box<dyn FnOnce(&mut IndexThread) + Send>),
 }
 
-/// What a rebuild does with the old index.
+/// The fate of the old index in a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OldIndex {
     /// It is renamed and kept, because it was damaged.

@@ -44,7 +44,7 @@ pub struct JournalWriter {
     next: Seq,
 }
 
-/// Where a journal's entries are stored.
+/// The storage of a journal's entries.
 struct StoredJournal {
     log: Arc<dyn Log>,
     blobs: Box<dyn Blobs>,

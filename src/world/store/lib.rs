@@ -83,7 +83,7 @@ pub struct Store {
     paths: StorePaths,
     index: Index,
     logs: Arc<dyn LogStore>,
-    /// Where the logs are, if they are not in files.
+    /// The location of the logs for messages, if they are not in files.
     elsewhere: Option<Arc<str>>,
 }
 
@@ -161,9 +161,9 @@ pub enum StoreError {
 /// The process that has a session open, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionHolder {
-    /// Where it runs, for people.
+    /// The machine and process, for people.
     pub process: Option<String>,
-    /// Where it serves clients of other machines.
+    /// The address at which it serves clients of other machines.
     pub address: Option<String>,
 }
 
@@ -215,7 +215,7 @@ impl Store {
         Store { paths, index, logs, elsewhere: None }
     }
 
-    /// Where the logs are, if they are not in files.
+    /// Returns a name for the location of the logs, if they are not in files.
     pub fn place(&self) -> Option<&str> {
         self.elsewhere.as_deref()
     }

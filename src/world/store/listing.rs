@@ -22,10 +22,10 @@ use epitome_thread::SessionId;
 /// Bytes of journals that are read rather than the index, whose opening takes ten milliseconds.
 const READ_BYTES_MAX: u64 = 512 * 1024;
 
-/// What opening a journal costs, in bytes that could be read in that time.
+/// The cost of opening a journal, in bytes that could be read in that time.
 const OPEN_COSTS_BYTES: u64 = 8 * 1024;
 
-/// What a process keeps from one listing to the next.
+/// The state that a process keeps from one listing to the next.
 #[derive(Debug, Default)]
 pub(super) struct KeptListing {
     is_enabled: AtomicBool,
@@ -39,14 +39,14 @@ type AppendedHeaders = BTreeMap<SessionId, Arc<MarkedHeader>>;
 
 #[derive(Debug, Default)]
 struct SortedSessions {
-    /// With the time by which each is sorted; newest first.
+    /// The headers, each with the time by which it is sorted; newest first.
     rows: Vec<(u64, Arc<MarkedHeader>)>,
     problems: Vec<(SessionId, StoreError)>,
     /// Sessions to look at in each listing, because their journal can't be read or has times of a wrong clock.
     unsettled: BTreeSet<SessionId>,
     /// The sessions from here on are not known.
     floor: Option<(u64, SessionId)>,
-    /// From before the first look at the journals.
+    /// The watch of the directory, from before the first look at the journals.
     watch: Option<DirectoryWatch>,
     /// Whether a process has saved them as they are, or has tried to.
     is_saved: bool,
@@ -104,7 +104,7 @@ impl KeptListing {
             if let Some(listing) = sessions.to_save(files, names) {
                 listing.write(&files.paths);
             }
-            // What was appended meanwhile is not in it, and the file may not have been there to be removed.
+            // Entries appended meanwhile are not in it, and the file may not have been there to be removed.
             if sessions.is_outdated() {
                 SavedListing::remove(&files.paths);
             }

@@ -39,7 +39,7 @@ fn keeping(home: &Path) -> (Store, Files) {
     (store, files)
 }
 
-/// What a look at every journal finds.
+/// Returns the listing that reading every journal gives.
 fn looked_at(home: &Path, query: &SessionQuery) -> Listing {
     let paths = StorePaths { data: Arc::from(Paths::below(home).data), disk: Arc::new(RealDisk) };
     let files = Files { index: Index::absent(paths.clone()), paths, listed: Arc::default() };
@@ -287,7 +287,7 @@ fn a_kept_listing_looks_only_at_what_has_changed() {
     assert!(files.listed.appended.lock().as_ref().is_some_and(BTreeMap::is_empty));
 }
 
-/// Sessions of which not all are saved, with a process that keeps them; `None` where the system does not report changes.
+/// Sessions that are not all saved, with a process that keeps them; `None` where the system does not report changes.
 struct SavedSessions {
     home: tempfile::TempDir,
     other: Store,
@@ -311,7 +311,7 @@ impl SavedSessions {
         Some(sessions)
     }
 
-    /// As a daemon at rest does, which is killed later.
+    /// Saves the listing, like an idle daemon that is killed later.
     fn save(&self) {
         // A name that changes in the same tick of the clock can't be noticed later.
         while !NamesMark::now(&self.files.paths).unwrap().is_past() {

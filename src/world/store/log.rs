@@ -1,5 +1,5 @@
-//! Where the logs of sessions are stored: the interface between journals and a backend. The files are one
-//! (`files`); a crate outside of this one can be another.
+//! The storage of sessions' logs: the interface between journals and a backend. The files are one backend (`files`); a
+//! crate outside of this one can be another.
 //!
 //! A backend stores lines and bodies and never looks into them. What lines mean (numbers, checksums, damage, headers)
 //! is the same everywhere, so a log can be copied between backends byte for byte. All calls block.
@@ -108,7 +108,7 @@ pub struct StoredLog {
 }
 
 impl StoredLog {
-    /// A log of which everything is durable, with the number of entries that were appended to it.
+    /// A log that is completely durable, with the number of entries that were appended to it.
     pub fn durable(bytes: Vec<u8>, entries: u64) -> StoredLog {
         let opening = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().to_vec();
         let reached = Some(Reached { entries, bytes: bytes.len() as u64 });

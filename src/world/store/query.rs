@@ -1,4 +1,4 @@
-//! Which sessions a listing has.
+//! Selects the sessions of a listing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

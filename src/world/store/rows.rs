@@ -40,7 +40,7 @@ pub(super) type Headers = BTreeMap<SessionId, Arc<MarkedHeader>>;
 /// The open database.
 pub(super) struct Rows {
     headers: Tree,
-    /// What `headers` contains: a listing decodes nothing.
+    /// The content of `headers`: a listing decodes nothing.
     known: RefCell<Arc<Headers>>,
     /// Last, because dropping it ends sled's threads.
     _db: Db,

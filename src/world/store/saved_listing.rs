@@ -1,4 +1,4 @@
-//! `listing`: the newest sessions, saved by a process at rest or at its end, for the first listing of the next one.
+//! `listing`: the newest sessions, saved by a process when it is idle or ends, for the first listing of the next one.
 //!
 //! It is used only if no name in the directory is new, renamed or gone since then; appending to a session removes this file.
 //! Journals that were written nevertheless are read again. So the only session that it can lack is an older one that another
@@ -23,9 +23,9 @@ const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedListing {
-    /// That of the rows in sled, which changes with what a header says of the same log.
+    /// The version of the rows in sled, which changes with the content of headers for the same log.
     pub version: u8,
-    /// From before the listing was made.
+    /// The mark of the names from before the listing was made.
     pub names: NamesMark,
     /// Newest first.
     pub rows: Vec<SavedRow>,

@@ -177,7 +177,7 @@ impl Scan {
         self.mark.bytes
     }
 
-    /// What is missing in the entries, unless the user has accepted it.
+    /// The loss of entries or bodies, unless the user has accepted it.
     pub(super) fn loss(&self, session: &SessionId) -> Option<StoreError> {
         let bodies = (self.lost_bodies > 0)
             .then(|| StoreError::BodiesLost { session: session.clone(), bodies: self.lost_bodies });

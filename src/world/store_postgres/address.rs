@@ -30,10 +30,10 @@ const SILENT_FOR: Duration = Duration::from_secs(5);
 /// The pause between two probes of a silent connection, and their number.
 const PROBES: (Duration, u32) = (Duration::from_secs(1), 3);
 
-/// What the library assumes if the address does not say when probes begin.
+/// The library's default if the address does not say when probes begin.
 const KEEPALIVES_IDLE_DEFAULT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// Where the logs are. Without the password in messages.
+/// The address of the logs. Messages show it without the password.
 pub struct StoreAddress {
     /// One for each host, in the order of the address.
     hosts: Vec<Config>,
@@ -199,7 +199,7 @@ fn config(url: &str, mode: SslMode) -> Result<Config, StoreAddressError> {
     Ok(config)
 }
 
-/// Where the password is. It is read for each connection, because it may be changed while a daemon runs.
+/// The source of the password. It is read for each connection, because it may be changed while a daemon runs.
 struct PasswordSource {
     variable: Option<String>,
     file: Option<PathBuf>,
@@ -309,8 +309,8 @@ mod tests {
         assert!(refused.contains("PGPASSWORD") && !refused.contains("secret"), "{refused}");
     }
 
-    /// Regression: the primary's machine was lost, and `connect_timeout=10` in the address is as long as a call may take. Each
-    /// call spent its time on the lost machine, and none ever came to the standby.
+    /// Regression: the primary's machine was lost, and `connect_timeout=10` in the address is as long as a call may
+    /// take. Each call spent its time on the lost machine, and none ever reached the standby.
     #[test]
     fn a_call_has_the_time_to_come_to_the_last_host() {
         for (hosts, more) in [("a,b", ""), ("a,b", "?connect_timeout=10"), ("a,b,c,d", "")] {

@@ -26,7 +26,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 const MIGRATE_TRIES: usize = 10;
 
-/// What a server answers if another process has created the same table or type at that moment.
+/// The errors of a server if another process has created the same table or type at that moment.
 const EXISTS: [SqlState; 3] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT];
 
@@ -81,7 +81,7 @@ const MIGRATIONS: [&str; 5] = [
     "
     alter table epitome_blob add column stored_at timestamptz not null default now();
 ",
-    // Where a process serves clients of other machines, if it does.
+    // The address at which a process serves clients of other machines, if it does.
     "alter table epitome_process add column address text;",
     // One row, or none. Its own table, so that users can be denied to change it.
     "
@@ -153,7 +153,7 @@ impl SqlFailure {
         match self {
             SqlFailure::Sql(error) => match error.code() {
                 None => !std::error::Error::source(error).is_some_and(tls::is_permanent),
-                // Those of a server that ends, starts or is a standby.
+                // Errors of a server that is ending or starting, or is a standby.
                 Some(code) => [
                     SqlState::T_R_SERIALIZATION_FAILURE,
                     SqlState::T_R_DEADLOCK_DETECTED,

@@ -101,7 +101,7 @@ pub(crate) struct Shared {
     renewals: Connections,
     /// Names this process: where it runs, for people, and what makes it unique.
     process: String,
-    /// Where this process serves clients of other machines.
+    /// The address at which this process serves clients of other machines.
     address: Mutex<Option<String>>,
     /// The open logs by the name under which they have their lease.
     open: Mutex<BTreeMap<String, Weak<OpenLog>>>,
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
     releasing: watch::Sender<usize>,
 }
 
-/// Who has a session.
+/// The process that has a session, and its lease.
 #[derive(Clone, PartialEq)]
 struct HeldLease {
     /// The name under which its process has it.
@@ -286,7 +286,7 @@ impl Shared {
         loop {
             let over = seen.as_ref().filter(|(_, since)| since.elapsed() >= LOOK_FOR).map(|(lease, _)| lease);
             if over.is_some() {
-                // Who takes it must have a lease that lasts.
+                // Before a process takes a session, its own lease must be valid.
                 self.lease_process().await?;
             }
             let params = vec![
@@ -323,14 +323,14 @@ impl Shared {
 
     fn in_use(&self, session: &SessionId, lease: Option<HeldLease>) -> StoreError {
         let holder = lease.filter(|lease| lease.process.as_ref() != Some(&self.process)).map(|lease| {
-            // Without what makes it unique.
+            // Omit the part that makes the name unique.
             let process = lease.process.map(|name| name.split(" (").next().unwrap_or_default().to_owned());
             SessionHolder { process, address: lease.address }
         });
         StoreError::InUse(session.clone(), holder.unwrap_or_default())
     }
 
-    /// Who has a session; `None` if nobody has.
+    /// Returns the current holder of a session; `None` if there is none.
     async fn lease(&self, session: &SessionId) -> Result<Option<HeldLease>, StoreError> {
         let sql = "select s.holder, p.lease_until::text, p.id, p.address from epitome_session s \
                    left join epitome_process p on p.id = s.process where s.id = $1";

@@ -35,11 +35,11 @@ pub(crate) struct State {
     epoch: i64,
     /// Length of the log; 0 until it was read.
     pub bytes: u64,
-    /// A line of which nobody knows whether it was committed may follow.
+    /// A line with an unknown outcome may follow.
     is_unclean: bool,
     /// When the newest statement was sent that found the log to be that of this process.
     pub confirmed: Instant,
-    /// Who has the lease now.
+    /// The holder of the lease, if this process has lost it.
     taken_by: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the database prescribes to everybody who uses it; see `docs/policy.md`.
+//! The policy of the database, for everybody who uses it; see `docs/policy.md`.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ fn titles(store: &Store, session: &SessionId) -> Vec<String> {
     entries.iter().filter_map(title).collect()
 }
 
-/// What every backend does. `other` is another process with the same sessions.
+/// The contract of every backend. `other` is another process with the same sessions.
 fn contract(store: &Store, other: &Store) {
     let (session, mut journal) = create(store);
     assert!(matches!(store.create(&session, opened(&session)), Err(StoreError::Exists(_))));

@@ -18,7 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// The value of `sslrootcert` for the public authorities.
 const SYSTEM: &str = "system";
 
-/// What the address and the environment say.
+/// The settings of the address and the environment.
 pub(crate) struct TlsChoice {
     mode: Option<String>,
     roots: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct TlsChoice {
     default_roots: Option<String>,
 }
 
-/// What is wrong with `sslmode` or `sslrootcert`.
+/// An invalid `sslmode` or `sslrootcert`.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsChoiceError {
     #[error("sslmode {0:?} is not supported; it can be disable, prefer, require, verify-ca or verify-full")]
@@ -129,8 +129,8 @@ pub(crate) fn explain(error: &tokio_postgres::Error, cause: &(dyn Error + 'stati
     format!("{error}: {cause}{advice}")
 }
 
-/// Whether no other attempt will succeed: the certificate is wrong, the server has no TLS, a password is missing. What the
-/// network does can pass.
+/// Whether no other attempt will succeed: the certificate is wrong, the server has no TLS, a password is missing.
+/// Faults of the network can pass.
 pub(crate) fn is_permanent(cause: &(dyn Error + 'static)) -> bool {
     !cause.is::<io::Error>() || tls_error(cause).is_some()
 }

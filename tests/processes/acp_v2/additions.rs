@@ -52,7 +52,7 @@ fn automatic_compaction_is_a_boolean_for_clients_that_show_those() {
     assert_eq!(option(&made, "id", "auto_compact")["type"], "boolean");
 }
 
-/// What a client can ask about a session that it has not opened.
+/// Queries of a client about a session that it has not opened.
 #[test]
 fn the_status_has_the_state_and_the_options_come_with_the_commands() {
     let user = user(obey);

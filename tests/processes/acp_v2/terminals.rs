@@ -29,8 +29,8 @@ fn a_terminal_has_the_bytes_that_its_command_wrote() {
     let user = super::user(obey);
     let mut window = Window::start(&user, &["--mode", "full"]);
     let session = window.new_session(&user);
-    // What is not UTF-8, escape sequences, a progress bar, characters in two pieces, and more than one line of the protocol
-    // holds.
+    // Bytes that are not UTF-8, escape sequences, a progress bar, characters in two pieces, and more than one line of
+    // the protocol holds.
     let commands: [(&str, &[u8]); 5] = [
         ("printf 'a\\377\\200b\\000c\\n'", b"a\xff\x80b\x00c\n"),
         ("printf '\\033[1;31mred\\033[0m\\n'", b"\x1b[1;31mred\x1b[0m\n"),

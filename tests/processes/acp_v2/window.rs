@@ -19,7 +19,7 @@ pub struct Window {
     states: HashMap<String, SessionRules>,
 }
 
-/// What the rules about a session's updates need to know.
+/// The state on which the rules about a session's updates depend.
 #[derive(Default)]
 struct SessionRules {
     state: String,
@@ -183,7 +183,7 @@ impl Window {
                 let state = update["state"].as_str().expect("it has a state");
                 assert!(rules.state != "requires_action" || state != "requires_action", "{update}");
                 rules.state = state.to_owned();
-                // Who reports background work once reports it always.
+                // An agent that reports background work once reports it always.
                 assert!(!rules.background || update["background"].is_array(), "{update}");
                 rules.background |= update["background"].is_array();
                 let listed: Vec<&str> = update["background"]

@@ -111,7 +111,7 @@ pub struct AhpWindow {
     rejections: Vec<String>,
 }
 
-/// What a client keeps when its socket fails.
+/// The state that a client keeps when its socket fails.
 pub struct LostWindow {
     name: String,
     root: RootState,
@@ -196,7 +196,7 @@ impl AhpWindow {
         result.snapshot.expect("a state")
     }
 
-    /// The host's state of the chat and its number. What was sent before is folded by then.
+    /// The host's state of the chat and its number. Earlier messages are folded by then.
     pub async fn snapshot(&mut self, chat: &str) -> (ChatState, u64) {
         let snapshot = self.subscribe(chat).await;
         self.drain();

@@ -73,7 +73,7 @@ pub fn certificate(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// What an editor on another machine starts, with this token.
+/// The command that an editor on another machine starts, with this token.
 pub fn remote_agent(laptop: &User, address: &str, token: &str, arguments: &[&str]) -> Command {
     let mut command = laptop.command(&[&["acp", "--remote", address][..], arguments].concat());
     command.env("EPITOME_REMOTE_TOKEN", token).stdin(Stdio::piped());
@@ -373,7 +373,7 @@ fn a_second_signal_ends_a_server_at_once_and_its_turn_goes_on() {
     build.model().release();
 }
 
-/// Who has a session open: the control API, and `epitome sessions list`.
+/// The clients of a session, in the control API and in `epitome sessions list`.
 #[test]
 fn the_clients_of_a_session_are_listed_with_their_token_and_program() {
     let (build, laptop) = (user(obey), User::new());

@@ -62,7 +62,7 @@ echo '{"output": {"toolName": "bash", "success": true, "metadata": {"stdout": "m
     assert_eq!(project.trail(), ["after_tool_call mask done: changed output"]);
 }
 
-/// Whatever fails in a script, the call runs and the turn ends normally.
+/// However a script fails, the call runs and the turn ends normally.
 #[test]
 fn a_failing_script_stops_nothing() {
     let cases = [

@@ -234,7 +234,7 @@ fn a_payload_is_posted_and_the_reply_read_like_output() {
     );
 }
 
-/// What a hook has to say about a completed item reaches the model with its next call.
+/// A hook's remark about a completed item reaches the model with its next call.
 #[test]
 fn completed_items_of_the_plan_are_events() {
     let plan = |status: &str| {

@@ -295,7 +295,7 @@ impl History {
         Ok(())
     }
 
-    /// What is reported as quoted verbatim is in the message verbatim.
+    /// Each message that is reported as quoted verbatim is in the message verbatim.
     fn check_quoted(&mut self, before: &Thread, carried: &str, quoted: &[Seq]) -> Checked {
         for entry in quoted.iter().filter_map(|seq| before.entries().get(seq.0 as usize)) {
             let Change::Said { message, origin: Origin::Person | Origin::Queue { .. } } = &entry.change

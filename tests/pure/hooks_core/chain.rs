@@ -188,7 +188,7 @@ fn a_hook_may_block_a_compaction_and_edit_instead() {
     assert_eq!(trail(&resolution, "a").asked, "block, edit 1 entry");
 }
 
-/// What a hook of Claude Code prints before a tool call.
+/// The output of a hook of Claude Code before a tool call.
 fn in_claudes_form(specific: Value) -> Value {
     json!({ "hookSpecificOutput": specific })
 }
@@ -439,7 +439,7 @@ fn metadata_do_not_outlive_the_text_that_they_repeat() {
         (json!({"output_text": "***"}), false),
         (json!({"output": {"success": false, "error": "***"}}), false),
         (json!({"output": {"success": true}}), false),
-        // What is only added to leaves nothing out.
+        // An addition to a text leaves nothing out.
         (json!({"output_text": "secret, as I know"}), true),
         (json!({"context": "more"}), true),
     ] {

@@ -1,5 +1,5 @@
-//! What a command could use while it runs: terminals of the user, files that others replace, and what belongs to other
-//! commands.
+//! Things that a command could misuse while it runs: terminals of the user, files that others replace, and files of
+//! other commands.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

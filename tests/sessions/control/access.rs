@@ -1,4 +1,4 @@
-//! Which processes may command the daemon.
+//! Tests of the processes that may command the daemon.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

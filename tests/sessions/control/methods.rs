@@ -56,7 +56,7 @@ async fn status_reports_the_daemons_state_and_counters() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    // Those of all tests in this process.
+    // The appends of all tests in this process.
     let appends = |line: &str| -> u64 {
         let found = text.lines().find_map(|found| found.strip_prefix(line));
         found.unwrap_or_else(|| panic!("{line} is not in\n{text}")).trim().parse().expect("a number")

@@ -26,7 +26,7 @@ pub struct SessionRow {
     cwd: Option<String>,
     has_prompt: bool,
     archived: bool,
-    /// Not a column: who has opened it last and has not given it back.
+    /// Not a column: the process that has opened it last and has not given it back.
     pub owner: Option<Incarnation>,
     pub lines: BTreeMap<i64, String>,
 }
@@ -44,7 +44,7 @@ pub struct Tables {
     blobs: BTreeMap<(String, String), Vec<u8>>,
 }
 
-/// What a statement did that a simulation wants to know.
+/// An effect of a statement that a simulation checks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     Nothing,
@@ -52,9 +52,9 @@ pub enum Effect {
     Appended,
     /// An append under an epoch that is over wrote nothing.
     StaleRefused,
-    /// A session was opened of which another process had not given back.
+    /// A session was opened that another process had not given back.
     TakenOver,
-    /// A line of which the writer did not know whether it was committed was removed.
+    /// A line whose commit was uncertain was removed.
     Reclaimed,
     /// Somebody wrote to a session that it does not have.
     Violation(String),
@@ -131,7 +131,7 @@ impl Tables {
         broken: BrokenRule,
     ) -> (Answer, Effect) {
         let statement = match asked {
-            // Those that create tables, and the ends of transactions.
+            // Statements that create tables, and the ends of transactions.
             Asked::Simple(_) => return (Answer::Nothing, Effect::Nothing),
             Asked::Statement(statement) => statement,
         };

@@ -32,13 +32,13 @@ const PIPE_BYTES: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     Open,
-    /// What is sent does not arrive.
+    /// Data that is sent does not arrive.
     Silent,
     /// Connections are broken.
     Refused,
 }
 
-/// What happens to one statement.
+/// The fate of one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection breaks before it arrives.
@@ -75,11 +75,11 @@ impl DaemonClock {
 pub struct Server(Arc<Mutex<State>>);
 
 struct State {
-    /// Those of the primary.
+    /// The tables of the primary.
     tables: Tables,
-    /// Those of the standby. Without one, the primary does not wait for it.
+    /// The tables of the standby. Without one, the primary does not wait for it.
     standby: Option<Tables>,
-    /// What the standby has not received yet, in order.
+    /// Commits that the standby has not received yet, in order.
     unsent: VecDeque<Commit>,
     is_replicating: bool,
     /// Number of commits so far.
@@ -88,7 +88,7 @@ struct State {
     uncommitted: Commit,
     hosts: [Host; 2],
     primary: usize,
-    /// What a primary still has that was replaced while it ran.
+    /// The tables of a primary that was replaced while it ran.
     replaced: Option<Tables>,
     /// The daemons that use it.
     at_replaced: BTreeSet<usize>,
@@ -109,7 +109,7 @@ struct State {
     trace: Vec<String>,
 }
 
-/// What a transaction has written.
+/// The statements of a transaction that wrote something.
 type Commit = Vec<Written>;
 
 struct Written {
@@ -177,7 +177,7 @@ impl Server {
         })))
     }
 
-    /// What a daemon connects to.
+    /// The address that a daemon connects to.
     pub fn address(&self, by: Incarnation, clock: DaemonClock) -> StoreAddress {
         let server = self.clone();
         let url = "postgres://epitome@db1,db2/epitome?sslmode=disable&target_session_attrs=read-write";

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncReadExt, DuplexStream};
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// One or more statements without parameters, and without rows.
@@ -95,7 +95,7 @@ pub fn welcome() -> Vec<u8> {
     bytes
 }
 
-/// What is asked next; `None` if the client ends the connection.
+/// Reads the next request; `None` if the client ends the connection.
 pub async fn read(stream: &mut DuplexStream) -> io::Result<Option<Asked>> {
     let (mut sql, mut params) = (String::new(), Vec::new());
     loop {

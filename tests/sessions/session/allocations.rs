@@ -1,5 +1,5 @@
-//! How much a session allocates. What is allocated for each piece of a stream, or more often the longer a conversation
-//! is, shows in these numbers on any machine.
+//! Limits on a session's allocations. An allocation for each piece of a stream, or more of them the longer a
+//! conversation is, shows in these numbers on any machine.
 
 use epitome::thread::StopReason;
 use epitome_scripted_model::ModelStep;

@@ -23,7 +23,7 @@ fn a_session_stops_at_its_budget() {
     assert!(matches!(&error, SessionError::OverBudget(_)), "{error:?}");
     assert!(error.to_string().contains("budget.session_tokens"), "{error}");
     assert_eq!(test.model.requests().len(), 2, "nothing was sent");
-    // What the log has counts after a restart of the session, too.
+    // Usage that is in the log counts after a restart of the session, too.
     let environment = test.environment();
     test.reload(environment);
     let ticket = test.prompt("Four.");

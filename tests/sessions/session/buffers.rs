@@ -414,8 +414,8 @@ fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
     assert!(!test.cwd().join("new.txt").exists());
 }
 
-/// The editor's answer is verified: the file contains the text in the end, whatever the editor does. What the user saved
-/// while an editor did not take an edit, for up to ten seconds, was overwritten.
+/// The editor's answer is verified: the file contains the text in the end, whatever the editor does. Changes that the
+/// user saved while an editor did not take an edit, for up to ten seconds, were overwritten.
 #[test]
 fn what_the_editor_does_not_write_is_written_to_disk() {
     type Answer = fn(&Editing) -> EditorResponse;

@@ -175,8 +175,8 @@ fn a_compacted_conversation_is_compacted_again_for_a_model_with_a_smaller_window
     assert!(tokens(&test.last_request()) < WINDOW, "{:?}", test.last_request().seen());
 }
 
-/// Servers of local models often load them with a window of 4,096 tokens, and the instructions and tools take three quarters
-/// of it. What did not fit looked like a fault of the model.
+/// Servers of local models often load them with a window of 4,096 tokens, and the instructions and tools take three
+/// quarters of it. A prompt that did not fit looked like a fault of the model.
 #[test]
 fn a_small_window_is_reported_once() {
     for (window, is_small) in [(4_096, true), (32_768, false)] {

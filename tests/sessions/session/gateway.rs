@@ -38,7 +38,7 @@ fn tools_are_given_in_the_form_that_a_gateway_takes() {
         let answered = test.last_request();
         assert_eq!(answered.wire, wire, "{model}");
         assert_eq!(answered.body["reasoning_effort"].as_str(), effort, "{model}");
-        // What was learned is used from the first request on, also in other sessions.
+        // Learned facts are used from the first request on, also in other sessions.
         let (refusals, requests) = (test.model.take_refusals(), test.model.requests().len());
         assert_eq!(refusals.len(), 1, "{model}: {refusals:?}");
         test.reload(environment);

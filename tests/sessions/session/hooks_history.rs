@@ -184,7 +184,7 @@ fn a_compaction_by_command_respects_the_edits_of_round_end_hooks() {
     assert!(sent.contains("<pinned entry=") && sent.contains("hazel"), "{sent}");
 }
 
-/// Regression: as above, and a model had read the removed text when it wrote the summary. What it wrote is not used, but
+/// Regression: as above, and a model had read the removed text when it wrote the summary. The summary is not used, but
 /// its cost is recorded. A pin removes nothing, so the summary stays usable.
 #[test]
 fn a_summary_is_not_used_if_round_end_hooks_remove_what_it_was_written_from() {

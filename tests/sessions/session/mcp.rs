@@ -120,7 +120,7 @@ fn a_session_survives_every_failure_of_a_call() {
     for (tool, words) in [
         ("fails", "it went wrong"),
         ("refuses", "refused the call: the key [KEY] is wrong"),
-        // What it printed before it was connected is no reason; it may be read later than that.
+        // Output from before it was connected is no reason; it may be read later than that.
         ("dies", "out of memory. It is not known"),
         ("big", "it sent a message of more than 16 MiB"),
         ("floods", "it sent more than 20000 lines"),

@@ -191,7 +191,7 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
 
 /// A server of the older transport: a GET opens the stream of its messages, which contains the address for the client's
 /// messages.
-/// `token` is what it wants of each request, once somebody has logged in.
+/// `token` is the token that it requires in each request, once the user has logged in.
 fn sse_server(token: Option<&'static str>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/sse", listener.local_addr().expect("an address"));

@@ -74,7 +74,7 @@ fn task_of(number: u32, status: &str) -> Value {
     })
 }
 
-/// What the server does when its input is closed.
+/// Runs when the server's input is closed.
 fn finish(role: &str, place: &Path) {
     if role == "saves" {
         std::thread::sleep(std::time::Duration::from_millis(100));

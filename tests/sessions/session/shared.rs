@@ -119,7 +119,7 @@ fn a_following_client_that_closes_does_not_affect_the_turn() {
     assert_eq!(test.reason(turn), StopReason::EndTurn);
 }
 
-/// Regression: a window closed a session that another had open too. What it had sent right behind was never answered.
+/// Regression: a window closed a session that another had open too. Its messages right behind were never answered.
 #[test]
 fn what_a_client_sends_after_closing_is_refused() {
     let mut test = TestSession::new(vec![]);
@@ -187,7 +187,7 @@ impl EventSink for PanickingClient {
     }
 }
 
-/// Regression: a session's task panicked. What clients had sent it before was never answered.
+/// Regression: a session's task panicked. Messages that clients had sent it before were never answered.
 #[test]
 fn commands_to_a_session_that_panics_are_answered() {
     let mut test = TestSession::new(vec![vec![text("Done.")]]);

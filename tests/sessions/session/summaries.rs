@@ -1,4 +1,4 @@
-//! Which model writes the summary, the fallbacks, and measures before a request that might not fit.
+//! Tests of the model that writes the summary, its fallbacks, and measures before a request that might not fit.
 
 use epitome::session::{CompactionState, SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Entry, StopReason, Trigger};

@@ -380,7 +380,7 @@ fn the_user_learns_that_a_subagents_change_can_not_be_undone() {
     });
 }
 
-/// Regression: a user cancelled a turn while the model of a subagent was at work. What this call had cost was in no log.
+/// Regression: a user cancelled a turn while the model of a subagent was at work. The cost of this call was in no log.
 #[test]
 fn the_running_call_of_a_subagent_is_paid_for_if_the_turn_is_cancelled() {
     let usage = ModelStep::Usage { input: 70_000, output: 10 };

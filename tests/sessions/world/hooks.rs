@@ -26,7 +26,7 @@ hooks:
 hooked {{.ARGUMENTS}}
 ";
 
-/// What the hooks did, one item per action.
+/// The acts of the hooks, in order.
 pub type HookActs = Arc<Mutex<Vec<&'static str>>>;
 
 /// The hook, until `is_calm` makes it do nothing.

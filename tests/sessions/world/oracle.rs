@@ -23,7 +23,7 @@ const COMMANDS_MAX: usize = 256;
 
 pub type Log = Arc<Vec<Arc<Entry>>>;
 
-/// What was read from the disk, and what windows should show of it. Few logs change between two checks.
+/// The logs as read from the disk, and the parts that windows should show. Few logs change between two checks.
 #[derive(Default)]
 pub struct ReadLogs {
     /// With the bytes that they were read from, by session.
@@ -63,7 +63,7 @@ pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
         let taken = log[at..].iter().position(|entry| {
             matches!(entry.change, Change::Said { origin: Origin::Queue { entry: taken }, .. } if taken == log[at].seq)
         });
-        // What a crash or a failed turn left in the queue has had its answer: it is read with a later prompt, or not at all.
+        // A prompt that a crash or a failed turn left in the queue has had its answer: it is read later, or not at all.
         // A hook may stop a queued prompt, which is then not said; its turn ends all the same.
         let begins = match (&log[at].change, taken) {
             (Change::Queued { .. }, Some(taken)) => taken,

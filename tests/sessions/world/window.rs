@@ -125,7 +125,7 @@ pub struct Window {
     pub withdrawn: u64,
     /// The protocol version of the editor.
     pub version: AcpVersion,
-    /// Sessions of which the window is not shown everything: forks, and those that could not be continued.
+    /// Sessions that the window is not shown completely: forks, and those that could not be continued.
     pub partial: BTreeSet<String>,
     /// The front end's own requests to continue sessions.
     resuming: BTreeMap<String, String>,
@@ -326,8 +326,8 @@ impl Window {
                 self.goes_to = Some(address);
                 return;
             }
-            // What others did between the request to load a session and its replay is in both. An editor can't know; the
-            // front end sees where the replay begins.
+            // Changes of others between the request to load a session and its replay are in both. An editor can't know;
+            // the front end sees where the replay begins.
             for step in message.steps.iter().filter(|step| step.begins) {
                 let loads = |open: &Request| open.method == "session/load" && open.session == step.session;
                 if self.open.values().any(loads) {
@@ -435,7 +435,7 @@ impl Window {
     }
 }
 
-/// Where the next replay begins within what the daemon has written, behind other lines.
+/// The position of the next replay in the daemon's output, if other lines precede it.
 fn next_replay(written: &[u8]) -> Option<usize> {
     let mut at = 0;
     for line in written.split_inclusive(|byte| *byte == b'\n') {

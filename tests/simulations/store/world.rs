@@ -274,7 +274,7 @@ impl World {
                     assert!(!is_acknowledged, "{} is lost", session.id);
                     session.state = SimSessionState::Deleted;
                 }
-                // Of a session whose file was never synced, the first line may be missing while later ones are there.
+                // The first line of a session whose file was never synced may be missing while later ones are there.
                 Err(StoreError::Unreadable(_)) if session.acknowledged == 0 => {
                     self.disk.count("a session that was never synced is unreadable");
                     self.store.delete(&session.id).expect("no fault is planned");
@@ -312,7 +312,7 @@ impl World {
         for finding in &health.findings {
             let is_expected = match finding.kind {
                 FindingKind::TornKept | FindingKind::UnnamedBlob | FindingKind::Index => true,
-                // Of sessions that were never acknowledged, or are deleted.
+                // Blobs of sessions that were never acknowledged, or are deleted.
                 FindingKind::OrphanBlobs => finding.severity == FindingSeverity::Warning,
                 FindingKind::Leftover => true,
                 FindingKind::MissingBlob => self.has_lost_bodies,

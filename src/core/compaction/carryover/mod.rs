@@ -119,7 +119,7 @@ struct Deadline {
 /// Reading the clock is a system call, and a log has a hundred thousand entries.
 const CHECKS_PER_CLOCK: u32 = 64;
 
-/// What a part unwinds with if its time is over.
+/// The panic payload of a part whose time is over.
 struct TimedOut;
 
 impl Deadline {

@@ -40,7 +40,7 @@ const CACHED_WORDS: usize = 16_384;
 /// megabyte.
 const WHOLE_BYTES_MAX: usize = 64 * 1024;
 
-/// Of a longer text, this many pieces of this many bytes are counted, and the rest is estimated proportionally.
+/// In a longer text, this many pieces of this many bytes are counted, and the rest is estimated proportionally.
 const PIECES: usize = 8;
 const PIECE_BYTES: usize = WHOLE_BYTES_MAX / PIECES;
 

@@ -124,7 +124,7 @@ fn cells_of_a_wide_table_are_broken() {
                  <dim>──────────  ──────────</>\n\
                  b           日本語日本\n            語\n";
     assert_eq!(rendered(text, 22), shown);
-    // Where no word would fit, each cell is a line.
+    // If no word would fit, each cell is a line.
     let narrow = "<b>file</>:\na/long/name\n<b>what it </><b><b>does</></>:\nreads <cyan>two</>\n<cyan>words</>\n\n\
                   <b>file</>: b\n<b>what it </><b><b>does</></>:\n日本語日本語\n";
     assert_eq!(rendered(text, 13), narrow);

@@ -1,4 +1,4 @@
-//! What the screen shows of the state: the conversation, lists and cards, the draft, and a line of status. Pure.
+//! The screen as a function of the state: the conversation, lists and cards, the draft, and a line of status. Pure.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn card(chat: &mut ChatState, columns: usize, rows_max: usize) -> Vec<Line<'stat
     rows
 }
 
-/// What is shown above the draft: a list to choose from, completions, or prompts that wait.
+/// The lines above the draft: a list to choose from, completions, or prompts that wait.
 fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
     let rows_max = rows_max.clamp(1, LIST_ROWS_MAX);
     if let Some(picker) = &chat.picker {

@@ -82,7 +82,7 @@ pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
     ProviderError::new(ErrorClass::Refused, message).scrubbed(endpoint)
 }
 
-/// What to do about a certificate that is not trusted.
+/// A hint about a certificate that is not trusted.
 fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> String {
     use rustls::CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
@@ -100,7 +100,7 @@ fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> 
                 endpoint.place()
             );
         }
-        // What `openssl req -x509` makes.
+        // A certificate made by `openssl req -x509`.
         Some(rustls::Error::InvalidCertificate(why)) if why.to_string().contains("CaUsedAsEndEntity") => {
             return "Its certificate is that of an authority (CA:TRUE). The server needs one with CA:FALSE, which may be named in \
                     SSL_CERT_FILE."

@@ -16,10 +16,10 @@ use crate::secret::Secret;
 /// Maximum bytes of a file with keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Where keys are looked up when a request is sent.
+/// The sources of keys, which are looked up when a request is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsSource {
-    /// From the environment; they take precedence over a profile, as in AWS's own clients.
+    /// Keys from the environment; they take precedence over a profile, as in AWS's own clients.
     pub keys: Option<AwsKeys>,
     pub profile: String,
     /// The credentials file, then the configuration file.
@@ -142,7 +142,7 @@ impl<'a> Scope<'a> {
 pub struct Unsigned<'a> {
     pub method: &'a str,
     pub url: &'a str,
-    /// As sent; `None` without a body.
+    /// The header as sent; `None` without a body.
     pub content_type: Option<&'a str>,
     pub body: &'a [bytes::Bytes],
 }

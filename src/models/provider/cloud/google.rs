@@ -27,7 +27,7 @@ const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/defau
 const ASSERTION_SECONDS: u64 = 3600;
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where tokens are obtained.
+/// The sources of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleSource {
     /// `GOOGLE_APPLICATION_CREDENTIALS`; the file must exist.

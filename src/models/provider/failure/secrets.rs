@@ -51,7 +51,7 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
 }
 
 impl ProviderError {
-    /// Without the secrets of this endpoint.
+    /// Masks the secrets of this endpoint.
     pub(crate) fn scrubbed(self, endpoint: &Endpoint) -> ProviderError {
         let hint = self.hint.map(|hint| scrub(endpoint, &hint));
         ProviderError { message: scrub(endpoint, &self.message), hint, ..self }

@@ -72,7 +72,7 @@ pub(crate) struct ClientKey {
 }
 
 impl ClientKey {
-    /// For a request to a URL that isn't a model call.
+    /// The key for a request to a URL that isn't a model call.
     pub(crate) fn without_provider(network: &Network, url: &str, connect: Duration) -> ClientKey {
         let (provider, direct) = (String::new(), network.is_direct(url));
         ClientKey { provider, network: network.clone(), direct, connect }

@@ -29,7 +29,7 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// Without the URL, which may contain a key.
+    /// Removes the URL, which may contain a key.
     pub(crate) fn transfer(error: reqwest::Error) -> HttpError {
         HttpError::Transfer(error.without_url())
     }

@@ -52,7 +52,7 @@ pub enum WindowOrigin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelEntry {
-    /// From the provider's list.
+    /// The facts in the provider's list.
     pub facts: ModelFacts,
     pub life: Lifecycle,
     /// When the list last contained the model.
@@ -177,7 +177,7 @@ impl LearnedCache {
             .collect()
     }
 
-    /// What the last list from this URL says about the future of a model, if it contains it.
+    /// The future of a model according to the last list from this URL, if the list contains it.
     pub fn life(&self, place: &str, model: &str) -> Option<Lifecycle> {
         let place = self.places.get(place)?;
         place.models.get(model).filter(|known| place.lists(known)).map(|known| known.life.clone())

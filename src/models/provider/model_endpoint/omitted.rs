@@ -40,7 +40,7 @@ const IN_PARTS: &str = "*.";
 const DATA: [&str; 7] =
     ["args", "arguments", "input", "input_schema", "item", "parameters", "parametersJsonSchema"];
 
-/// What requests of an endpoint leave out because its service has refused it.
+/// Parts that requests of an endpoint leave out because its service has refused them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     pub fields: BTreeSet<&'static str>,
@@ -48,7 +48,7 @@ pub struct Omitted {
     pub tools: BTreeSet<String>,
 }
 
-/// Those of these fields that a request can do without.
+/// Returns the fields among these that a request can do without.
 pub fn known_fields(names: &[String]) -> impl Iterator<Item = &'static str> {
     let all = OPTIONAL.into_iter().flat_map(|(_, fields)| fields.split_whitespace());
     all.filter(|field| names.iter().any(|name| name == field))

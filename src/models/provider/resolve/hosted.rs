@@ -348,7 +348,7 @@ impl Hosted {
         self.keys.iter().copied().chain(self.token).chain(self.custom_headers)
     }
 
-    /// The base URL; the error is the list of variables of which one must be set.
+    /// The base URL; the error lists variables, one of which must be set.
     fn base(&self, env: &EnvironmentPairs) -> Result<String, &'static str> {
         if let Some(base) = value_of(env, self.base_variable) {
             return Ok(base);

@@ -74,7 +74,7 @@ struct CachedEncoding {
     continuation: EncodingStart,
 }
 
-/// Where the conversion of a view to turns can continue instead of starting at its first item.
+/// A position where the conversion of a view to turns can continue instead of starting at its first item.
 #[derive(Clone, Copy, Debug, Default)]
 struct EncodingStart {
     /// The item that begins an agent's turn.
@@ -243,7 +243,7 @@ fn write_turn(
     let mut out = TurnWriter { endpoint, prefix, bytes: vec![b','] };
     let begins_with_thinking = format.turn(endpoint, turn, &mut out);
     let bytes = Bytes::from(out.bytes);
-    // Those that are left out have no bytes here.
+    // Images that are left out have no bytes here.
     let free = free_bytes(turn, Family::detect(&endpoint.model)).min(bytes.len());
     EncodedPiece { bytes, begins_with_thinking, of_user: matches!(turn, WireTurn::User { .. }), free }
 }

@@ -57,7 +57,7 @@ fn models_get_the_edit_tool_that_they_were_trained_with() {
     }
 }
 
-/// Which images are left out depends on the newer ones, but what is cached must equal a fresh encoding.
+/// The choice of images to leave out depends on newer ones, but the cached encoding must equal a fresh one.
 #[test]
 fn a_conversation_with_many_images_is_cached_correctly() {
     let mut view = OwnedView::default();

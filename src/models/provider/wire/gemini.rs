@@ -119,7 +119,7 @@ fn searches(endpoint: &Endpoint, tools: &[ToolSpec]) -> bool {
 /// A part of a search, as stored in the blocks of `Native::data`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SearchPart {
-    /// As in `SignedPart`.
+    /// The same prefix as in `SignedPart`.
     pub(super) prefix: String,
     /// The part as the service sent it, with its signature.
     pub(super) part: Value,

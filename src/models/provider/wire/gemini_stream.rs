@@ -224,7 +224,7 @@ struct GeminiCandidate {
     grounding_metadata: Option<Value>,
 }
 
-/// What the service's searches found: the search, unless the reply already has it, the sources of the text, and the
+/// The results of the service's searches: the search, unless the reply already has it, the sources of the text, and the
 /// number of searches.
 fn searches(grounding: &Value, is_known: bool) -> Vec<ProviderEvent> {
     let list = |name: &str| grounding[name].as_array().into_iter().flatten();

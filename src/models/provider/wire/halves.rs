@@ -1,4 +1,4 @@
-//! Joins characters of which a service sends the two halves in two events: it streams UTF-16 and cuts between them. Pure.
+//! Joins characters whose halves a service sends in two events: it streams UTF-16 and cuts between them. Pure.
 
 use serde_json::Value;
 
@@ -124,8 +124,8 @@ mod tests {
     use crate::ReplyStop;
     use epitome_thread::halves::mark_unpaired_surrogates;
 
-    /// A model wrote a file with an emoji, of which its service sent the two halves in two events. The file had two
-    /// question marks instead.
+    /// A model wrote a file with an emoji, and its service sent the two halves in two events. The file had two question
+    /// marks instead.
     #[test]
     fn halves_of_a_character_are_joined_across_events() {
         let marked = |json: &str| -> String {

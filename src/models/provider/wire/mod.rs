@@ -63,7 +63,7 @@ trait Format {
     fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope;
 }
 
-/// Where a turn is written.
+/// The output of a turn's encoder.
 struct TurnWriter<'a> {
     endpoint: &'a Endpoint,
     /// Each message is added as written, so that thinking is bound to everything before it.
@@ -114,9 +114,9 @@ pub enum Purpose<'a> {
 
 /// The start and the end of a request's body.
 struct BodyEnvelope {
-    /// Up to and including the opening bracket of the message list.
+    /// The part up to and including the opening bracket of the message list.
     head: Vec<u8>,
-    /// From the closing bracket of the message list.
+    /// The part from the closing bracket of the message list.
     tail: &'static str,
     /// Cache marks for the previous user turn and, with `newest`, the newest one; `None` for formats without marks.
     marks: Option<CacheMarks>,

@@ -13,7 +13,7 @@ const TAGS: [(&str, &str); 6] = [
     ("◁think▷", "◁/think▷"),
 ];
 
-/// White space of which more is passed on although a tag may follow, in bytes.
+/// Maximum bytes of white space that are held back because a tag may follow.
 const HELD_BYTES_MAX: usize = 256;
 
 /// Turns text between tags into thinking.

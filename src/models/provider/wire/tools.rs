@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 32;
 /// Maximum bytes of a schema.
 const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
-/// What a provider accepts in a schema, besides what is valid in JSON Schema.
+/// The restrictions of a provider on schemas, beyond those of JSON Schema.
 struct SchemaRules {
     /// Symbols in the names of properties; `None` for all that are visible.
     key_symbols: Option<&'static str>,
@@ -151,7 +151,7 @@ fn acceptable(rules: &SchemaRules, tool: &ToolSpec) -> Result<Value, String> {
     }
 }
 
-/// What the value of a keyword of JSON Schema must be.
+/// The kind of value that a keyword of JSON Schema must have.
 #[derive(Clone, Copy)]
 enum KeywordValue {
     Schema,

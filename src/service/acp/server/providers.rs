@@ -23,7 +23,7 @@ pub struct ProviderRoute {
     /// The part of a model's name before the slash.
     pub id: String,
     pub wire: WireFormat,
-    /// Without user, password and query.
+    /// The base URL without user, password and query.
     pub base_url: String,
 }
 

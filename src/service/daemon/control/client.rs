@@ -41,7 +41,7 @@ pub struct ControlClient {
     serves: Serves,
 }
 
-/// Which process is at the other end of the connection.
+/// The process at the other end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
     Daemon,

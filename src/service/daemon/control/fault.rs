@@ -87,7 +87,7 @@ pub struct Fault {
     pub kind: FaultKind,
     /// A sentence for the user.
     pub message: String,
-    /// What the user can do about it.
+    /// A hint for the user.
     pub hint: Option<String>,
 }
 

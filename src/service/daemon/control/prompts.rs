@@ -41,7 +41,7 @@ async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> MethodResult
 #[serde(deny_unknown_fields)]
 struct CompactParams {
     session: SessionName,
-    /// What the summary must preserve.
+    /// The topics that the summary must preserve.
     focus: Option<String>,
     /// Everything from this entry on is kept.
     above: Option<EntryName>,

@@ -1,5 +1,5 @@
-//! Who may connect over a port: clients that know a token, and of web pages only those that the user allows. A server
-//! listens on loopback only, unless its connections are encrypted.
+//! Admits clients over a port: they must know a token, and web pages must also be allowed by the user. A server listens
+//! on loopback only, unless its connections are encrypted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// The prefix of a subprotocol with the token, for web pages: they can set no other header of a WebSocket.
 const TOKEN_SUBPROTOCOL: &str = "bearer.";
 
-/// What clients need to connect.
+/// The conditions for a connection.
 pub struct RemoteAccess {
     pub tokens: AcceptedTokens,
     /// Origins of web pages that may connect; all others are refused.
@@ -31,7 +31,7 @@ pub struct RemoteAccess {
 pub enum AcceptedTokens {
     /// One, with all rights.
     One(String),
-    /// Those of the file.
+    /// The tokens of the file.
     Stored(RemoteTokens),
 }
 

@@ -76,7 +76,7 @@ pub enum AttachError {
     Relay(#[source] io::Error),
 }
 
-/// What finds a daemon for a front end, at the start and when the last one has died.
+/// Finds a daemon for a front end, at the start and when the last one has died.
 pub trait FindDaemon: Send {
     /// `to_newer`: another front end is about to start a newer daemon,
     /// which is waited for.
@@ -91,16 +91,16 @@ pub trait FindDaemon: Send {
     }
 }
 
-/// What happens if a session is open at another server.
+/// The fate of a link whose session is open at another server.
 pub enum Redirect {
     Followed,
     /// The client learns the address, and goes there itself.
     NotFollowed,
-    /// That server can't be used, for this reason.
+    /// The server can't be used, for this reason.
     Impossible(String),
 }
 
-/// Shows the user what is waited for, a sentence; `None` once a link continues.
+/// Shows the user the reason for a wait, a sentence; `None` once a link continues.
 pub type WaitReport = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 impl FindDaemon for Connector {

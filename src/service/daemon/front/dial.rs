@@ -87,17 +87,17 @@ pub struct RemoteServerAddress {
 /// The link between the front end and a server.
 pub struct RemoteConnector {
     server: Arc<RemoteServerAddress>,
-    /// Where the next link goes instead: this server has a session of the window.
+    /// The address of the next link instead: this server has a session of the window.
     next: Option<(String, RemoteServerAddress)>,
     /// The last address that could not be used in this way, and why.
     unusable: Option<(String, String)>,
-    /// The newest link. Each has its own: one that was given up may still wait in vain for its own server.
+    /// The newest link. Each has its own: a link that was given up may still be waiting for its own server.
     link: Arc<Mutex<LinkState>>,
     report: Option<WaitReport>,
     runtime: Runtime,
 }
 
-/// What a connector shares with the task that carries a link.
+/// The state that a connector shares with the task that carries a link.
 #[derive(Default)]
 struct LinkState {
     history: LinkHistory,
@@ -105,14 +105,14 @@ struct LinkState {
     report: Option<WaitReport>,
 }
 
-/// What is known of a server from earlier links to it.
+/// Knowledge about a server from earlier links to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LinkHistory {
     /// It may not exist.
     #[default]
     NeverLinked,
     Linked,
-    /// It was linked, and has been waited for in vain since.
+    /// It was linked, and a later wait for it has failed.
     WaitedInVain,
 }
 
@@ -144,7 +144,7 @@ struct DialedSocket {
 pub enum DialError {
     Unreachable(String),
     Refused(StatusCode, String),
-    /// What answers is another program, or an `epitome serve` with another version of the protocol.
+    /// Another program answered, or an `epitome serve` with another version of the protocol.
     Incompatible(String),
 }
 
@@ -512,7 +512,7 @@ impl SentFrames {
 /// The server's lines.
 struct ReceivedFrames {
     to_front: OwnedWriteHalf,
-    /// What of a line is still to be written.
+    /// The part of a line that is still to be written.
     rest: BytesMut,
     received: u64,
 }

@@ -172,7 +172,7 @@ struct FrontShared {
 struct FrontState {
     reconnect: ReconnectState,
     daemon: DaemonState,
-    /// Since when the editor is done: it closed its end, or a signal arrived.
+    /// The time when the editor was done: it closed its end, or a signal arrived.
     closing: Option<Instant>,
     ended: bool,
 }

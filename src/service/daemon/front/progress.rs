@@ -22,7 +22,7 @@ pub struct CountedSocket<S> {
 pub struct SocketProgress {
     read: Arc<AtomicU64>,
     written: Arc<AtomicU64>,
-    /// Those of `written` that were pings.
+    /// The bytes of `written` that were pings.
     pings: Arc<AtomicU64>,
 }
 

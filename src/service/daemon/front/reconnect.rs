@@ -15,8 +15,8 @@
 //!
 //! A session that was to be closed, archived or deleted is resumed only if one of its prompts waits for an answer.
 //!
-//! What the editor has cancelled is answered as cancelled wherever it would be answered as interrupted. If the next daemon
-//! continues it, it is cancelled there.
+//! A request that the editor has cancelled is answered as cancelled wherever it would be answered as interrupted. If
+//! the next daemon continues it, it is cancelled there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -52,7 +52,7 @@ const FROM_THE_BEGINNING: &str = r#"{"replay":true}"#;
 /// Prefix of the ids of the front end's own requests to a daemon.
 const OWN: &str = "\"epitome-front-";
 
-/// What to do with a line from the editor.
+/// The treatment of a line from the editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineAction {
     /// Forward it to the daemon.
@@ -63,7 +63,7 @@ pub enum LineAction {
     Answer(Vec<u8>),
 }
 
-/// What to do with a message from the daemon.
+/// The treatment of a message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DaemonMessage {
     /// Forward its lines to the editor.
@@ -74,7 +74,7 @@ pub enum DaemonMessage {
     Unusable,
 }
 
-/// What a window does if another server has a session of it.
+/// The reaction of a window if another server has a session of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
     /// It continues at the server with this address.
@@ -152,7 +152,7 @@ enum RequestEffect {
     End(String),
     Prompt(PromptState),
     Steer,
-    /// Where a provider's requests go from now on.
+    /// Redirects a provider's requests from now on.
     Route(Box<RawValue>),
     Other,
 }
@@ -535,7 +535,7 @@ impl ReconnectState {
         resuming.for_each(|prompt| prompt.fate = PromptFate::Sent);
     }
 
-    /// What shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
+    /// Shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
     fn shown_idle(&self, session: &str) -> Vec<u8> {
         match self.is_v2() {
             true => updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" })),
@@ -560,7 +560,7 @@ impl ReconnectState {
         self.wait.end();
     }
 
-    /// What shows in the session of a request that it has to wait for a daemon.
+    /// Shows in the session of a request that it has to wait for a daemon.
     pub fn shown_waiting_for(&mut self, line: &[u8]) -> Vec<u8> {
         if self.wait.is_over() {
             return Vec::new();

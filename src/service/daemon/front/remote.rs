@@ -268,9 +268,9 @@ impl RemoteClients {
         #[cfg(target_os = "linux")]
         {
             let socket = socket2::SockRef::from(&stream);
-            // What the system has taken of a long message counts as moved.
+            // Bytes of a long message that the system has taken count as moved.
             drop(socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX));
-            // The machine of a client has gone that confirms nothing of what it is sent.
+            // A client that acknowledges nothing that it is sent is gone.
             drop(socket.set_tcp_user_timeout(Some(SILENCE_MAX)));
         }
         let Some(acceptor) = tls else {

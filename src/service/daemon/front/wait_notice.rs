@@ -1,4 +1,4 @@
-//! What a window shows while it waits for a daemon, once in each session. Pure.
+//! The notice that a window shows while it waits for a daemon, once in each session. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub struct WaitNotice(Option<ShownWait>);
 
 #[derive(Debug)]
 struct ShownWait {
-    /// What is waited for.
+    /// The reason for the wait.
     text: String,
     began: Instant,
     is_over: bool,
@@ -44,7 +44,7 @@ impl WaitNotice {
         self.0.as_ref().is_none_or(|wait| wait.is_over)
     }
 
-    /// The lines that show what is waited for in those of the sessions that don't show it.
+    /// The lines that show the reason for the wait in those of the sessions that don't show it.
     pub fn show(&mut self, sessions: impl IntoIterator<Item = String>, is_v2: bool) -> Vec<u8> {
         let Some(wait) = &mut self.0 else { return Vec::new() };
         let text = &wait.text;

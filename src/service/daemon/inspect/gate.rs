@@ -13,7 +13,7 @@ use super::assets::{self, Asset};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
-/// Where a request comes from, according to the browser.
+/// The origin of a request, according to the browser.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// An admitted request.

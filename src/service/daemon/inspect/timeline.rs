@@ -152,7 +152,7 @@ pub struct LayerMark {
     pub by: Option<String>,
     pub usage: Option<Usage>,
     pub cost: Option<f64>,
-    /// What the compaction did to the view; its `fallback` says why there is no summary by a model.
+    /// The effect of the compaction on the view; its `fallback` says why there is no summary by a model.
     pub account: Option<CompactionStats>,
     /// Number of masked entries, which are shown shortened.
     pub masks: usize,
@@ -180,7 +180,7 @@ pub struct HookMark {
     /// The canonical name of the hook event.
     pub event: String,
     pub hook: String,
-    /// What the hook requested, in short; empty if nothing.
+    /// A short text of the hook's request; empty if there is none.
     pub asked: String,
     pub verdict: HookRunResult,
     pub end: String,

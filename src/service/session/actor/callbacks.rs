@@ -65,7 +65,7 @@ enum Callable {
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub changes: Vec<Change>,
-    /// For the trail.
+    /// Remarks for the trail.
     pub remarks: Vec<String>,
 }
 

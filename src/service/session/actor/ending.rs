@@ -85,7 +85,7 @@ impl Session {
         let error = answer.as_ref().err().cloned();
         if let Some(error) = error.as_ref().filter(|_| reason == StopReason::Failed) {
             let what = EventData::TurnFailed { kind: work.fault.name(), message: error.to_string() };
-            // Not aside: a program that runs one prompt ends with it.
+            // Not in the background: a program that runs one prompt ends with it.
             self.run_last_hooks(what).await;
         }
         self.end_foreground(WorkEnd { reason, usage: work.turn.usage(), error });
@@ -278,8 +278,8 @@ impl Session {
         Err(error)
     }
 
-    /// Removes a client that was attached before the log refused what its attachment depends on. It has been told that, but
-    /// what it has sent meanwhile needs an answer too.
+    /// Removes a client that was attached before the log refused the entries on which its attachment depends. It has
+    /// been informed, but its messages since then need an answer too.
     fn turn_away(&mut self, client: ClientId) {
         let others_stay = self.core.clients.others_stay(client);
         self.core.clients.unwatch(client);

@@ -1,5 +1,5 @@
-//! Where the session goes on when work has ended that ran beside it: jobs of the running turn, and work outside of
-//! turns. Each result names its data; the methods that are called here are in the files below `actor`.
+//! Continues the session when concurrent work has ended: jobs of the running turn, and work outside of turns. Each
+//! result names its data; the methods that are called here are in the files below `actor`.
 
 use std::sync::Arc;
 

@@ -201,7 +201,7 @@ impl Session {
         self.core.start(served(answer, text), |()| BackgroundResult::Done);
     }
 
-    /// `model.judge` is for hooks of which the user's consent shows that they ask a model, at each of their events.
+    /// `model.judge` is for hooks whose consent shows the user that they ask a model, at each of their events.
     fn service_model(
         &mut self,
         hook: String,
@@ -287,7 +287,7 @@ fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, HookRefusal> {
     list.iter().map(one).collect()
 }
 
-/// What a completion needs of its session, so that both can run at the same time.
+/// The parts of its session that a completion needs, so that both can run at the same time.
 struct CompletionModel {
     services: SessionServices,
     settings: Arc<Settings>,

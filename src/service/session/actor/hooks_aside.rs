@@ -1,5 +1,5 @@
 //! Hooks of events that nothing waits for: a permission request, a notification, an agent's start, a completed item of
-//! the plan. What they say comes when it comes; one of a permission request may answer the card while it is open.
+//! the plan. Their results may come at any time; one for a permission request may answer it while it is open.
 
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;

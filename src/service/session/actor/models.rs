@@ -51,7 +51,7 @@ impl Session {
         Ok(SessionAnswer::Options(options))
     }
 
-    /// Applies what a provider's list of models has told.
+    /// Applies the facts in a provider's list of models.
     pub(super) fn models_listed(&mut self, listed: ModelListQuery) {
         let effects = self.core.model.apply_learned(listed, &self.core.settings);
         self.core.model_learned(effects);

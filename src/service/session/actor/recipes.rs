@@ -138,7 +138,7 @@ impl Session {
         }
         let mut content = prompt.content;
         content.remove(at);
-        // What the user attached to the command is kept.
+        // The user's attachments to the command are kept.
         content.insert(0, Content::Text { text });
         let message = Message { id: self.core.fresh_message(), content, author: None };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };

@@ -264,7 +264,7 @@ impl Session {
                     true if error.class != ErrorClass::Empty => error,
                     _ => error.judged(call.attempts, is_large),
                 };
-                // What was shown of a reply that is tried again must not be what stays in the conversation.
+                // A reply is not tried again if content that was shown has to stay in the conversation.
                 let is_kept = call.seen && !call.collector.clone().cut().content.is_empty();
                 let delay = match is_kept {
                     true => None,

@@ -218,7 +218,7 @@ fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
     }
 }
 
-/// Who sent a prompt: the one that began the turn, or the one that waited in this entry.
+/// The sender of a prompt: the one that began the turn, or the one that waited in this entry.
 fn author(core: &Core, responders: &[(Responder, Option<Seq>)], queued: Option<Seq>) -> Option<ClientId> {
     // A client may have sent it to a process before this one, and wait for it here.
     let waits = || responders.iter().find(|(_, at)| *at == queued).map(|(responder, _)| responder.client());

@@ -36,14 +36,14 @@ pub struct SuspendedSession {
     /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
-    /// What the user allowed beyond the budget.
+    /// The user's permissions to exceed the budget.
     granted: Option<BudgetGrants>,
-    /// Of hooks for the session's start, which do not run again.
+    /// The exports of hooks for the session's start, which do not run again.
     exports: Option<Arc<str>>,
     hooks: HookHost,
     /// The end of the session still has something to do: hooks for it run, or the cost of an unused summary is recorded.
     owes_end: bool,
-    /// They have ended, but their last output may not have been read.
+    /// The commands have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
     editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,

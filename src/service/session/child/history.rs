@@ -9,9 +9,9 @@ use epitome_thread::{
 
 /// The form in which a child receives the parent's history.
 pub(super) enum Shape {
-    /// As messages of its log.
+    /// Messages in the child's log.
     Native,
-    /// As a text.
+    /// A single text.
     Flat(String),
     Without,
 }

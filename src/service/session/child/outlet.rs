@@ -109,7 +109,7 @@ impl ChildOutlet {
         abroad.call = self.parent_call_id(&permission.call);
         let name = words_in_title(permission.card.kind, &self.name);
         abroad.card.title = format!("{name}: {}", permission.card.title);
-        // Of nested agents, the innermost one asks.
+        // If agents are nested, the innermost one asks.
         if self.agent.is_some() && abroad.agent.is_none() {
             abroad.agent = Some(AskedByAgent {
                 session: self.child.clone(),

@@ -11,7 +11,7 @@ pub(crate) struct CompactArguments {
     pub dry: bool,
     /// Compact everything above this entry, and keep it and all later entries.
     pub above: Option<Seq>,
-    /// What the summary must preserve.
+    /// The topics that the summary must preserve.
     pub focus: Option<String>,
 }
 

@@ -44,9 +44,9 @@ pub(super) enum NextCompaction {
     Never,
     /// The last compactions gained nothing.
     Paused,
-    /// At this number of tokens.
+    /// It is due at this number of tokens.
     At(u64),
-    /// At this number of tokens, with a summary that is already written.
+    /// It is due at this number of tokens, with a summary that is already written.
     Prepared(u64),
 }
 

@@ -12,7 +12,7 @@ use epitome_thread::{Change, Entry, Layer, LayerRefusal, PINNED_BY_PERSON, PartI
 /// Layers listed, in the text and in JSON; the rest are counted.
 const LAYERS_SHOWN_MAX: usize = 100;
 
-/// What `/undo` and `/redo` differ in.
+/// The differences between `/undo` and `/redo`.
 struct LayerDirection {
     /// The command's name, and the key of its result.
     name: &'static str,

@@ -1,4 +1,4 @@
-//! What the disk work of a command has brought.
+//! The results of commands' disk work.
 
 use serde_json::Value;
 

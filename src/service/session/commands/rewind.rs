@@ -107,7 +107,7 @@ fn plan_undo(core: &Core, request: RewindRequest) -> Result<RewindPlan, CommandR
     let Rewinds { files, conversation } = rewinds(&core.thread);
     let (mut files, mut conversation) =
         (files.filter(|_| request.scope.files()), conversation.filter(|_| request.scope.conversation()));
-    // Those of one command belong together; otherwise the newer one is undone.
+    // Rewinds of one command belong together; otherwise the newer one is undone.
     if let (Some(of_files), Some(of_conversation)) = (files, conversation)
         && core.thread.turn_start(of_files) != core.thread.turn_start(of_conversation)
     {

@@ -40,7 +40,7 @@ impl Took {
 struct Counted {
     all: Took,
     by_model: BTreeMap<ModelName, Took>,
-    /// By caller, for calls outside the conversation: agents, recipes, hooks.
+    /// Totals by caller, for calls outside the conversation: agents, recipes, hooks.
     by_other: BTreeMap<String, Took>,
     summaries: Took,
     turns: usize,

@@ -49,7 +49,7 @@ fn refused(error: &WorktreeError) -> WorktreeReport {
     (format!("Not done: {error}"), json!({ "status": "refused", "reason": error.to_string() }))
 }
 
-/// What is typed after the name.
+/// Runs the action that was typed after the name.
 fn run_typed(typed_in: &TypedIn, typed: &str) -> Result<WorktreeReport, WorktreeError> {
     match typed {
         "list" => list(&typed_in.cwd),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     /// The vocabulary was loaded from an eighth of the window on, in a small window before the first request, although
-    /// the provider reports the size with its first reply. A daemon at rest kept 18 MB for it.
+    /// the provider reports the size with its first reply. An idle daemon kept 18 MB for it.
     #[test]
     fn the_vocabulary_is_loaded_on_the_way_to_a_compaction() {
         for (used, size, threshold, expected) in [

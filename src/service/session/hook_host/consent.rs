@@ -149,7 +149,7 @@ impl HookHost {
         }
         tracing::debug!(session = %core.id(), hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
-        // What the user has consented to stays as it is while commands run.
+        // Files with the user's consent stay unchanged while commands run.
         let repository = found.hooks.iter().filter(|hook| hook.place.is_repository());
         let of_hooks = repository.flat_map(|hook| hook.files.iter());
         let files = of_hooks.chain(found.servers.values().flat_map(|server| server.record.files.keys()));

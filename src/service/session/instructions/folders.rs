@@ -67,7 +67,7 @@ impl InstructionFolder {
         (!only.is_empty()).then_some(InstructionFolder { only, ..folder })
     }
 
-    /// What is remembered across sessions.
+    /// The memory across sessions.
     pub fn of_memory(memory: &MemoryFiles) -> InstructionFolder {
         let only = memory.all().to_vec();
         InstructionFolder { only, ..InstructionFolder::of_project(&memory.directory, None) }

@@ -1,4 +1,4 @@
-//! Which instructions the view and the frame already contain, and the text for those that they don't. Pure.
+//! Determines which instructions the view and the frame already contain, and the text for the others. Pure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

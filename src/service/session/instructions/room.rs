@@ -22,7 +22,7 @@ fn frame_max(budget: &Budget) -> u64 {
     budget.window.saturating_sub(budget.reserve + budget.window / CONVERSATION_PART)
 }
 
-/// Which files fit, given the tokens of each, farthest first.
+/// Decides which files fit, given the tokens of each, farthest first.
 ///
 /// The nearest files get room first, since they take precedence; a file that is too long does not exclude the
 /// others.

@@ -35,7 +35,7 @@ pub struct LogSyncer {
     shared: Arc<SharedSync>,
 }
 
-/// What the writer and the syncers of a log have in common.
+/// The state that the writer and the syncers of a log share.
 struct SharedSync {
     session: SessionId,
     syncer: Syncer,
@@ -99,8 +99,8 @@ impl LogWriter {
         self.shared.start(&mut queue);
     }
 
-    /// Syncs what is staged, on the thread that writes it: the answer need not wait for another thread
-    /// to wake up. What is staged from now on is written after the sync.
+    /// Syncs the staged entries, on the thread that writes them: the answer need not wait for another thread to wake
+    /// up. Entries that are staged from now on are written after the sync.
     pub fn sync_then(&self) {
         let mut queue = self.shared.queue.lock();
         queue.syncs_then = true;

@@ -1,4 +1,4 @@
-//! What a session learns about its model while it works, and what it adopts from other sessions.
+//! Facts that a session learns about its model while it works, or adopts from other sessions.
 
 use futures_util::FutureExt;
 
@@ -191,7 +191,7 @@ impl ModelLink {
         }
     }
 
-    /// What can be found out of a model once it has answered. `own` is the endpoint of the running recipe.
+    /// Finds out more about a model once it has answered. `own` is the endpoint of the running recipe.
     pub fn learn_from_reply(&mut self, model: &ModelName, own: Option<&Endpoint>) -> Vec<ModelEffect> {
         if let Some(endpoint) = own.or(self.endpoint.as_ref()).filter(|endpoint| endpoint.name == *model) {
             self.learned.learn_form(endpoint);

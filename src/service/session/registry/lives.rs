@@ -291,7 +291,7 @@ pub(super) struct NewSession {
     pub attaching: Option<Attaching>,
 }
 
-/// What a session that could not be created leaves: others may have found it in the store, and sent it commands.
+/// The remains of a session that could not be created: others may have found it in the store, and sent it commands.
 pub(super) struct NotCreated {
     pub error: SessionError,
     pub attaching: Attaching,

@@ -44,7 +44,7 @@ fn missing_lines(view: &[Arc<Entry>], statuses: &[CommandStatus], all_ours: bool
     lines
 }
 
-/// What the outcome of a tool call says about a background command.
+/// The state of a background command in the outcome of a tool call.
 pub fn state_in(outcome: &ToolOutcome) -> Option<&Value> {
     outcome.raw.as_ref()?.get("background")
 }

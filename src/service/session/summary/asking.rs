@@ -51,7 +51,7 @@ pub(crate) async fn answer(
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        // What was shown can't be shown again.
+        // Text that was shown can't be shown again.
         tries = if is_shown { tries_max } else { tries + 1 };
         match retry::delay(&error.class, tries, fastrand::f64()) {
             Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
@@ -155,7 +155,7 @@ const UNTAGGED_CHARS_MIN: usize = 200;
 /// A shorter beginning of a summary that was cut off is not used: what an earlier summary has is more.
 const CUT_OFF_CHARS_MIN: usize = 2_000;
 
-/// What is known about a summary before its text.
+/// The known properties of a summary before its text.
 struct ExpectedSummary {
     /// Whether the instruction asks for tags. Those of users need not.
     is_tagged: bool,

@@ -61,7 +61,7 @@ impl ClaudeAction {
         variables.iter().map(String::as_str)
     }
 
-    /// What consent covers in addition to the line.
+    /// The text that consent covers in addition to the line.
     pub fn digested(&self) -> Option<String> {
         match self {
             ClaudeAction::Command => None,

@@ -22,7 +22,7 @@ const ROUNDING_MAX: f64 = 4.0 * f64::EPSILON;
 /// The base URL of references inside a schema.
 const SCHEMA_URL: &str = "schema:/given";
 
-/// What happens if validation fails.
+/// The effect of a failed validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFail {
     /// The model is informed.

@@ -15,10 +15,10 @@ use crate::hook_context::HookContext;
 /// Successful runs that must not be repeated. Each session has one.
 #[derive(Clone, Debug, Default)]
 pub struct Fired {
-    /// Since the recipe was invoked.
+    /// Handlers that have run since the recipe was invoked.
     handlers: Vec<(HookEvent, Arc<Handler>)>,
     scripts: Vec<(HookEvent, String)>,
-    /// In this session.
+    /// Handlers that have run in this session.
     in_session: Vec<Arc<Handler>>,
 }
 

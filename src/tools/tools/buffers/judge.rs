@@ -137,11 +137,11 @@ impl Busy {
 /// When a file was last touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastChange {
-    /// While something of the session was running.
+    /// Something of the session was running at that time.
     AtWork,
     /// So recently, or at a time so implausible, that the editor may not have noticed.
     JustNow,
-    /// At another time.
+    /// It was some time ago, and nothing of the session was running then.
     Before,
 }
 

@@ -78,7 +78,7 @@ const WRAPPERS: [&str; 64] = [
     "bunx",
     "coproc",
 ];
-/// Those that start a shell if there is no command.
+/// Programs that start a shell if there is no command.
 const STARTS_SHELL: [&str; 6] = ["sudo", "doas", "su", "runuser", "unshare", "nsenter"];
 /// Programs that take a command line as an argument, or on their standard input.
 const SHELLS: [&str; 21] = [
@@ -124,7 +124,7 @@ const TAKES_LINE: [&str; 12] = [
     "rsh",
 ];
 
-/// What a word, or the words after it, may run.
+/// A command that a word, or the words after it, may run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Nested {
     /// A command line.

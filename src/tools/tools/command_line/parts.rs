@@ -29,7 +29,7 @@ pub struct CommandParts {
     pub commands: Vec<String>,
     /// All words in any position, as globs of their possible expansions.
     words: Vec<String>,
-    /// The words of those commands of which some aren't known.
+    /// The words of the commands that are not completely known.
     open: Vec<Vec<String>>,
     /// Whether it is certain that nothing else runs.
     pub is_clear: bool,

@@ -120,8 +120,8 @@ fn uncertain_lines_are_not_clear() {
     }
 }
 
-/// A rule denied `git push` and `touch`. Brace expansion, `[…]` in the name of a program, and names that the line itself
-/// defines made commands of which the rule saw nothing.
+/// A rule denied `git push` and `touch`. Brace expansion, `[…]` in the name of a program, and names that the line
+/// itself defines made commands that the rule did not see.
 #[test]
 fn words_that_the_shell_makes_of_others_are_uncertain() {
     for line in [
@@ -177,7 +177,7 @@ fn words_that_the_shell_makes_of_others_are_uncertain() {
     }
 }
 
-/// What Bash runs is found, or the line is not clear.
+/// Each program that Bash runs is found, or the line is not clear.
 #[cfg(target_os = "linux")]
 #[test]
 fn no_line_hides_what_bash_runs() {

@@ -16,7 +16,7 @@ pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 /// A possible file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileNameWord {
-    /// With the shell's `*`, `?` and `[…]`.
+    /// The name with the shell's `*`, `?` and `[…]`.
     pub glob: String,
     /// Whether only the shell can determine some part of it.
     pub is_open: bool,

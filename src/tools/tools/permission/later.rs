@@ -47,7 +47,7 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
         || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// What names programs or has them in a bare repository.
+/// Entries of a bare repository that name programs or contain them.
 const RUNS_IN_BARE: [&str; 6] = ["config", "config.worktree", "commondir", "hooks", "modules", "worktrees"];
 
 /// Directories whose files programs execute or obey automatically: hooks, tasks, settings with commands.

@@ -38,7 +38,7 @@ pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum entries of a Git directory that are searched for links.
 const ENTRIES_MAX: usize = 200_000;
 
-/// What the content of a `.git` file begins with.
+/// The prefix of the content of a `.git` file.
 const GITDIR: &[u8] = b"gitdir: ";
 
 /// Maximum depth of the search for submodules: their paths are module names, which may contain slashes.

@@ -4,7 +4,7 @@
 //! could make Git run a program are renamed.
 //!
 //! A command can write anything into an index: paths that lead out of the working tree, directly or through symbolic
-//! links, and repositories whose `.git` file names any directory. What is renamed is therefore always an entry of the
+//! links, and repositories whose `.git` file names any directory. The renamed entry is therefore always one of the
 //! repository that contains the index: a repository elsewhere is cut off instead.
 
 use epitome_platform::os::OsStrExt;

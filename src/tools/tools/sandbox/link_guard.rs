@@ -3,7 +3,7 @@
 //! It watches which repositories the workspace's repositories link to. `git status` runs in each of them, so a command
 //! could make the user's Git run any program.
 //!
-//! Of a command that may change repositories, it removes symbolic links in Git directories, which Git would follow, and it
+//! If a command may change repositories, it also removes symbolic links in Git directories, which Git would follow, and
 //! looks for links in the new commits, which the user may check out.
 //!
 //! It also watches the protected files. The kernel removes the mount that protects a file from a command as soon as
@@ -37,12 +37,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a change of settings waits for the end of other commands: a group ends some time after its command.
 const OTHERS_WAIT_MAX: Duration = KILL_GRACE.saturating_mul(3);
 
-/// What the guards of a workspace share.
+/// The state that the guards of a workspace share.
 #[derive(Debug, Default)]
 pub(super) struct SharedLinks {
     pub cache: Mutex<LinkCache>,
-    /// What was found and no command's result has reported. A guard outlives its command by a moment, so it may find what
-    /// the next command did; what it finds after a cancelled call is for the next one as well.
+    /// Findings that no command's result has reported. A guard outlives its command by a moment, so it may find a
+    /// change of the next command; its findings after a cancelled call are for the next one as well.
     reports: Mutex<Vec<String>>,
 }
 

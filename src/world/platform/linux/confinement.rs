@@ -63,7 +63,7 @@ impl ProcessConfinement {
         let parent = |process: &Pid| Pid::from_raw(stragglers::parent(process.as_raw_nonzero().get())?);
         let lineage = std::iter::successors(Some(process), parent);
         lineage.take(ANCESTORS_MAX).any(|process| {
-            // Those of other users can't be read.
+            // The environments of other users' processes can't be read.
             let environment = File::open(format!("/proc/{}/environ", process.as_raw_nonzero()));
             let mark = environment.and_then(stragglers::mark_in).ok().flatten();
             is_command(process) || mark.is_some() && mark != self.mark

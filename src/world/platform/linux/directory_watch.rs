@@ -18,8 +18,8 @@ const EVENTS_BYTES: usize = 16 * 1024;
 /// Most events between two calls. The kernel keeps as many by default, so more come faster than they are read.
 const EVENTS_MAX: usize = 16_384;
 
-/// File systems of which the kernel reports every change: no other machine changes them. The names are ext2 to ext4, XFS,
-/// Btrfs, bcachefs, F2FS, ZFS, tmpfs and overlayfs.
+/// File systems whose changes the kernel reports completely: no other machine changes them. The names are ext2 to ext4,
+/// XFS, Btrfs, bcachefs, F2FS, ZFS, tmpfs and overlayfs.
 const LOCAL: [u32; 8] =
     [0xEF53, 0x5846_5342, 0x9123_683E, 0xCA45_1A4E, 0xF2F5_2010, 0x2FC1_2FC1, 0x0102_1994, 0x794C_7630];
 

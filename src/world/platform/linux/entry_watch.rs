@@ -26,13 +26,13 @@ const GLANCE_EVERY: Duration = Duration::from_millis(10);
 pub struct EntryWatch {
     /// `None` if there are no events: a user's watches are limited, and a command could use them up.
     changes: Option<OwnedFd>,
-    /// By the number of the directory's watch.
+    /// The directories and their watched names, by the number of the directory's watch.
     names: BTreeMap<i32, (PathBuf, Vec<OsString>)>,
-    /// What the paths led to, in case that there are no events or that the kernel drops some.
+    /// The paths and the identities of their targets, in case there are no events or the kernel drops some.
     before: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
-/// What `wait` has seen.
+/// The result of `wait`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EntryNews {
     Quiet,

@@ -61,7 +61,7 @@ struct Request {
     pub key: AnnouncementKey,
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// In the form `NAME=value`.
+    /// The variables in the form `NAME=value`.
     pub environment: Vec<OsString>,
     /// The limit of open files, if it differs from the helper's.
     pub descriptors: Option<Rlimit>,

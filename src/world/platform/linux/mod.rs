@@ -1,4 +1,4 @@
-//! What this crate does on Linux with the means of Linux. `portable` has the same functions for other systems.
+//! The functions of this crate that use features of Linux. `portable` has the same functions for other systems.
 
 pub mod confinement;
 pub mod directory_watch;

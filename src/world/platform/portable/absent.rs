@@ -1,4 +1,4 @@
-//! What only Linux can find out or do: elsewhere the same functions find nothing and do nothing.
+//! Functions that only Linux supports: on other systems they find nothing and do nothing.
 
 /// How processes are confined, which is not known here.
 pub mod confinement {
@@ -29,7 +29,7 @@ pub mod confinement {
     }
 }
 
-/// Changed entries of a directory, of which nothing is reported.
+/// Changed entries of a directory, which are not reported.
 pub mod directory_watch {
     use std::collections::BTreeSet;
     use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! Starts commands with a profile of Seatbelt, the sandbox of macOS. Other systems have none here.
 //!
-//! Of rules that match, the last one counts. Everything is denied that is not listed, so that a command can't ask
+//! The last of several matching rules counts. Everything is denied that is not listed, so that a command can't ask
 //! another program to act for it, such as `open` or `launchctl`.
 
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ pub const NONE: &str = "this build uses no sandbox";
 /// The program that starts another one with a profile.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
-/// What every program needs: to run programs, to read files, and to ask the system about users, time and settings.
+/// The rights of every program: to run programs, to read files, and to ask the system about users, time and settings.
 const BASE: &str = r#"(version 1)
 (deny default)
 (allow process-exec process-fork)
@@ -37,7 +37,7 @@ const BASE: &str = r#"(version 1)
   (global-name "com.apple.system.opendirectoryd.membership"))
 "#;
 
-/// What programs with network access need: names, routes and certificates.
+/// The rights of programs with network access: names, routes and certificates.
 const NETWORK: &str = r#"(allow network-outbound (remote ip))
 (allow network-inbound network-bind (local ip))
 (allow system-socket)

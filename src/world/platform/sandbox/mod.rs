@@ -1,5 +1,5 @@
-//! What the sandbox of a command allows, and what the system can enforce of it. `system::sandbox` enforces it: on Linux
-//! with Landlock, namespaces and seccomp, on macOS with Seatbelt.
+//! The rights of a sandboxed command, and the part of them that the system can enforce. `system::sandbox` enforces it:
+//! on Linux with Landlock, namespaces and seccomp, on macOS with Seatbelt.
 
 mod support;
 
@@ -22,7 +22,7 @@ pub struct SandboxPaths {
     pub writable: Vec<PathBuf>,
     /// May be read and written; devices, not stored files.
     pub devices: Vec<PathBuf>,
-    /// Below writable paths, but read-only.
+    /// Read-only paths below writable ones.
     pub frozen: Vec<PathBuf>,
     /// Directories that can't be renamed: moving one would also move the frozen paths in it.
     pub fixed: Vec<PathBuf>,

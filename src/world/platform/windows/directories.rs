@@ -38,7 +38,7 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// That of a file by its path; a link is not followed.
+    /// Returns the identity of the file at a path; a link is not followed.
     pub(super) fn at(path: &Path) -> io::Result<FileIdentity> {
         let flags = FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT;
         FileIdentity::read(

@@ -33,7 +33,7 @@ use super::system::security;
 pub use super::system::stream::Stream;
 use super::system::stream::{Event, wait_for_client};
 
-/// What the names of all pipes begin with. Other names could lead to another machine.
+/// The prefix of the names of all pipes. Other names could lead to another machine.
 const NAMES: &str = r"\\.\pipe\epitome-";
 
 /// Bytes that a pipe takes before its writer waits.
@@ -55,7 +55,7 @@ fn new_name() -> String {
     format!("{NAMES}{}-{:016x}{:016x}", std::process::id(), random(), random())
 }
 
-/// What a new pipe is for.
+/// The purpose of a new pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PipeUse {
     Connections,
@@ -114,7 +114,7 @@ pub fn async_pair() -> io::Result<(AsyncStream, AsyncStream)> {
     Ok((AsyncStream::from_std(ours)?, AsyncStream::from_std(theirs)?))
 }
 
-/// Two connected ends, of which the second becomes a standard stream of a child: those are not overlapped.
+/// Two connected ends, the second of which becomes a standard stream of a child: those are not overlapped.
 pub fn pair_with_child() -> io::Result<(Stream, Stdio)> {
     let name = new_name();
     let server = create(&name, true, PipeUse::Connections)?;

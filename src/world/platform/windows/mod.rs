@@ -1,5 +1,5 @@
-//! What is different on Windows. The files here have the functions of the crate's own that are for Unix. There is no
-//! sandbox, and what `absent` lacks is lacking as well.
+//! The parts that are different on Windows. These files replace the crate's own modules that are for Unix. There is no
+//! sandbox, and the functions that `absent` lacks are missing as well.
 
 pub mod security;
 pub mod stream;
@@ -11,7 +11,7 @@ pub mod late_timers;
 
 pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim};
 
-/// Sandboxes, of which there is none.
+/// Sandboxes, which Windows does not have.
 pub mod sandbox {
     use crate::sandbox::Support;
 
@@ -23,7 +23,7 @@ pub mod sandbox {
     }
 }
 
-/// Starts sandboxed commands, of which there are none.
+/// The launcher of sandboxed commands, which Windows does not have.
 pub mod launcher {
     /// The hidden argument of the helper process that only Linux has.
     pub const LAUNCH_ARGUMENT: &str = "__launch";

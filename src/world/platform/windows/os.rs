@@ -1,5 +1,5 @@
-//! What the standard library has on Unix only, by the same names. What Windows does not have is fixed: files have no
-//! owners and no permission bits, and every file counts as a program.
+//! Functions that the standard library has on Unix only, by the same names. Properties that Windows lacks are fixed:
+//! files have no owners and no permission bits, and every file counts as a program.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ pub const NULL_DEVICE: &str = "NUL";
 /// The program that opens an address in the user's browser, and its first arguments.
 pub const OPENER: &[&str] = &["rundll32", "url.dll,FileProtocolHandler"];
 
-/// What the names of programs end with, besides the name that a command has. Without one of these it is a script for
+/// The endings of programs' file names, after the name of the command. A file without one of these is a script for
 /// another shell, which Windows can't start.
 pub const PROGRAM_ENDINGS: [&str; 4] = [".exe", ".cmd", ".bat", ""];
 
@@ -39,7 +39,7 @@ pub const LAST_SHELL: &str = "C:\\Program Files\\Git\\bin\\bash.exe";
 pub const NO_SHELL: &str =
     "there is no bash, which runs all commands: install Git for Windows, which brings one";
 
-/// Where Git for Windows is installed, below these directories.
+/// The directory of Git for Windows, below each of these directories.
 const PROGRAM_DIRECTORIES: [(&str, &str); 3] =
     [("ProgramFiles", "Git"), ("ProgramFiles(x86)", "Git"), ("LOCALAPPDATA", "Programs\\Git")];
 
@@ -265,8 +265,8 @@ impl CommandExt for Command {
     }
 }
 
-/// The environment of this process. Windows ignores the case of names, and we don't: those that are asked for get the case
-/// that they are asked for with.
+/// The environment of this process. Windows ignores the case of names, and we don't: names that Epitome reads get the
+/// case in which it reads them.
 pub fn environment() -> Vec<(OsString, OsString)> {
     let usual = |name: OsString| {
         let known = SYSTEM_VARIABLES.iter().chain(&["PATH"]).find(|known| name.eq_ignore_ascii_case(known));
@@ -275,8 +275,8 @@ pub fn environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().map(|(name, value)| (usual(name), value)).collect()
 }
 
-/// Programs that run command lines, if there is no `bash` in the PATH: that of the `git` in the PATH, whose directory
-/// `cmd` is what its installer adds there, and that of Git for Windows where it is usually installed.
+/// Programs that run command lines, if there is no `bash` in the PATH: the one next to the `git` in the PATH, whose
+/// installer adds its directory `cmd` there, and the one of Git for Windows in its usual directories.
 pub fn usual_shells(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
     let bash = |git: &Path| git.join("bin").join("bash.exe");
     let of_git = crate::program::named("git", environment)

@@ -23,7 +23,7 @@ pub struct Reaper(Mutex<RunningCommands>);
 #[derive(Default)]
 struct RunningCommands {
     next: AnnouncementKey,
-    /// With whether they were started for a session.
+    /// The processes, and whether they were started for a session.
     leaders: BTreeMap<AnnouncementKey, (Pid, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may open this process's pipes: the user that it belongs to, and the system.
+//! The accounts that may open this process's pipes: the user that it belongs to, and the system.
 
 use std::io;
 use std::mem::size_of;

@@ -150,7 +150,7 @@ pub(crate) fn wait_for_client(pipe: &OwnedHandle, stop: &Event) -> io::Result<bo
     }
 }
 
-/// What ends an operation early.
+/// The reasons to end an operation early.
 #[derive(Default)]
 struct Limits<'a> {
     stop: Option<&'a Event>,

@@ -83,7 +83,7 @@ impl PluginCatalog {
         PluginCatalog::of_roots(&paths.repository_roots(cwd), paths)
     }
 
-    /// Like `load`, for the directory's roots, of which the first is the directory.
+    /// Like `load`, for the directory's roots, the first of which is the directory.
     pub fn of_roots(roots: &[PathBuf], paths: &Paths) -> PluginCatalog {
         let mut catalog = PluginCatalog::default();
         let own = paths.home.join("plugins");

@@ -30,10 +30,10 @@ const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// another; without such a stream, messages of further sessions are sent on that of the connection.
 const STREAMS_MAX: usize = 256;
 
-/// Which messages a client reads from a socket.
+/// The messages that a client reads from a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClientStream {
-    /// Those that belong to no session. Over WebSocket, all.
+    /// Messages that belong to no session. Over WebSocket, all messages.
     Connection,
     Session(String),
 }

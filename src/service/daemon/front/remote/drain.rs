@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time limit for the daemon to record turns that are cancelled, and to close the sessions of clients that have gone.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What ends a server.
+/// Ends a server.
 pub struct Drain {
     clients: Arc<RemoteClients>,
 }
@@ -41,7 +41,7 @@ impl Drain {
         let connections = || self.clients.connections.lock().values().cloned().collect::<Vec<_>>();
         let closing = async |closed: Instant| {
             for connection in connections() {
-                // What the daemon still sends is passed on. One that takes nothing is ended below.
+                // Messages that the daemon still sends are passed on. A client that reads none is ended below.
                 drop(timeout_at(closed, connection.close_front()).await);
             }
         };
@@ -86,7 +86,7 @@ async fn end_clients(
     Ok(cancelled)
 }
 
-/// What a daemon does for this process.
+/// The state of a daemon that matters to this process.
 struct DaemonNow {
     /// The clients of this process.
     clients: usize,

@@ -82,7 +82,7 @@ fn session_in(part: Option<&RawValue>) -> Option<String> {
     field.session_id
 }
 
-/// Which stream each message of a connection is sent on.
+/// Determines the stream of each message of a connection.
 #[derive(Default)]
 pub struct HttpRoutes {
     /// The streams of the answers to the client's requests, by the id's JSON.
@@ -100,7 +100,7 @@ enum AnswerRoute {
     Session(String),
 }
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RoutedMessage {
     pub stream: ClientStream,

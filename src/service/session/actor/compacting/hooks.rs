@@ -32,7 +32,7 @@ impl Core {
         Change::Replied { message, model, usage: None, cut: None }
     }
 
-    /// What the stop of a compaction that the user ordered shows to hooks, as if it were a callback: its arguments, and the
+    /// The data of the stop event for a compaction that the user ordered, as for a callback: its arguments, and the
     /// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
     pub(in crate::actor) fn stop_of_compaction(
         &mut self,

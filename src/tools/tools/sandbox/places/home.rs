@@ -1,4 +1,4 @@
-//! What commands may change in the user's home directory, if it is the workspace or in a directory for temporary files.
+//! The parts of the user's home directory that commands may change, if it is the workspace or in a temporary directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

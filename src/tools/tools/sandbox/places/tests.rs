@@ -109,7 +109,7 @@ fn repositories_are_read_only_unless_the_user_agreed() {
     assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
 }
 
-/// Where a bare clone and its worktrees are side by side, a `.git` file names the clone, which has another name. Every
+/// If a bare clone and its worktrees are side by side, a `.git` file names the clone, which has another name. Every
 /// command could change its settings, and the user's next `git status` ran a program of the command's choice.
 #[test]
 fn a_repository_that_a_git_file_names_is_protected() {
@@ -292,7 +292,7 @@ fn a_home_in_a_directory_for_temporary_files_is_read_only() {
     assert_eq!(disk.below(&found.closed), ["tmp/users/ann"]);
     let fixed = ["tmp/users", "tmp/users/ann/w", "tmp/users/ann/.cache/pip", "tmp/users/ann/w"];
     assert_eq!((disk.below(&found.fixed), found.frozen), (fixed.map(str::to_owned).into(), Vec::new()));
-    // Of a home that is the directory for temporary files, only directories with hooks can be kept.
+    // In a home that is the directory for temporary files, only directories with hooks can be kept.
     let found = places("tmp", "tmp/own/epitome");
     assert_eq!(disk.below(&found.frozen), ["tmp/.kodelet", "tmp/.claude", "tmp/own/epitome"]);
     assert!(found.closed.is_empty() && disk.below(&found.fixed) == ["tmp/own", "tmp/users/ann/w"]);

@@ -158,7 +158,7 @@ impl Mounts {
             other => other?,
         };
         let context = fsopen(c"devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        // Where `/dev/ptmx` is a link to `pts/ptmx`, every user of a new instance must be allowed to open it.
+        // If `/dev/ptmx` is a link to `pts/ptmx`, every user of a new instance must be allowed to open it.
         fsconfig_set_string(&context, c"ptmxmode", c"0666")?;
         fsconfig_create(&context)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
