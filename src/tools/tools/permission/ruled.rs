@@ -420,7 +420,7 @@ impl Globs {
         for (base, rest) in bases {
             let rest = rest.strip_suffix("/**").unwrap_or(&rest);
             let is_plain =
-                |part: &&str| !part.contains(['*', '?', '{', '\\']) && !(has_classes && part.contains('['));
+                |part: &&str| !(part.contains(['*', '?', '{', '\\']) || has_classes && part.contains('['));
             let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
             let named = normal(&base.join(plain.join("/")));
             let pattern: Vec<&str> = rest.split('/').skip(plain.len()).collect();
