@@ -4,7 +4,7 @@
 mod budget;
 mod order;
 mod prepared;
-mod shown;
+pub(crate) mod shown;
 mod when;
 
 use tokio::sync::mpsc;

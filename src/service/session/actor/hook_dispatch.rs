@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use super::Session;
 use crate::NoticeSeverity;
+use crate::compacting::shown;
 use crate::core::Core;
 use crate::effects;
 use crate::hook_host::HookNews;
@@ -148,7 +149,9 @@ impl Session {
         let ordered =
             ordered.and_then(|work| work.run.recipe.clone()).filter(|recipe| recipe.is_compaction());
         let compaction = match &what {
-            EventData::AgentStop { .. } => ordered.and_then(|recipe| self.core.stop_of_compaction(&recipe)),
+            EventData::AgentStop { .. } => {
+                ordered.and_then(|recipe| shown::stop_of_compaction(&mut self.core, &recipe))
+            }
             _ => None,
         };
         let (callback_args, view) = compaction

@@ -1,4 +1,6 @@
-//! The clients' view of a running compaction.
+//! A compaction as clients see it while it runs, and as hooks see its recipe's end.
+
+use std::collections::BTreeMap;
 
 use tokio::sync::mpsc;
 
@@ -6,7 +8,9 @@ use super::Compactor;
 use crate::core::Core;
 use crate::summary::PIECES_MAX;
 use crate::{CompactionState, SessionEvent};
-use epitome_thread::MessageId;
+use epitome_recipe::command::RecipeArguments;
+use epitome_recipe::parse::Recipe;
+use epitome_thread::{Change, MessageId, ModelName, Origin, View};
 
 /// Maximum bytes of a streaming summary that are shown, including failed attempts; the entry contains the
 /// complete summary.
@@ -82,4 +86,38 @@ impl Compactor {
         }
         states.into_iter().map(|state| SessionEvent::Compaction { id: *id, state }).collect()
     }
+}
+
+/// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
+/// processes the recipe's text looks for it there.
+pub(crate) fn view_with_reply(core: &mut Core, text: &str) -> View {
+    let reply = reply(core, text);
+    let mut callback = core.thread.clone();
+    callback.apply_trial(reply);
+    callback.view().clone()
+}
+
+fn reply(core: &mut Core, text: &str) -> Change {
+    let message = core.message(text);
+    let model = core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+    Change::Replied { message, model, usage: None, cut: None }
+}
+
+/// The data of the stop event for a compaction that the user ordered, as for a callback: its arguments, and the
+/// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
+pub(crate) fn stop_of_compaction(
+    core: &mut Core,
+    recipe: &Recipe,
+) -> Option<(BTreeMap<String, String>, View)> {
+    let compacted = core.thread.last_compaction()?.clone();
+    let Change::Compacted { summary, .. } = &compacted.change else { return None };
+    let prompt = core.render_without_shell(recipe, &RecipeArguments::default());
+    let message = core.message(prompt.unwrap_or_else(|| recipe.body.clone()));
+    let origin = Origin::Recipe { recipe: recipe.id.clone(), typed: String::new() };
+    let reply = reply(core, &summary.text());
+    let mut shown = core.thread.clone();
+    shown.apply_trial(Change::Said { message, origin });
+    shown.apply_trial(reply);
+    let target = ("target_conversation_id".to_owned(), core.id().0.clone());
+    Some((BTreeMap::from([target]), shown.view().clone()))
 }

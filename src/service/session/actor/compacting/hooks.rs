@@ -1,56 +1,15 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
-use std::collections::BTreeMap;
-
 use super::super::Session;
-use crate::compacting::{CompactionDraft, HookInstructions};
-use crate::core::Core;
+use crate::compacting::{CompactionDraft, HookInstructions, shown};
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
-use epitome_recipe::command::RecipeArguments;
-use epitome_recipe::parse::Recipe;
-use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Origin, Trigger, View};
+use epitome_thread::{Change, HookRun, HookRunResult, Trigger};
 use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
-
-impl Core {
-    /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
-    /// processes the recipe's text looks for it there.
-    fn view_with_reply(&mut self, text: &str) -> View {
-        let reply = self.reply(text);
-        let mut callback = self.thread.clone();
-        callback.apply_trial(reply);
-        callback.view().clone()
-    }
-
-    fn reply(&mut self, text: &str) -> Change {
-        let message = self.message(text);
-        let model = self.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
-        Change::Replied { message, model, usage: None, cut: None }
-    }
-
-    /// The data of the stop event for a compaction that the user ordered, as for a callback: its arguments, and the
-    /// view with the recipe's prompt and the message that has replaced the history. `None` for another stop.
-    pub(in crate::actor) fn stop_of_compaction(
-        &mut self,
-        recipe: &Recipe,
-    ) -> Option<(BTreeMap<String, String>, View)> {
-        let compacted = self.thread.last_compaction()?.clone();
-        let Change::Compacted { summary, .. } = &compacted.change else { return None };
-        let prompt = self.render_without_shell(recipe, &RecipeArguments::default());
-        let message = self.message(prompt.unwrap_or_else(|| recipe.body.clone()));
-        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed: String::new() };
-        let reply = self.reply(&summary.text());
-        let mut shown = self.thread.clone();
-        shown.apply_trial(Change::Said { message, origin });
-        shown.apply_trial(reply);
-        let target = ("target_conversation_id".to_owned(), self.id().0.clone());
-        Some((BTreeMap::from([target]), shown.view().clone()))
-    }
-}
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
@@ -144,7 +103,7 @@ impl Session {
         let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut hook_context = self.hook_context(what);
-        hook_context.base.view = self.core.view_with_reply(text);
+        hook_context.base.view = shown::view_with_reply(&mut self.core, text);
         hook_context.base.recipe = recipe.id.clone();
         hook_context.base.callback_depth = 1;
         hook_context.base.invoked_by = epitome_hooks::hook_context::InvokedBy::Subagent;
