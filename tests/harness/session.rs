@@ -32,17 +32,16 @@ use super::tool::Does;
 use super::user::program;
 use super::{WITHIN, allocations, in_turn, write_file};
 
-/// The services of a process with the built-in tools, without the reaper process and without a vocabulary: token counts
-/// are estimates.
+/// The services of a process with the built-in tools and without a vocabulary: token counts are estimates.
 pub fn services(paths: &Paths) -> SessionServices {
-    let reaper = Arc::new(Reaper::disabled());
+    // The program starts commands and hooks in a sandbox.
+    let reaper = Arc::new(Reaper::with_program(program()));
     SessionServices {
         store: Store::new(paths),
         paths: paths.clone(),
         http: Http::new(),
         learned: Learned::below(&paths.data),
-        // Commands in a sandbox are started by the program.
-        toolbox: Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
+        toolbox: Toolbox::built_in(reaper.clone()),
         watch: RecipeWatch::new(),
         reaper,
         running: RunningCommands::default(),

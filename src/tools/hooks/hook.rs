@@ -96,6 +96,28 @@ pub enum HookKind {
     Claude { line: String, group: usize, matcher: String, only_if: String, options: ClaudeOptions },
 }
 
+impl Hook {
+    /// Whether the consent covers the program that runs: the executable itself, or a script that a line of two words at most
+    /// names. Commands can't change these files. Another line may run whatever is in the workspace.
+    pub fn is_pinned(&self) -> bool {
+        let HookKind::Claude { line, .. } = &self.kind else { return true };
+        let pinned = |word: &str| {
+            let word = word.trim_matches(['"', '\'']);
+            let prefixes = ["$CLAUDE_PROJECT_DIR/", "${CLAUDE_PROJECT_DIR}/", "./"];
+            let name = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)).unwrap_or(word);
+            let is_plain = name.chars().all(|c| c.is_alphanumeric() || "/._-+@".contains(c));
+            is_plain && self.files.iter().skip(1).any(|file| file.ends_with(name) && file.is_file())
+        };
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [script] => pinned(script),
+            [program, script] => {
+                !program.contains(|c: char| !c.is_alphanumeric() && c != '.') && pinned(script)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Options of a Claude Code hook, from its file or the location of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaudeOptions {

@@ -180,7 +180,8 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
-        sandbox: candidate.place.sandbox(search.sandbox, search.workspace, Vec::new()),
+        // Its digest is that of the file that runs, and commands can't change it.
+        sandbox: None,
     };
     let stdout = process::stdout_of(process::run(order).await.map_err(ProgramError::Start)?);
     match stdout {

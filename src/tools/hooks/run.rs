@@ -276,7 +276,10 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
-        sandbox: hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
+        sandbox: match hook.is_pinned() {
+            true => None,
+            false => hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
+        },
     }
 }
 
