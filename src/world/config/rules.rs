@@ -366,7 +366,7 @@ mod tests {
             ("file_read(/etc/**)", "not clear", "//etc/**"),
             ("file_read(../x)", "has .. in it", "//"),
             ("Edit(~root/x)", "another user's", "~/"),
-            ("Edit(a[)", "not a pattern for paths", "src/**"),
+            ("Edit(glob:a[)", "not a pattern for paths", "src/**"),
             ("web_fetch(https://docs.rs/x)", "not a host", "web_fetch(docs.rs)"),
             ("bash(a\nb)", "the character '\\n'", "one line"),
         ] {

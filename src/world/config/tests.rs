@@ -754,7 +754,7 @@ fn problems_are_in_the_order_of_their_lines() {
 fn a_restriction_with_a_mistake_becomes_a_question() {
     for (list, rules) in [
         ("deny = [\"bash(rm *\", \"web_fetch\"]", &["deny web_fetch", "ask bash"][..]),
-        ("ask = [\"Edit(a[)\"]", &["ask Edit"]),
+        ("ask = [\"Edit(glob:a[)\"]", &["ask Edit"]),
         ("deny = [7]", &["ask *"]),
         ("allow = [\"bash(rm *\"]", &[]),
     ] {

@@ -48,8 +48,12 @@ impl SandboxDisk {
         find(&rules, &workspace, changes_git, &support)
     }
 
+    /// The paths of this disk, without those for what may be created later in a closed directory.
     fn below(&self, paths: &[PathBuf]) -> Vec<String> {
-        let below = |path: &PathBuf| Some(path.strip_prefix(&self.root).ok()?.display().to_string());
+        let below = |path: &PathBuf| {
+            let path = path.strip_prefix(&self.root).ok().filter(|path| !path.ends_with(LATER))?;
+            Some(path.display().to_string())
+        };
         paths.iter().filter_map(below).collect()
     }
 }
