@@ -47,8 +47,10 @@ impl Node {
 
     /// The machine is gone.
     fn kill(self) -> User {
-        end_by(self.user.daemon().expect("it runs"), Signal::KILL);
+        let daemon = self.user.daemon().expect("it runs");
+        // First: it starts another daemon, which would have the session.
         drop(self.server);
+        end_by(daemon, Signal::KILL);
         self.user
     }
 }

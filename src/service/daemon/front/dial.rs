@@ -66,8 +66,9 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of frames kept to send them again after a socket has failed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How long a server is waited for that has a session of the window.
-const MOVE_TIME_MAX: Duration = Duration::from_secs(6);
+/// How long a server is waited for that has a session of the window, at first and after its connection has failed. Then its
+/// lease is about to end, and the window's own server can have the session.
+const MOVE_TIME_MAX: Duration = Duration::from_millis(1_500);
 
 /// Why a server that is slow is given up.
 const NO_ANSWER: &str = "no answer in time";
@@ -82,6 +83,8 @@ pub struct RemoteServerAddress {
     port: u16,
     tls: Option<TlsConnector>,
     token: HeaderValue,
+    /// How long it is waited for if its connection has failed.
+    wait: Duration,
 }
 
 /// The link between the front end and a server.
@@ -233,7 +236,7 @@ impl RemoteServerAddress {
         let uri = format!("{scheme}://{authority}{path}").parse::<Uri>().map_err(invalid)?;
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))?;
         token.set_sensitive(true);
-        Ok(RemoteServerAddress { uri, host, port, tls, token })
+        Ok(RemoteServerAddress { uri, host, port, tls, token, wait: RETURN_TIME_MAX })
     }
 
     /// Another server with the same tokens, to which this one refers.
@@ -245,7 +248,8 @@ impl RemoteServerAddress {
                 other: Box::new(other.uri),
             });
         }
-        Ok(RemoteServerAddress { tls: self.tls.clone(), token: self.token.clone(), ..other })
+        let (tls, token) = (self.tls.clone(), self.token.clone());
+        Ok(RemoteServerAddress { tls, token, wait: MOVE_TIME_MAX, ..other })
     }
 
     fn linked(
@@ -408,7 +412,7 @@ impl FindDaemon for RemoteConnector {
                     | DialError::Unreachable(text)
                     | DialError::Incompatible(text) => text,
                 };
-                let text = waits_because(why);
+                let text = waits_because(why, self.server.wait);
                 eprintln!("epitome: {text}");
                 if let Some(report) = &self.report {
                     report(Some(&text));
@@ -441,8 +445,8 @@ impl FindDaemon for RemoteConnector {
 }
 
 /// The sentence for a user whose window waits for a server.
-fn waits_because(why: &str) -> String {
-    format!("{why}. Waiting at most {} s", RETURN_TIME_MAX.as_secs())
+fn waits_because(why: &str, wait: Duration) -> String {
+    format!("{why}. Waiting at most {} s", wait.as_secs_f64())
 }
 
 /// The lines of the front end that the server may lack.
@@ -616,7 +620,7 @@ async fn shown_waiting<T>(
             block_in_place(|| report(text));
         }
     };
-    report(Some(&waits_because(&why)));
+    report(Some(&waits_because(&why, server.wait)));
     let dialed = dialing.await;
     report(None);
     dialed
@@ -629,10 +633,13 @@ async fn dial_again(
     headers: Vec<(HeaderName, HeaderValue)>,
     link: &Mutex<LinkState>,
 ) -> Result<DialedSocket, Option<DialError>> {
-    match timeout(RETURN_TIME_MAX, dial_until_answered(server, headers)).await {
+    match timeout(server.wait, dial_until_answered(server, headers)).await {
         Ok(dialed) => dialed.map_err(Some),
         Err(_) => {
-            link.lock().history.waited_in_vain();
+            // Another server than the window's own is given up for that one, which is waited for.
+            if server.wait == RETURN_TIME_MAX {
+                link.lock().history.waited_in_vain();
+            }
             Err(None)
         }
     }
@@ -643,7 +650,7 @@ async fn dial_referred(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Result<DialedSocket, DialError> {
-    let dialed = timeout(MOVE_TIME_MAX, dial_until_answered(server, headers)).await;
+    let dialed = timeout(server.wait, dial_until_answered(server, headers)).await;
     dialed.unwrap_or_else(|_| Err(server.unreachable(NO_ANSWER)))
 }
 
