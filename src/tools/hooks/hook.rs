@@ -248,3 +248,49 @@ pub struct HookConditions {
     /// Every n-th round of a prompt.
     pub every_turns: Option<u32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line may run whatever is in the workspace, while its digest covers only the files that it names.
+    #[test]
+    fn only_a_line_that_is_one_named_script_is_pinned() {
+        let repository = tempfile::tempdir().expect("a directory");
+        let script = repository.path().join(".claude/check.sh");
+        std::fs::create_dir_all(script.parent().expect("a folder")).expect("it is made");
+        std::fs::write(&script, "true").expect("it is written");
+        let files = vec![repository.path().join(".claude/settings.json"), script];
+        for (line, is_pinned) in [
+            (".claude/check.sh", true),
+            ("sh .claude/check.sh", true),
+            ("\"$CLAUDE_PROJECT_DIR/.claude/check.sh\"", true),
+            ("python3 -m tools.guard", false),
+            ("sh .claude/other.sh", false),
+            ("sh .claude/*.sh", false),
+            ("sh $SCRIPT", false),
+            ("./run .claude/check.sh", false),
+            ("xargs sh .claude/check.sh", false),
+            ("sh .claude/check.sh; make", false),
+            ("make", false),
+        ] {
+            let kind = HookKind::Claude {
+                line: line.to_owned(),
+                group: 0,
+                matcher: String::new(),
+                only_if: String::new(),
+                options: ClaudeOptions::default(),
+            };
+            let hook = Hook {
+                name: "check".to_owned(),
+                place: HookOrigin::Repository,
+                kind,
+                events: Vec::new(),
+                manifest: Manifest::default(),
+                digest: String::new(),
+                files: files.clone(),
+            };
+            assert_eq!(hook.is_pinned(), is_pinned, "{line}");
+        }
+    }
+}
