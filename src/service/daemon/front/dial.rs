@@ -83,8 +83,26 @@ pub struct RemoteServerAddress {
     port: u16,
     tls: Option<TlsConnector>,
     token: HeaderValue,
-    /// How long it is waited for if its connection has failed.
-    wait: Duration,
+    role: ServerRole,
+}
+
+/// The reason why a window uses a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServerRole {
+    /// The user has named it.
+    Own,
+    /// It has a session of the window.
+    Referred,
+}
+
+impl ServerRole {
+    /// How long the server is waited for if its connection has failed.
+    fn wait(self) -> Duration {
+        match self {
+            ServerRole::Own => RETURN_TIME_MAX,
+            ServerRole::Referred => MOVE_TIME_MAX,
+        }
+    }
 }
 
 /// The link between the front end and a server.
@@ -236,7 +254,7 @@ impl RemoteServerAddress {
         let uri = format!("{scheme}://{authority}{path}").parse::<Uri>().map_err(invalid)?;
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))?;
         token.set_sensitive(true);
-        Ok(RemoteServerAddress { uri, host, port, tls, token, wait: RETURN_TIME_MAX })
+        Ok(RemoteServerAddress { uri, host, port, tls, token, role: ServerRole::Own })
     }
 
     /// Another server with the same tokens, to which this one refers.
@@ -249,7 +267,7 @@ impl RemoteServerAddress {
             });
         }
         let (tls, token) = (self.tls.clone(), self.token.clone());
-        Ok(RemoteServerAddress { tls, token, wait: MOVE_TIME_MAX, ..other })
+        Ok(RemoteServerAddress { tls, token, role: ServerRole::Referred, ..other })
     }
 
     fn linked(
@@ -412,7 +430,7 @@ impl FindDaemon for RemoteConnector {
                     | DialError::Unreachable(text)
                     | DialError::Incompatible(text) => text,
                 };
-                let text = waits_because(why, self.server.wait);
+                let text = waits_because(why, self.server.role.wait());
                 eprintln!("epitome: {text}");
                 if let Some(report) = &self.report {
                     report(Some(&text));
@@ -620,7 +638,7 @@ async fn shown_waiting<T>(
             block_in_place(|| report(text));
         }
     };
-    report(Some(&waits_because(&why, server.wait)));
+    report(Some(&waits_because(&why, server.role.wait())));
     let dialed = dialing.await;
     report(None);
     dialed
@@ -633,11 +651,11 @@ async fn dial_again(
     headers: Vec<(HeaderName, HeaderValue)>,
     link: &Mutex<LinkState>,
 ) -> Result<DialedSocket, Option<DialError>> {
-    match timeout(server.wait, dial_until_answered(server, headers)).await {
+    match timeout(server.role.wait(), dial_until_answered(server, headers)).await {
         Ok(dialed) => dialed.map_err(Some),
         Err(_) => {
             // Another server than the window's own is given up for that one, which is waited for.
-            if server.wait == RETURN_TIME_MAX {
+            if server.role == ServerRole::Own {
                 link.lock().history.waited_in_vain();
             }
             Err(None)
@@ -650,7 +668,7 @@ async fn dial_referred(
     server: &RemoteServerAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Result<DialedSocket, DialError> {
-    let dialed = timeout(server.wait, dial_until_answered(server, headers)).await;
+    let dialed = timeout(server.role.wait(), dial_until_answered(server, headers)).await;
     dialed.unwrap_or_else(|_| Err(server.unreachable(NO_ANSWER)))
 }
 
