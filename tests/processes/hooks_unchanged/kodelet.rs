@@ -153,7 +153,7 @@ fn a_turn_end_hook_runs_after_each_reply() {
     assert_eq!(heard.said(), "I run it.Done.");
     project.follow("fill");
     assert_eq!(project.read_home("turns.log"), "1 5% true\n2 5% false\n1 75% false\n");
-    // What it writes to stderr is in the log.
+    // The log has a record of each run that writes to stderr.
     assert_eq!(project.trail(), ["turn_end turn_logger nothing"; 3]);
     assert_eq!(project.stored("compacted"), 0);
 }

@@ -27,7 +27,7 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct StagedSettings {
     directory: PathBuf,
     files: Vec<StagedFile>,
-    /// What the command may change.
+    /// The changes that the command may make.
     writable: Vec<PathBuf>,
 }
 
