@@ -42,7 +42,7 @@ const WINDOW: u64 = 200_000;
 const TEXT: &str = "The keeper of the harbour stood with a lantern and waved it slowly. ";
 
 fn fold(entries: usize) -> Result<Take> {
-    let log = thread(entries)?.entries().to_vec();
+    let log: Vec<_> = thread(entries)?.entries().iter().cloned().collect();
     Ok(Box::new(move || {
         black_box(Thread::replay(log.iter().cloned()).context("the log can be folded")?);
         Ok(())

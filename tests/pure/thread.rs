@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn a_live_thread_equals_its_replay(steps in steps()) {
         let live = play(&steps);
-        let cold = Thread::replay(live.entries().to_vec()).expect("what was applied can be replayed");
+        let cold = Thread::replay(live.entries().iter().cloned()).expect("what was applied can be replayed");
         prop_assert_eq!(shown(live.view()), shown(cold.view()));
         prop_assert_eq!(live.view().revision(), cold.view().revision());
         prop_assert_eq!(live.next_message(), cold.next_message());
@@ -257,12 +257,12 @@ proptest! {
         prop_assert_eq!(thread.pins(), pins);
         prop_assert_eq!(thread.last_layer().map(|layer| layer.seq), Some(rewind));
         // An older layer that was undone or redone since then keeps that state.
-        let switched = thread.entries()[turn.start.0 as usize..].iter().any(|entry| match entry.change {
+        let switched = thread.entries().since(turn.start).any(|entry| match entry.change {
             Change::Undone { entry } | Change::Redone { entry } => entry < turn.start,
             _ => false,
         });
         if !switched {
-            let then = Thread::replay(thread.entries()[..turn.start.0 as usize].to_vec()).expect("a log");
+            let then = Thread::replay(thread.entries().before(turn.start).cloned()).expect("a log");
             prop_assert_eq!(shown(thread.view()), shown(then.view()));
         }
         if thread.can_undo(rewind).is_ok() {
@@ -441,7 +441,8 @@ fn invalid_logs_are_refused_with_a_specific_error() {
     let found = FORMAT_VERSION + 1;
     assert_eq!(Thread::replay([entry]).expect_err("a future log"), ReplayError::Future { found });
 
-    let mut entries = play(&[Step::Said("one".into()), Step::Said("two".into())]).entries().to_vec();
+    let mut entries: Vec<_> =
+        play(&[Step::Said("one".into()), Step::Said("two".into())]).entries().iter().cloned().collect();
     entries.remove(1);
     let gap = ReplayError::Gap { expected: Seq(1), found: Seq(2) };
     assert_eq!(Thread::replay(entries).expect_err("a hole"), gap);

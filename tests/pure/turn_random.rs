@@ -257,7 +257,7 @@ proptest! {
         prop_assert_eq!(ends, 1);
         prop_assert!(play.thread.open_calls().is_empty() && !play.thread.in_turn());
         prop_assert!(outcomes.len() as u64 == play.calls && outcomes.values().all(|count| *count == 1));
-        let replayed = Thread::replay(play.thread.entries().to_vec()).expect("the same log");
+        let replayed = Thread::replay(play.thread.entries().iter().cloned()).expect("the same log");
         prop_assert_eq!(replayed.view().entries(), play.thread.view().entries());
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn text(thread: &Thread) -> String {
         let _ = writeln!(out, "the first {left_out} are left out");
     }
     let mut before = entries.get(left_out).map_or(0, |entry| entry.at);
-    for entry in &entries[left_out..] {
+    for entry in entries.range(left_out..entries.len()) {
         let after = entry.at.saturating_sub(before);
         before = entry.at;
         let change = serde_json::to_value(&entry.change).unwrap_or_default();

@@ -187,7 +187,7 @@ mod tests {
                     append(&mut thread, Change::Undone { entry });
                 }
                 "restart" => {
-                    thread = Thread::replay(thread.entries().to_vec()).expect("the same log");
+                    thread = Thread::replay(thread.entries().iter().cloned()).expect("the same log");
                     backoff = CompactionBackoff::default();
                 }
                 other => panic!("there is no event {other:?}"),

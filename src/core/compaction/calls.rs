@@ -1,9 +1,8 @@
 //! Tool calls of a conversation by the meaning that they have for a compaction. Pure.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-use epitome_thread::{Entry, OutcomeContent, OutcomeStatus, REFUSED_BECAUSE, ToolOutcome};
+use epitome_thread::{Entries, OutcomeContent, OutcomeStatus, REFUSED_BECAUSE, ToolOutcome};
 
 /// The tool that reads entries that are no longer in the view.
 pub(super) const RECALL: &str = epitome_recall::NAME;
@@ -17,13 +16,13 @@ const QUESTION_TOOLS: [&str; 4] =
     ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
 /// The ids of the calls in these entries that asked the user something.
-pub(super) fn asked(entries: &[Arc<Entry>]) -> HashSet<&str> {
+pub(super) fn asked<'a>(entries: impl Into<Entries<'a>>) -> HashSet<&'a str> {
     tools(entries).into_iter().filter(|(_, tool)| is_question(tool)).map(|(call, _)| call).collect()
 }
 
 /// The tool name of each call in these entries, by call id.
-pub(super) fn tools(entries: &[Arc<Entry>]) -> HashMap<&str, &str> {
-    let calls = entries.iter().flat_map(|entry| entry.change.calls());
+pub(super) fn tools<'a>(entries: impl Into<Entries<'a>>) -> HashMap<&'a str, &'a str> {
+    let calls = entries.into().flat_map(|entry| entry.change.calls());
     calls.map(|call| (call.id.0.as_str(), call.name.as_str())).collect()
 }
 

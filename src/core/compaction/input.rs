@@ -159,9 +159,7 @@ fn recalled(thread: &Thread) -> BTreeSet<usize> {
     let is_recalled = |entry: &Arc<Entry>| {
         let tool = entry.change.outcome().and_then(|outcome| tools.get(outcome.call.0.as_str()));
         // A shortened outcome is a derived entry, different from the logged one.
-        Some(entry.seq) > since
-            && tool == Some(&RECALL)
-            && thread.entry(entry.seq).is_some_and(|own| Arc::ptr_eq(own, entry))
+        Some(entry.seq) > since && tool == Some(&RECALL) && thread.is_as_logged(entry)
     };
     (0..entries.len()).filter(|at| is_recalled(&entries[*at])).collect()
 }

@@ -5,6 +5,7 @@
 //! usually not in it in other words either, but unreported items may still be missing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use super::parts::SummaryResult;
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
-use epitome_thread::{Change, CompactionStats, Content, Seq, Thread, Trigger, View};
+use epitome_thread::{Change, CompactionStats, Content, Entry, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
 /// Windows assumed for Epitome's compaction; the smallest that fits the conversation is used. The log does not contain
@@ -87,14 +88,13 @@ pub struct LostContent {
 /// Examines the newest compaction by another agent; `None` if the log has none.
 pub fn lost(thread: &Thread) -> Option<LostContent> {
     let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == CompactionStats::default());
-    let foreign: Vec<usize> =
-        (0..thread.entries().len()).filter(|at| is_foreign(&thread.entries()[*at].change)).collect();
-    let at = *foreign.last()?;
-    let entry = &thread.entries()[at];
+    let foreign: Vec<&Arc<Entry>> =
+        thread.entries().iter().filter(|entry| is_foreign(&entry.change)).collect();
+    let entry = *foreign.last()?;
     let Change::Compacted { tokens_after, .. } = &entry.change else { return None };
     // The conversation directly before and directly after the compaction.
-    let before = Thread::replay(thread.entries()[..at].iter().cloned()).ok()?;
-    let behind = Thread::replay(thread.entries()[..=at].iter().cloned()).ok()?;
+    let before = Thread::replay(thread.entries().before(entry.seq).cloned()).ok()?;
+    let behind = before.with(entry.change.clone());
     let theirs = SearchedText::new(&view_text(behind.view()));
     let (our_text, our_tokens) = our_message(&before);
     let ours = SearchedText::new(&our_text);

@@ -18,7 +18,7 @@ pub use error::RecallError;
 pub use search::TextMatcher;
 pub use time::Clock;
 
-use epitome_thread::{Change, Entry, PartId, RewrittenEntries, Seq, Thread};
+use epitome_thread::{Change, Entry, EntryLog, PartId, RewrittenEntries, Seq, Thread};
 use record::Record;
 
 /// The tool's name. Its outcomes are truncated first when space is short, and are omitted from a summary from flat
@@ -35,7 +35,7 @@ const ANSWER_BYTES_MIN: usize = 1024;
 /// session's task.
 #[derive(Clone, Debug, Default)]
 pub struct RecallLog {
-    entries: Vec<Arc<Entry>>,
+    entries: EntryLog,
     hidden: HiddenEntries,
     /// Entries that the view shows unchanged.
     shown: HashSet<Seq>,
@@ -80,13 +80,13 @@ impl RecallLog {
         let as_it_is = |shown: &&Arc<Entry>| match &shown.change {
             Change::Said { .. } | Change::ToolFinished { .. } => {
                 let own = entries.get(shown.seq.0 as usize);
-                own.is_some_and(|own| is_layer(own) || Arc::ptr_eq(own, shown) && !is_part(own))
+                own.is_some_and(|own| is_layer(own) || thread.is_as_logged(shown) && !is_part(own))
             }
             // Either shown completely or removed by a hook; in other cases only its thinking can be missing.
             _ => true,
         };
         RecallLog {
-            entries: entries.to_vec(),
+            entries: entries.clone(),
             hidden,
             shown: thread.view().entries().iter().filter(as_it_is).map(|entry| entry.seq).collect(),
             cwd: thread.cwd().to_path_buf(),

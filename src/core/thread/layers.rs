@@ -206,7 +206,7 @@ impl Thread {
         if is_same(&with, &without) {
             return None;
         }
-        let later = self.entries().iter().skip(layer.seq.0 as usize + 1);
+        let later = self.entries().since(Seq(layer.seq.0 + 1));
         for later in later.filter(|later| self.is_folded(later)) {
             match &later.change {
                 Change::Rewound { .. } => {
@@ -313,16 +313,16 @@ impl Thread {
     /// The view before an entry, made of the layers that are active now.
     fn fold_before(&self, seq: Seq) -> View {
         let mut view = View::default();
-        let before = &self.entries()[..self.entries().len().min(seq.0 as usize)];
-        active_entries(before, |seq| !self.is_undone(seq)).for_each(|entry| view.take(entry));
+        active_entries(self.entries().before(seq), |seq| !self.is_undone(seq))
+            .for_each(|entry| view.take(entry));
         view
     }
 
     /// The view up to and including an entry, made of the layers for which `holds` returns true.
     fn fold_to(&self, seq: Seq, holds: impl Fn(Seq) -> bool) -> View {
         let mut view = View::default();
-        let through = &self.entries()[..self.entries().len().min(seq.0 as usize + 1)];
-        active_entries(through, holds).for_each(|entry| view.take(entry));
+        active_entries(self.entries().before(Seq(seq.0.saturating_add(1))), holds)
+            .for_each(|entry| view.take(entry));
         view
     }
 

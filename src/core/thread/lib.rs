@@ -12,6 +12,7 @@
 //! | files | contents |
 //! | --- | --- |
 //! | `change`, `message`, `choices`, `decided`, `hooked`, `opaque` | the stored types of the log |
+//! | `entry_log` | the entries in memory, and those that a store keeps until they are needed |
 //! | `view`, `edited` | how entries and edits change the view |
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
 //! | `rewritten` | what hooks have removed or replaced |
@@ -35,6 +36,7 @@ mod describe;
 pub mod diff;
 mod edited;
 pub mod edits;
+mod entry_log;
 pub mod halves;
 pub mod hooked;
 mod hosted_search;
@@ -58,11 +60,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub use call_output::{CallOutput, WrittenBytes};
 pub use change::*;
 pub use choices::*;
 pub use decided::{Decider, PermissionChoice, REFUSED_BECAUSE, RecordedDecision};
 pub use describe::{EntryLine, EntryPart, describe};
+pub use entry_log::{Entries, EntryLog, OlderEntries, PAGE_ENTRIES};
 pub use hooked::*;
 pub use hosted_search::{FoundPage, HostedSearch};
 pub use layers::{EntryVisibility, Layer, LayerRefusal};
@@ -87,7 +92,14 @@ const MESSAGE_ID_MAX: u64 = 1 << 60;
 /// A clone shares what grows with the log, until one of the two changes: each compaction works on a clone.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    entries: Arc<Vec<Arc<Entry>>>,
+    entries: EntryLog,
+    state: ThreadState,
+}
+
+/// The fold of a log, without its entries: what a store saves of a thread, so that the next process need not fold the
+/// log again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadState {
     /// The entries that change the view other than by appending, and those that undo or redo them.
     view_changes: Vec<Arc<Entry>>,
     view: View,
@@ -100,6 +112,8 @@ pub struct Thread {
     session: SessionId,
     cwd: PathBuf,
     framed: Option<Arc<Entry>>,
+    /// The instructions of the client that the frame contains.
+    framed_instructions: Option<Arc<Entry>>,
     /// The entries with instructions and other context that Epitome added for the model. A long log has few of these.
     context: Vec<Arc<Entry>>,
     /// The newest instructions of the client.
@@ -113,10 +127,46 @@ pub struct Thread {
     rules: Vec<Rule>,
     spent: Usage,
     replies: u32,
+    has_prompt: bool,
     in_turn: bool,
     /// Whether the turn takes queued prompts. A command doesn't, except `/compact`.
     reads_prompts: bool,
     goal: Option<String>,
+}
+
+impl ThreadState {
+    /// The state of a log that consists of its opening entry.
+    fn new(session: &SessionId, cwd: &Path) -> ThreadState {
+        ThreadState {
+            view_changes: Vec::new(),
+            view: View::default(),
+            undone: HashSet::new(),
+            calls: Arc::default(),
+            open_calls: Vec::new(),
+            queued: Vec::new(),
+            prompt_keys: Arc::default(),
+            next_message: 0,
+            session: session.clone(),
+            cwd: cwd.to_path_buf(),
+            framed: None,
+            framed_instructions: None,
+            context: Vec::new(),
+            client_instructed: None,
+            model: None,
+            mode: Mode::default(),
+            thought: ThoughtLevel::default(),
+            auto_compact: None,
+            title: None,
+            plan: Vec::new(),
+            rules: Vec::new(),
+            spent: Usage::default(),
+            replies: 0,
+            has_prompt: false,
+            in_turn: false,
+            reads_prompts: false,
+            goal: None,
+        }
+    }
 }
 
 /// Why a log cannot be folded.
@@ -146,41 +196,36 @@ impl Thread {
         if first.seq != Seq(0) {
             return Err(ReplayError::Gap { expected: Seq(0), found: first.seq });
         }
-        let mut thread = Thread {
-            view: View::default(),
-            undone: HashSet::new(),
-            calls: Arc::default(),
-            open_calls: Vec::new(),
-            queued: Vec::new(),
-            prompt_keys: Arc::default(),
-            next_message: 0,
-            session: session.clone(),
-            cwd: cwd.clone(),
-            framed: None,
-            context: Vec::new(),
-            client_instructed: None,
-            model: None,
-            mode: Mode::default(),
-            thought: ThoughtLevel::default(),
-            auto_compact: None,
-            title: None,
-            plan: Vec::new(),
-            rules: Vec::new(),
-            spent: Usage::default(),
-            replies: 0,
-            in_turn: false,
-            reads_prompts: false,
-            goal: None,
-            entries: Arc::new(vec![first]),
-            view_changes: Vec::new(),
-        };
-        for entry in entries {
-            if entry.seq != thread.next_seq() {
-                return Err(ReplayError::Gap { expected: thread.next_seq(), found: entry.seq });
-            }
-            thread.apply(entry);
-        }
+        let mut thread = Thread { entries: EntryLog::default(), state: ThreadState::new(session, cwd) };
+        thread.entries.push(first);
+        thread.follow(entries)?;
         Ok(thread)
+    }
+
+    /// A thread whose log had `entries` entries when its state was saved. They are read from `older` when they are needed.
+    pub fn restore(state: ThreadState, entries: u64, older: Arc<dyn OlderEntries>) -> Thread {
+        Thread { entries: EntryLog::with_older(older, entries), state }
+    }
+
+    /// Applies the next entries of the log.
+    pub fn follow(&mut self, entries: impl IntoIterator<Item = Arc<Entry>>) -> Result<(), ReplayError> {
+        for entry in entries {
+            if entry.seq != self.next_seq() {
+                return Err(ReplayError::Gap { expected: self.next_seq(), found: entry.seq });
+            }
+            self.apply(entry);
+        }
+        Ok(())
+    }
+
+    /// Frees the memory of older entries that were read from a store. They are read again when they are needed.
+    pub fn forget_older(&mut self) {
+        self.entries.forget_older();
+    }
+
+    /// The state that a store saves.
+    pub fn state(&self) -> &ThreadState {
+        &self.state
     }
 
     /// Applies a change that is not committed to a copy of the thread, to see its effect.
@@ -192,49 +237,53 @@ impl Thread {
     /// Applies the next entry. Only the session's `commit` and `replay` call this.
     pub fn apply(&mut self, entry: Arc<Entry>) {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
-        Arc::make_mut(&mut self.entries).push(entry.clone());
+        self.entries.push(entry.clone());
         if entry.change.concerns_view() {
-            self.view_changes.push(entry.clone());
+            self.state.view_changes.push(entry.clone());
         }
-        self.view.take(&entry);
-        Arc::make_mut(&mut self.prompt_keys).take(&entry.change);
+        self.state.view.take(&entry);
+        self.state.has_prompt |= entry.change.is_prompt();
+        Arc::make_mut(&mut self.state.prompt_keys).take(&entry.change);
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
-            Change::Framed { .. } => self.framed = Some(entry),
-            Change::ClientInstructed(_) => self.client_instructed = Some(entry),
+            Change::Framed { .. } => {
+                self.state.framed = Some(entry);
+                self.state.framed_instructions = self.state.client_instructed.clone();
+            }
+            Change::ClientInstructed(_) => self.state.client_instructed = Some(entry),
             Change::Queued { message } => {
                 self.saw_message(message.id);
-                self.queued.push(entry);
+                self.state.queued.push(entry);
             }
             Change::Said { message, origin } => {
                 self.saw_message(message.id);
                 if let Origin::Queue { entry: taken } = origin {
-                    self.queued.retain(|queued| queued.seq != *taken);
+                    self.state.queued.retain(|queued| queued.seq != *taken);
                 }
                 // Context can precede its prompt, and a background callback can append a message between
                 // turns; neither starts a turn.
-                self.in_turn |= origin.is_prompt();
-                self.reads_prompts |= origin.is_prompt();
+                self.state.in_turn |= origin.is_prompt();
+                self.state.reads_prompts |= origin.is_prompt();
                 if matches!(origin, Origin::Context { .. } | Origin::Instructions { .. }) {
-                    self.context.push(entry);
+                    self.state.context.push(entry);
                 }
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
-                self.replies = self.replies.saturating_add(1);
+                self.state.replies = self.state.replies.saturating_add(1);
                 if let Some(usage) = usage {
-                    self.spent.add(usage);
+                    self.state.spent.add(usage);
                 }
                 for call in message.calls() {
-                    Arc::make_mut(&mut self.calls).insert(call.id.clone());
-                    self.open_calls.push(call.id.clone());
+                    Arc::make_mut(&mut self.state.calls).insert(call.id.clone());
+                    self.state.open_calls.push(call.id.clone());
                 }
             }
-            Change::ToolFinished { outcome } => self.open_calls.retain(|open| *open != outcome.call),
+            Change::ToolFinished { outcome } => self.state.open_calls.retain(|open| *open != outcome.call),
             Change::Compacted { summary, usage, .. } => {
                 self.saw_message(summary.id);
                 if let Some(usage) = usage {
-                    self.spent.add(usage);
+                    self.state.spent.add(usage);
                 }
             }
             Change::Mutated { messages, .. } => {
@@ -253,60 +302,60 @@ impl Thread {
                 // An imported log may name a later entry. Then there is nothing to undo, and that entry is not
                 // suppressed when it comes.
                 if *layer < entry.seq {
-                    self.undone.insert(*layer);
+                    self.state.undone.insert(*layer);
                 }
                 self.fold_again(entry.seq);
             }
             Change::Redone { entry: layer } => {
-                self.undone.remove(layer);
+                self.state.undone.remove(layer);
                 self.fold_again(entry.seq);
             }
             Change::Rewound { to } => {
-                self.queued.retain(|queued| queued.seq < *to);
+                self.state.queued.retain(|queued| queued.seq < *to);
                 self.fold_again(entry.seq);
             }
             Change::Pruned { .. } | Change::FilesRewound { .. } | Change::Forked { .. } => {}
             Change::Noted { message, .. } | Change::PromptKeyed { message, .. } => self.saw_message(*message),
             Change::Commanded { message, .. } => {
                 self.saw_message(*message);
-                self.in_turn = true;
-                self.reads_prompts = false;
+                self.state.in_turn = true;
+                self.state.reads_prompts = false;
             }
             Change::Withheld { message, note, .. } => {
                 self.saw_message(message.id);
                 self.saw_message(*note);
                 // The prompt may have been waiting in the queue.
-                self.queued.retain(|queued| {
+                self.state.queued.retain(|queued| {
                     !matches!(&queued.change, Change::Queued { message: waiting } if waiting.id == message.id)
                 });
-                self.in_turn = true;
+                self.state.in_turn = true;
             }
-            Change::GoalSet { goal } => self.goal = goal.clone(),
+            Change::GoalSet { goal } => self.state.goal = goal.clone(),
             Change::CallChanged { .. } | Change::Hooked { .. } | Change::ThinkingDropped { .. } => {}
-            Change::ModelChosen { model } => self.model = Some(model.clone()),
-            Change::ModeChosen { mode } => self.mode = *mode,
-            Change::ThoughtChosen { level } => self.thought = *level,
-            Change::AutoCompactChosen { is_on } => self.auto_compact = Some(*is_on),
-            Change::Titled { title } => self.title = Some(title.clone()),
+            Change::ModelChosen { model } => self.state.model = Some(model.clone()),
+            Change::ModeChosen { mode } => self.state.mode = *mode,
+            Change::ThoughtChosen { level } => self.state.thought = *level,
+            Change::AutoCompactChosen { is_on } => self.state.auto_compact = Some(*is_on),
+            Change::Titled { title } => self.state.title = Some(title.clone()),
             Change::Archived { .. } => {}
-            Change::Planned { steps } => self.plan = steps.clone(),
-            Change::Allowed { rule } => self.rules.push(rule.clone()),
-            Change::Spent { usage, .. } => self.spent.add(usage),
-            Change::Forgotten { rule } => self.rules.retain(|kept| kept != rule),
+            Change::Planned { steps } => self.state.plan = steps.clone(),
+            Change::Allowed { rule } => self.state.rules.push(rule.clone()),
+            Change::Spent { usage, .. } => self.state.spent.add(usage),
+            Change::Forgotten { rule } => self.state.rules.retain(|kept| kept != rule),
             Change::TurnEnded { reason, .. } => {
-                self.in_turn = false;
+                self.state.in_turn = false;
                 match reason {
                     // Prompts that such a turn did not read enter the view with the next prompt.
-                    StopReason::Interrupted => self.next_message += IN_FLIGHT_MESSAGES_MAX,
+                    StopReason::Interrupted => self.state.next_message += IN_FLIGHT_MESSAGES_MAX,
                     StopReason::Failed => {}
-                    StopReason::Cancelled => self.queued.clear(),
+                    StopReason::Cancelled => self.state.queued.clear(),
                     StopReason::EndTurn
                     | StopReason::MaxTokens
                     | StopReason::MaxRounds
                     | StopReason::Refusal => {
                         // Older versions did not record which prompts a hook had blocked.
-                        if self.reads_prompts {
-                            self.queued.clear();
+                        if self.state.reads_prompts {
+                            self.state.queued.clear();
                         }
                     }
                 }
@@ -332,10 +381,10 @@ impl Thread {
 
     /// The id of the next message. It does not change until an entry that contains it is applied.
     pub fn next_message(&self) -> MessageId {
-        MessageId(self.next_message)
+        MessageId(self.state.next_message)
     }
 
-    pub fn entries(&self) -> &[Arc<Entry>] {
+    pub fn entries(&self) -> &EntryLog {
         &self.entries
     }
 
@@ -343,32 +392,37 @@ impl Thread {
         self.entries.get(usize::try_from(seq.0).ok()?)
     }
 
+    /// Whether the log has this entry of a view as it is, so that no layer has changed its content.
+    pub fn is_as_logged(&self, shown: &Arc<Entry>) -> bool {
+        self.entry(shown.seq).is_some_and(|own| Arc::ptr_eq(own, shown) || own == shown)
+    }
+
     /// The entries that change the view other than by appending (compactions, edits, rewinds and so on), and those that
     /// undo or redo them, oldest first. A long log has few of these.
     pub fn view_changes(&self) -> &[Arc<Entry>] {
-        &self.view_changes
+        &self.state.view_changes
     }
 
     /// The entries with instructions and other context that Epitome added for the model, oldest first.
     pub fn context(&self) -> &[Arc<Entry>] {
-        &self.context
+        &self.state.context
     }
 
     pub fn view(&self) -> &View {
-        &self.view
+        &self.state.view
     }
 
     pub fn session(&self) -> &SessionId {
-        &self.session
+        &self.state.session
     }
 
     pub fn cwd(&self) -> &Path {
-        &self.cwd
+        &self.state.cwd
     }
 
     /// The frozen system prompt and tool definitions, after the first model call.
     pub fn frame(&self) -> Option<(&str, &[ToolSpec])> {
-        match &self.framed.as_ref()?.change {
+        match &self.state.framed.as_ref()?.change {
             Change::Framed { system, tools } => Some((system, tools)),
             _ => None,
         }
@@ -376,24 +430,22 @@ impl Thread {
 
     /// The entry that contains the frame, for a request that outlives a borrow of the thread.
     pub fn frame_entry(&self) -> Option<&Arc<Entry>> {
-        self.framed.as_ref()
+        self.state.framed.as_ref()
     }
 
     /// The instructions of the client.
     pub fn client_instructions(&self) -> Option<&ClientInstructions> {
-        self.client_instructed.as_ref()?.change.client_instructions()
+        self.state.client_instructed.as_ref()?.change.client_instructions()
     }
 
     /// Whether the client gave other instructions since the frame was made.
     pub fn is_frame_outdated(&self) -> bool {
-        matches!((&self.framed, &self.client_instructed), (Some(framed), Some(newest)) if newest.seq > framed.seq)
+        matches!((&self.state.framed, &self.state.client_instructed), (Some(framed), Some(newest)) if newest.seq > framed.seq)
     }
 
     /// The instructions of the client that the frame contains.
     pub fn framed_client_instructions(&self) -> Option<&ClientInstructions> {
-        let framed = self.framed.as_ref()?.seq;
-        let before = self.entries.iter().rev().skip_while(|entry| entry.seq > framed);
-        before.into_iter().find_map(|entry| entry.change.client_instructions())
+        self.state.framed_instructions.as_ref()?.change.client_instructions()
     }
 
     /// The call with this id, in the newest reply that contains one.
@@ -411,77 +463,77 @@ impl Thread {
 
     /// The number of replies in the log.
     pub fn replies(&self) -> u32 {
-        self.replies
+        self.state.replies
     }
 
     /// The goal of the work, if one is set.
     pub fn goal(&self) -> Option<&str> {
-        self.goal.as_deref()
+        self.state.goal.as_deref()
     }
 
     pub fn model(&self) -> Option<&ModelName> {
-        self.model.as_ref()
+        self.state.model.as_ref()
     }
 
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.state.mode
     }
 
     pub fn thought(&self) -> ThoughtLevel {
-        self.thought
+        self.state.thought
     }
 
     /// Whether the user wants automatic compactions in this session; `None` if the settings decide.
     pub fn auto_compact(&self) -> Option<bool> {
-        self.auto_compact
+        self.state.auto_compact
     }
 
     pub fn title(&self) -> Option<&str> {
-        self.title.as_deref()
+        self.state.title.as_deref()
     }
 
     pub fn plan(&self) -> &[PlanStep] {
-        &self.plan
+        &self.state.plan
     }
 
     pub fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.state.rules
     }
 
     /// Tokens used by all model calls of this thread, including those of its subagents and callbacks.
     pub fn spent(&self) -> Usage {
-        self.spent
+        self.state.spent
     }
 
     /// Tool calls that have no outcome yet.
     pub fn open_calls(&self) -> &[CallId] {
-        &self.open_calls
+        &self.state.open_calls
     }
 
     /// Prompts that wait for the running turn, or for the next one after a turn that a crash or an error ended; oldest
     /// first.
     pub fn queued(&self) -> &[Arc<Entry>] {
-        &self.queued
+        &self.state.queued
     }
 
     /// The keys with which clients have sent prompts.
     pub fn prompt_keys(&self) -> &PromptKeys {
-        &self.prompt_keys
+        &self.state.prompt_keys
     }
 
     /// Whether a call with this id was already made.
     pub fn knows_call(&self, id: &str) -> bool {
-        self.calls.contains(&CallId(id.to_owned()))
+        self.state.calls.contains(&CallId(id.to_owned()))
     }
 
     /// Whether a turn has started and not ended, as after a crash.
     pub fn in_turn(&self) -> bool {
-        self.in_turn
+        self.state.in_turn
     }
 
     /// Whether the user has ever sent a prompt. Sessions without one are not listed.
     pub fn has_prompt(&self) -> bool {
-        self.entries.iter().any(|entry| entry.change.is_prompt())
+        self.state.has_prompt
     }
 
     /// The newest active compaction.
@@ -496,7 +548,7 @@ impl Thread {
 
     /// Whether this layer is undone.
     pub fn is_undone(&self, entry: Seq) -> bool {
-        self.undone.contains(&entry)
+        self.state.undone.contains(&entry)
     }
 
     /// Whether an active rewind removed this entry from the conversation.
@@ -509,8 +561,8 @@ impl Thread {
     /// always replaced.
     pub fn through(&self, kept_from: usize) -> Seq {
         // Entries outside of the view, such as those of the command itself, make no difference.
-        let newest = || self.view.entries().iter().map(|entry| entry.seq).max().unwrap_or_default();
-        self.view.through(kept_from).unwrap_or_else(newest)
+        let newest = || self.state.view.entries().iter().map(|entry| entry.seq).max().unwrap_or_default();
+        self.state.view.through(kept_from).unwrap_or_else(newest)
     }
 
     /// Returns the first value that `wanted` finds, searching backwards, in an entry since which the view has
@@ -519,7 +571,7 @@ impl Thread {
         // From this entry on, the log's view differed from the current one.
         let mut below = self.next_seq();
         for entry in self.entries.iter().rev() {
-            let is_undone = self.undone.contains(&entry.seq);
+            let is_undone = self.state.undone.contains(&entry.seq);
             if entry.seq < below
                 && !is_undone
                 && let Some(found) = wanted(entry)
@@ -527,7 +579,7 @@ impl Thread {
                 return Some((entry.seq, found));
             }
             match &entry.change {
-                Change::Undone { entry: layer } if !self.undone.contains(layer) => {}
+                Change::Undone { entry: layer } if !self.state.undone.contains(layer) => {}
                 Change::Undone { entry: layer } => below = below.min(*layer),
                 // A redone layer itself counts as if it had never been undone.
                 Change::Redone { entry: layer } => below = below.min(Seq(layer.0.saturating_add(1))),
@@ -540,14 +592,15 @@ impl Thread {
     }
 
     fn fold_again(&mut self, revision: Seq) {
-        self.view = View::fold(&self.entries, &self.undone);
-        self.view.set_revision(revision);
+        self.state.view = View::fold(&self.entries, &self.state.undone);
+        self.state.view.set_revision(revision);
     }
 
     /// The newest active change of the view that matches: neither undone nor rewound.
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
-        let holds = |entry: &&Arc<Entry>| !self.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
-        self.view_changes.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
+        let holds =
+            |entry: &&Arc<Entry>| !self.state.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
+        self.state.view_changes.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
     }
 
     /// The entries that make up the view, oldest first.
@@ -557,21 +610,22 @@ impl Thread {
 
     /// The active compactions, edits and other changes of the view, oldest first.
     pub fn active_view_changes(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
-        self.active_among(&self.view_changes)
+        self.active_among(&self.state.view_changes)
     }
 
     fn active_among<'a>(
         &'a self,
-        entries: &'a [Arc<Entry>],
+        entries: impl Into<Entries<'a>>,
     ) -> impl DoubleEndedIterator<Item = &'a Arc<Entry>> {
-        let is_active = |seq: Seq| !self.undone.contains(&seq);
-        view::active_among(entries, view::rewound(&self.view_changes, is_active), is_active)
+        let is_active = |seq: Seq| !self.state.undone.contains(&seq);
+        let rewound = view::rewound((&self.state.view_changes).into(), is_active);
+        view::active_among(entries.into(), rewound, is_active)
     }
 
     fn saw_message(&mut self, id: MessageId) {
         // An imported log may have any ids. Numbers must be left for new messages.
         if id.0 < MESSAGE_ID_MAX {
-            self.next_message = self.next_message.max(id.0 + 1);
+            self.state.next_message = self.state.next_message.max(id.0 + 1);
         }
     }
 }

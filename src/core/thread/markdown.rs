@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use super::describe::{EntryLine, EntryPart, describe};
 use super::lines::{call_title, status};
 use super::text::{attached, outcome_text, outcomes_of, role_and_text, said};
 use super::visible::fenced;
-use super::{CallId, Change, ChangeGroup, Content, Entry, Seq, Thread, ToolOutcome};
+use super::{CallId, Change, ChangeGroup, Content, Entries, Seq, Thread, ToolOutcome};
 
 /// Renders a complete thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
@@ -20,8 +19,9 @@ pub fn markdown(thread: &Thread) -> String {
 }
 
 /// Renders entries of a log as the body of such a document.
-pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
-    let outcomes = outcomes_of(entries);
+pub fn markdown_of<'a>(entries: impl Into<Entries<'a>>) -> String {
+    let entries = entries.into();
+    let outcomes = outcomes_of(entries.clone());
     let mut text = String::new();
     for entry in entries {
         let change = &entry.change;

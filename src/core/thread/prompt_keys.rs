@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Change, MessageId};
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PromptKeys {
     /// The newest message that was announced with each key.
     messages: HashMap<String, MessageId>,

@@ -11,8 +11,8 @@ use super::diff::{DiffLine, diff};
 pub use super::lines::*;
 pub use super::markdown::{markdown, markdown_of};
 use super::{
-    CallId, Change, Content, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Thread, ToolDisplay,
-    ToolOutcome, ViewEdit,
+    CallId, Change, Content, Entries, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Thread,
+    ToolDisplay, ToolOutcome, ViewEdit,
 };
 
 /// Lines of a tool's output or a summary in the short form.
@@ -256,8 +256,10 @@ fn ranges(seqs: &[Seq]) -> String {
 }
 
 /// The outcome of each call, with its entry. A second one is ignored, as in the view.
-pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, (Seq, &ToolOutcome)> {
-    let newest_first = entries.iter().rev().filter_map(|entry| Some((entry.seq, entry.change.outcome()?)));
+pub(super) fn outcomes_of<'a>(
+    entries: impl Into<Entries<'a>>,
+) -> HashMap<&'a CallId, (Seq, &'a ToolOutcome)> {
+    let newest_first = entries.into().rev().filter_map(|entry| Some((entry.seq, entry.change.outcome()?)));
     newest_first.map(|(entry, outcome)| (&outcome.call, (entry, outcome))).collect()
 }
 

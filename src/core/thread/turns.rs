@@ -19,8 +19,8 @@ pub struct PromptedTurn {
 impl Thread {
     /// The first entry of the turn that an entry belongs to: the one after the previous turn's end.
     pub fn turn_start(&self, entry: Seq) -> Seq {
-        let before = self.entries().iter().take(usize::try_from(entry.0).unwrap_or(usize::MAX));
-        let ended = before.rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+        let mut before = self.entries().before(entry).rev();
+        let ended = before.find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
         // A log begins with its `Opened` entry.
         ended.map_or(Seq(1), |ended| Seq(ended.seq.0 + 1))
     }

@@ -7,8 +7,11 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::change::{Change, Entry, Origin, Seq};
 use super::choices::ModelName;
+use super::entry_log::Entries;
 use super::hooked::{HistoryMessage, PartId, Role};
 use super::hosted_search::HostedSearch;
 use super::message::{Content, Message, ToolCall, ToolOutcome};
@@ -19,7 +22,7 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 /// reply that requested it, in the order of the calls. Where a hook, a mask or dropped thinking changed what
 /// is shown, the view contains a derived entry with the same number and other content. The messages of a
 /// mutation are `Said` and `Replied` entries with the mutation's number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
     pub(super) shown: Vec<Arc<Entry>>,
     /// For each entry of `shown`, how its parts are numbered.
@@ -31,7 +34,7 @@ pub struct View {
 }
 
 /// How the parts of a shown entry are numbered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartNumbers {
     /// The number, from 1, of the message within its mutation or edit.
     pub nth: Option<u32>,
@@ -84,16 +87,17 @@ impl ViewPart<'_> {
 
 impl View {
     /// Folds a log, leaving out undone layers and everything that a rewind removed.
-    pub fn fold(entries: &[Arc<Entry>], undone: &HashSet<Seq>) -> View {
+    pub fn fold<'a>(entries: impl Into<Entries<'a>>, undone: &HashSet<Seq>) -> View {
+        let entries = entries.into();
         let mut view = View::default();
         let is_active = |seq: Seq| !undone.contains(&seq);
-        active_entries(entries, is_active).for_each(|entry| view.take(entry));
+        active_entries(entries.clone(), is_active).for_each(|entry| view.take(entry));
         // Entries that a rewind removed have changed the view too, so they count for the revision.
         let rewrites = |entry: &&Arc<Entry>| match &entry.change {
             Change::Undone { .. } | Change::Redone { .. } => true,
             change => change.rewrites() && !(change.can_be_undone() && undone.contains(&entry.seq)),
         };
-        view.revision = entries.iter().rev().find(rewrites).map_or(Seq(0), |entry| entry.seq);
+        view.revision = entries.rev().find(rewrites).map_or(Seq(0), |entry| entry.seq);
         view
     }
 
@@ -325,16 +329,16 @@ impl View {
 /// The entries that make up the view, oldest first: without inactive layers, and without entries that an
 /// active rewind removes.
 pub(super) fn active_entries(
-    entries: &[Arc<Entry>],
+    entries: Entries<'_>,
     holds: impl Fn(Seq) -> bool,
 ) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
-    let rewound = rewound(entries, &holds);
+    let rewound = rewound(entries.clone(), &holds);
     active_among(entries, rewound, holds)
 }
 
 /// Returns the entries that are neither inactive nor in one of the `rewound` ranges.
 pub(super) fn active_among(
-    entries: &[Arc<Entry>],
+    entries: Entries<'_>,
     rewound: Vec<RangeInclusive<Seq>>,
     holds: impl Fn(Seq) -> bool,
 ) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
@@ -345,14 +349,14 @@ pub(super) fn active_among(
     let is_active = move |entry: &&Arc<Entry>| {
         !is_rewound(entry.seq) && (!entry.change.can_be_undone() || holds(entry.seq))
     };
-    entries.iter().filter(is_active)
+    entries.filter(is_active)
 }
 
 /// The ranges of entries that active rewinds remove, each with its rewind, oldest first. A rewind that a later one
 /// removes has no effect.
-pub(super) fn rewound(entries: &[Arc<Entry>], holds: impl Fn(Seq) -> bool) -> Vec<RangeInclusive<Seq>> {
+pub(super) fn rewound(entries: Entries<'_>, holds: impl Fn(Seq) -> bool) -> Vec<RangeInclusive<Seq>> {
     let mut ranges: Vec<RangeInclusive<Seq>> = Vec::new();
-    for entry in entries.iter().rev() {
+    for entry in entries.rev() {
         if let Change::Rewound { to } = &entry.change
             && ranges.last().is_none_or(|later| entry.seq < *later.start())
             && holds(entry.seq)

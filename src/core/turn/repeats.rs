@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use epitome_thread::{Change, Entry, Thread, ToolCall, ToolOutcome};
+use epitome_thread::{Change, Entry, EntryLog, Thread, ToolCall, ToolOutcome};
 
 /// Why a turn that makes no progress is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,11 +99,11 @@ impl Repeats {
 
 type Outcome<'t> = Option<&'t ToolOutcome>;
 
-fn calls_of_last_round(entries: &[Arc<Entry>]) -> Vec<(&ToolCall, Outcome<'_>)> {
+fn calls_of_last_round(entries: &EntryLog) -> Vec<(&ToolCall, Outcome<'_>)> {
     let is_reply = |entry: &Arc<Entry>| matches!(entry.change, Change::Replied { .. });
-    let Some(reply) = entries.iter().rposition(is_reply) else { return Vec::new() };
-    let outcomes = || entries[reply..].iter().filter_map(|entry| entry.change.outcome());
-    let calls = entries[reply].change.calls();
+    let Some(reply) = entries.iter().rev().find(|entry| is_reply(entry)) else { return Vec::new() };
+    let outcomes = || entries.since(reply.seq).filter_map(|entry| entry.change.outcome());
+    let calls = reply.change.calls();
     calls.map(|call| (call, outcomes().find(|outcome| outcome.call == call.id))).collect()
 }
 

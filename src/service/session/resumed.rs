@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SessionAnswer, SessionError, SessionEvent, TextKind, Ticket};
 use epitome_thread::{
-    CallId, Change, Content, Entry, MessageId, Origin, Seq, StopReason, ToolCall, Usage, Withheld,
+    CallId, Change, Content, Entry, EntryLog, MessageId, Origin, Seq, StopReason, ToolCall, Usage, Withheld,
 };
 
 /// How much of a session a client has been shown.
@@ -131,12 +131,9 @@ impl Fate {
 }
 
 /// Computes the rest of a log after a position.
-pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPrompt]) -> Rest {
-    let from = match position.after {
-        Some(after) => entries.partition_point(|entry| entry.seq <= after),
-        None => 0,
-    };
-    let (before, after) = entries.split_at(from);
+pub fn rest(entries: &EntryLog, position: &Position, prompts: &[PendingPrompt]) -> Rest {
+    let from = position.after.map_or(Seq(0), |after| Seq(after.0 + 1));
+    let (before, after) = (entries.before(from), entries.since(from));
     let found = find(entries, prompts);
     let is_own = |entry: &Entry| {
         let queued = match &entry.change {
@@ -147,24 +144,26 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
     };
     // A client's state does not reach beyond the end of a turn.
     let is_end = |entry: &Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
-    let turn = &before[before.iter().rposition(is_end).map_or(0, |end| end + 1)..];
+    let mut turn: Vec<Arc<Entry>> =
+        before.clone().rev().take_while(|entry| !is_end(entry)).cloned().collect();
+    turn.reverse();
     let shown = turn.iter().chain(before.last().filter(|_| turn.is_empty()));
     let replay = position.replay;
     let seen = Seen { entries: shown.cloned().collect(), position: position.clone() };
     let mut events = vec![SessionEvent::Seen(Box::new(seen))];
-    events.extend(after.iter().map(|entry| SessionEvent::Entry {
+    events.extend(after.clone().map(|entry| SessionEvent::Entry {
         entry: entry.clone(),
         replay,
         own: is_own(entry),
     }));
     let is_compacted = |id: &MessageId| {
         after
-            .iter()
+            .clone()
             .any(|entry| matches!(&entry.change, Change::Compacted { summary, .. } if summary.id == *id))
     };
     Rest {
         events,
-        open_calls: open_calls(turn),
+        open_calls: open_calls(&turn),
         open_compaction: position.compaction.filter(|id| !is_compacted(id)),
         inserted: found.iter().map(|at| message_of(entries, (*at)?)).collect(),
         fates: found.iter().map(|at| fate(entries, *at)).collect(),
@@ -200,7 +199,10 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 /// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
 /// before. Of the prompts that it still waits for, the assignment that finds most of them counts, and for each the newest
 /// entry with the same text. Each entry belongs to one prompt.
-fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
+fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
+    if prompts.is_empty() {
+        return Vec::new();
+    }
     let queued = entries.iter().filter_map(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
         _ => None,
@@ -262,7 +264,7 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
 }
 
 /// The first entry of the message that was sent with this key.
-fn keyed(entries: &[Arc<Entry>], key: &str) -> Option<Seq> {
+fn keyed(entries: &EntryLog, key: &str) -> Option<Seq> {
     let id = entries.iter().rev().find_map(|entry| match &entry.change {
         Change::PromptKeyed { message, key: known } if known == key => Some(*message),
         _ => None,
@@ -278,14 +280,14 @@ fn keyed(entries: &[Arc<Entry>], key: &str) -> Option<Seq> {
 }
 
 /// The message of a prompt's entry, if it is in the conversation.
-fn message_of(entries: &[Arc<Entry>], prompt: Seq) -> Option<MessageId> {
-    let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
-    match &after.first()?.change {
+fn message_of(entries: &EntryLog, prompt: Seq) -> Option<MessageId> {
+    let mut after = entries.since(prompt);
+    match &after.next()?.change {
         Change::Said { message, .. } => Some(message.id),
         Change::Commanded { message, .. } => Some(*message),
         Change::Queued { message } => {
             let is_taken = |entry: &Arc<Entry>| matches!(entry.change, Change::Said { origin: Origin::Queue { entry }, .. } if entry == prompt);
-            after.iter().any(is_taken).then_some(message.id)
+            after.any(is_taken).then_some(message.id)
         }
         _ => None,
     }
@@ -312,15 +314,15 @@ fn is_cancelled(fate: &Fate) -> bool {
     matches!(fate, Fate::Ended { reason: StopReason::Cancelled, .. })
 }
 
-fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
+fn fate(entries: &EntryLog, prompt: Option<Seq>) -> Fate {
     let Some(prompt) = prompt else { return Fate::Lost };
-    let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
-    let queued = after.first().and_then(|entry| match &entry.change {
+    let after = entries.since(prompt);
+    let queued = after.clone().next().and_then(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
         _ => None,
     });
     // Also later, by a client that cancelled it before it was connected again.
-    let is_withdrawn = after.iter().any(|entry| match &entry.change {
+    let is_withdrawn = after.clone().any(|entry| match &entry.change {
         Change::Withheld { message, why: Withheld::Cancelled, .. } => queued == Some(message.id),
         _ => false,
     });
@@ -361,9 +363,9 @@ mod tests {
     use super::*;
     use epitome_thread::{CallDisplay, Message, ModelName, OutcomeStatus, ToolOutcome};
 
-    fn log(changes: Vec<Change>) -> Vec<Arc<Entry>> {
+    fn log(changes: Vec<Change>) -> EntryLog {
         let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 0, change });
-        (0..).zip(changes).map(entry).collect()
+        (0..).zip(changes).map(entry).collect::<Vec<_>>().into()
     }
 
     fn content(text: &str) -> Vec<Content> {
@@ -454,8 +456,8 @@ mod tests {
         let answered = PendingPrompt { ticket: None, ..prompt("go", 0) };
         let rest = super::rest(&entries, &after(2), &[answered.clone(), prompt("go", 0)]);
         assert_eq!(rest.fates[1], Fate::Lost);
-        let twice = [entries, log(vec![said("go"), ended(StopReason::EndTurn)])].concat();
-        let twice = log(twice.into_iter().map(|entry| entry.change.clone()).collect());
+        let again = log(vec![said("go"), ended(StopReason::EndTurn)]);
+        let twice = log(entries.iter().chain(&again).map(|entry| entry.change.clone()).collect());
         let rest = super::rest(&twice, &after(2), &[answered, prompt("go", 0)]);
         assert_eq!(rest.fates[1], Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() });
     }

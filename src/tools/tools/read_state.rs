@@ -101,7 +101,7 @@ impl ReadState {
     pub fn follow(&self, thread: &Thread, workspace: &Workspace) {
         let mut known = self.known.lock();
         let is_first = known.followed == 0;
-        for entry in &thread.entries()[known.followed.min(thread.entries().len())..] {
+        for entry in thread.entries().range(known.followed..thread.entries().len()) {
             match &entry.change {
                 Change::ToolFinished { outcome } => {
                     for (path, state) in recorded_files(outcome) {
