@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -436,12 +437,13 @@ impl Disk for SimDisk {
         Ok(self.handle(inode))
     }
 
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    fn read_range(&self, path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
         let mut state = self.state.lock();
         state.call()?;
         let inode = state.find(path)?;
         let content = &state.inodes[inode].content;
-        Ok(content[..content.len().min(usize::try_from(most).unwrap_or(usize::MAX))].to_vec())
+        let at = |offset: u64| content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+        Ok(content[at(range.start)..at(range.end)].to_vec())
     }
 
     fn stat(&self, path: &Path) -> io::Result<FileStat> {

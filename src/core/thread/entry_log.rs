@@ -71,7 +71,7 @@ impl EntryLog {
     }
 
     /// The number of entries that are read when they are needed; the others are in memory.
-    pub(super) fn older(&self) -> usize {
+    pub fn older(&self) -> usize {
         self.older.as_ref().map_or(0, |older| older.entries)
     }
 

@@ -84,6 +84,10 @@ pub use view::{View, ViewItem, ViewPart};
 /// message that it shows under such an id.
 const IN_FLIGHT_MESSAGES_MAX: u64 = 64;
 
+/// Identifies the code that folds logs: it changes with each change of this crate, so a [`ThreadState`] that was saved by
+/// another build is folded again.
+pub const FOLD_ID: &str = include_str!(concat!(env!("OUT_DIR"), "/fold_id.txt"));
+
 /// Message ids from here on are not followed by those of new messages.
 const MESSAGE_ID_MAX: u64 = 1 << 60;
 

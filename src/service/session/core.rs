@@ -264,6 +264,15 @@ impl Core {
         Err(Unwritten { error, refused })
     }
 
+    /// At the end of a turn or command: saves the thread's state for the next process, and frees the memory of older
+    /// entries that were read meanwhile.
+    pub fn save_thread(&mut self) {
+        if !self.log.is_behind() {
+            self.log.save_thread(&self.thread);
+        }
+        self.thread.forget_older();
+    }
+
     /// The id for a new message, used neither in the log nor by a streaming reply.
     pub fn fresh_message(&mut self) -> MessageId {
         self.log.fresh_message(&self.thread)

@@ -75,12 +75,10 @@ pub(super) fn in_store(
     target: &SessionId,
     mutation: &Mutation,
 ) -> Result<Replaced, ReplacementRefusal> {
-    let (mut journal, entries) = services.store.load(target).map_err(|error| match error {
+    let (mut journal, thread) = services.store.open(target).map_err(|error| match error {
         StoreError::NotFound(_) => ReplacementRefusal::NotFound(target.clone()),
         other => other.into(),
     })?;
-    let thread = Thread::replay(entries)
-        .map_err(|source| ReplacementRefusal::Log { target: target.clone(), source })?;
     may_change(&thread, mutation)?;
     let model = mutation.around.model_of(&thread);
     let ruler = services.rulers.for_model(model.as_ref());

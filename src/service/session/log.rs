@@ -18,6 +18,10 @@ pub(super) use writer::{LogSyncer, WriteFailure};
 /// Maximum time between appending an entry and syncing it.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
+/// Entries after which the state of the thread is saved again. Reading them is fast, and the state of a full window is a
+/// megabyte.
+const SAVED_AFTER: u64 = 256;
+
 /// Entries of a turn that wait for the writer before the turn does.
 const STAGED_MAX: usize = 64;
 
@@ -36,6 +40,8 @@ pub(super) struct SessionLog {
     pub draft: ReplyDraft,
     is_sync_due: bool,
     next_message: u64,
+    /// The entries that the log had when the state of the thread was saved.
+    saved: u64,
 }
 
 /// The result of waiting for staged entries.
@@ -55,6 +61,7 @@ impl SessionLog {
             draft,
             is_sync_due: false,
             next_message: thread.next_message().0,
+            saved: thread.entries().older() as u64,
         }
     }
 
@@ -148,6 +155,18 @@ impl SessionLog {
     /// The scheduled sync begins, or was lost. It may miss what is written from now on, which gets another one.
     pub fn sync_begins(&mut self) {
         self.is_sync_due = false;
+    }
+
+    /// Saves the state of the thread if the log has grown enough since the last time, so that it is opened fast. Nothing
+    /// depends on it. Everything must be written.
+    pub fn save_thread(&mut self, thread: &Thread) {
+        let grown = thread.next_seq().0.saturating_sub(self.saved);
+        // A view that was compacted is small, and so is the state with it.
+        let is_replaced = thread.view().revision().0 > self.saved;
+        if grown >= SAVED_AFTER || is_replaced && grown >= SAVED_AFTER / 4 {
+            self.head.save_thread(thread);
+            self.saved = thread.next_seq().0;
+        }
     }
 
     // ── Messages ───────────────────────────────────────────────────────────────────────────────

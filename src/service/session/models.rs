@@ -32,29 +32,27 @@ fn configured_choices(settings: &Settings, overrides: &Overrides, thread: &Threa
     changes
 }
 
-/// The options that a session would have if a client opened it with these arguments; with `entries` a stored one,
+/// The options that a session would have if a client opened it with these arguments; with `stored` a stored one,
 /// otherwise a new one. Opens nothing and makes no request; it only reads settings.
 pub(super) fn options_before_opening(
     services: &SessionServices,
     cwd: &Path,
     overrides: &Overrides,
     environment: &EnvironmentPairs,
-    entries: Option<Vec<Arc<Entry>>>,
+    stored: Option<Thread>,
 ) -> Result<Arc<SessionOptions>, SessionError> {
     let (settings, _) = overrides.load(&services.paths, cwd, environment);
-    let is_new = entries.is_none();
-    let opened = || {
+    let new = || -> Result<Thread, SessionError> {
         let session = SessionId(String::new());
         let change = Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() };
-        vec![Arc::new(Entry { seq: Seq(0), at: 0, change })]
-    };
-    let mut thread = Thread::replay(entries.unwrap_or_else(opened))
-        .map_err(|error| SessionError::Store(error.to_string()))?;
-    if is_new {
+        let mut thread = Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change })])
+            .map_err(|error| SessionError::Store(error.to_string()))?;
         for (at, change) in (1..).zip(configured_choices(&settings, overrides, &thread)) {
             thread.apply(Arc::new(Entry { seq: Seq(at), at: 0, change }));
         }
-    }
+        Ok(thread)
+    };
+    let thread = stored.map_or_else(new, Ok)?;
     let choices = Choices { thread: &thread, settings: &settings, environment };
     Ok(ModelLink::new(services, &settings, &thread).options(choices))
 }

@@ -241,14 +241,14 @@ impl Sessions {
         if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
             return Ok(());
         }
-        let read = self.inner.services.store.read_with_damage(session);
-        let (entries, damage) = read.map_err(|error| store_error(session, error))?;
-        attachment.replay(session, entries.iter().filter(|entry| entry.seq >= from));
+        let read = self.inner.services.store.thread(session);
+        let (thread, damage) = read.map_err(|error| store_error(session, error))?;
+        attachment.replay(session, thread.entries().since(from));
         if let Some(damage) = damage {
             let text = damage.to_string();
             attachment.outlet.put(session, SessionEvent::Notice { severity: NoticeSeverity::Warning, text });
         }
-        let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
+        let from = from.max(thread.next_seq());
         // The session may have been opened while its log was read. It can't be opened while this lock is held.
         let live = self.inner.live.lock();
         if !self.notify_of_watcher(&live, session, from, &attachment)? {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::{LibraryError, SessionListing, Unlisted, fold, list};
+use super::{LibraryError, SessionListing, Unlisted, list};
 use epitome_platform::program::helper;
 use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
@@ -74,7 +74,9 @@ pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<
             (text, damage)
         }
         (ExportFormat::Markdown, Ok((entries, damage))) => {
-            let text = text::markdown(&fold(session, entries)?);
+            let thread = Thread::replay(entries)
+                .map_err(|source| StoreError::Unfoldable { session: session.clone(), source })?;
+            let text = text::markdown(&thread);
             (secrets::mask(&text).into_owned(), damage)
         }
     };

@@ -5,14 +5,12 @@
 mod files;
 mod search;
 
-use std::sync::Arc;
-
 use serde::Serialize;
 
 pub use epitome_store::ForkedSession;
 use epitome_store::{Header, SessionQuery, Store, StoreError};
 use epitome_thread::problem::Problem;
-use epitome_thread::{Entry, Seq, SessionId, Thread};
+use epitome_thread::{Seq, SessionId, Thread};
 
 pub use files::{
     ExportFormat, Exported, ExportedFiles, ImportRequest, Imported, export, export_all, import,
@@ -73,6 +71,8 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Replaced(_)
+        | StoreError::DamageFound(_)
+        | StoreError::Unfoldable { .. }
         | StoreError::TakenOver { .. }
         | StoreError::Unreachable { .. }
         | StoreError::NotFiles { .. }
@@ -154,15 +154,8 @@ pub struct StoredConversation {
 
 /// Reads a conversation, even if it is damaged.
 pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, LibraryError> {
-    let (entries, damage) = store.read_with_damage(session)?;
-    Ok(StoredConversation { thread: fold(session, entries)?, damage })
-}
-
-fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, LibraryError> {
-    Thread::replay(entries).map_err(|error| {
-        let message = format!("the log of session {session} can't be read as a conversation: {error}");
-        LibraryError::failed(message)
-    })
+    let (thread, damage) = store.thread(session)?;
+    Ok(StoredConversation { thread, damage })
 }
 
 /// Forks a session up to and including an entry, or in its current state. The fork's log records its origin; the

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{LibraryError, fold, list};
+use super::{LibraryError, StoredConversation, list};
 use epitome_recall::{Clock, RecallLog, RecallQuery, TextMatcher};
 use epitome_store::{Header, SessionQuery, Store};
 use epitome_thread::SessionId;
@@ -140,9 +140,8 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
             break;
         }
         found.searched += 1;
-        let thread = store.read(&header.session).map_err(LibraryError::from);
-        let thread = match thread.and_then(|entries| fold(&header.session, entries)) {
-            Ok(thread) => thread,
+        let thread = match super::read(store, &header.session) {
+            Ok(StoredConversation { thread, .. }) => thread,
             Err(error) => {
                 let problem = error.to_string();
                 found.problems.push(super::Unlisted { session: header.session, problem });

@@ -7,7 +7,8 @@
 use epitome_platform::os::{self, FileExt, MetadataExt, OpenOptionsExt};
 use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,7 +19,11 @@ pub trait Disk: Debug + Send + Sync {
     /// Opens a file for reading and appending.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
     /// Reads at most `most` bytes of a file.
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        self.read_range(path, 0..most)
+    }
+    /// Reads the bytes of a file that are in this range.
+    fn read_range(&self, path: &Path, range: Range<u64>) -> io::Result<Vec<u8>>;
     /// Returns the metadata of a file or directory without following a link.
     fn stat(&self, path: &Path) -> io::Result<FileStat>;
     /// Returns the names in a directory, sorted, without those that are not UTF-8.
@@ -125,10 +130,12 @@ impl Disk for RealDisk {
         Ok(Box::new(options.open(path)?))
     }
 
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
-        let mut bytes = Vec::with_capacity(file.metadata()?.len().min(most) as usize);
-        file.take(most).read_to_end(&mut bytes)?;
+    fn read_range(&self, path: &Path, Range { start, end }: Range<u64>) -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len().min(end).saturating_sub(start);
+        let mut bytes = Vec::with_capacity(length as usize);
+        file.seek(SeekFrom::Start(start))?;
+        file.take(end.saturating_sub(start)).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 

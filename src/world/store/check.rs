@@ -116,6 +116,8 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Replaced(_)
+        | StoreError::DamageFound(_)
+        | StoreError::Unfoldable { .. }
         | StoreError::TakenOver { .. }
         | StoreError::Unreachable { .. }
         | StoreError::NotFiles { .. }

@@ -15,15 +15,16 @@ use parking_lot::Mutex;
 use super::blobs::{BlobStore, Blobs};
 use super::disk::{DiskFile, FileId, OpenMode, PutMode};
 use super::header::{Header, JournalMark, MarkedHeader};
-use super::index::Index;
+use super::index::{Index, UnsavedThread};
 use super::line::{self, JournalLine};
 use super::listing::KeptListing;
 use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::saved_listing::SavedListing;
+use super::saved_thread::{self, ResumedThread};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{DiskResultExt, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
-use epitome_thread::{Seq, SessionId};
+use epitome_thread::{Seq, SessionId, Thread, ThreadState};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
 /// copies of all descriptors until it execs.
@@ -64,15 +65,19 @@ struct FileLog {
     /// After a failed sync the kernel may mark lost pages as clean: no later sync can be trusted. Set while
     /// `synced` is locked, and read without it.
     has_failed: AtomicBool,
+    /// Damage was found in the part of the log that was not read when it was opened.
+    is_damaged: AtomicBool,
 }
 
 /// How much of a log is written, up to the last complete line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Written {
     mark: JournalMark,
     lines_with_blobs: u64,
     /// How many bytes of it are known to be on disk.
     synced_bytes: u64,
+    /// The header that the session has there.
+    newest: Option<Arc<MarkedHeader>>,
 }
 
 /// How much of a log was synced by this process.
@@ -94,7 +99,7 @@ impl LogStore for Files {
         &self,
         session: &SessionId,
         line: &JournalLine,
-        _: &Header,
+        header: &Header,
     ) -> Result<Arc<dyn Log>, StoreError> {
         let paths = &self.paths;
         let path = paths.journal(session);
@@ -119,16 +124,15 @@ impl LogStore for Files {
         }
         let mark = JournalMark { entries: 1, bytes: line.bytes.len() as u64, crc: line.crc };
         let opening = line.bytes[..line.bytes.len() - 1].to_vec();
-        let written = Written { mark, lines_with_blobs: 0, synced_bytes: 0 };
+        let newest = Some(Arc::new(MarkedHeader { header: header.clone(), mark }));
+        let written = Written { mark, lines_with_blobs: 0, synced_bytes: 0, newest };
         Ok(self.opened(session, file, id, opening, Tail::default(), written))
     }
 
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError> {
         let paths = &self.paths;
         let path = paths.journal(session);
-        let file = paths.disk.open(&path, OpenMode::Append).if_found().doing("open", &path)?;
-        let file = file.ok_or_else(|| StoreError::NotFound(session.clone()))?;
-        let id = lock(&*file, session, &path)?;
+        let (file, id) = self.locked(session)?;
         let mark = SyncMark::read(paths, session);
         let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
         let (scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
@@ -138,13 +142,8 @@ impl LogStore for Files {
         if !torn.is_empty() {
             cut(paths, session, &*file, mark.bytes, torn)?;
         }
-        if !damage.is_open() && (synced as usize) < kept.len() {
-            // After a failed sync, pages may be readable that are not on disk, and that no sync writes again.
-            paths
-                .disk
-                .open(&path, OpenMode::Overwrite)
-                .and_then(|file| file.write_at(&kept[synced as usize..], synced))
-                .doing("write again what was not synced in", &path)?;
+        if !damage.is_open() {
+            self.write_again(session, &kept[(synced as usize).min(kept.len())..], synced)?;
         }
         // An earlier process may have ended before it synced the names of these blobs.
         let unsynced = lines.iter().filter(|line| line.bytes.end as u64 > synced);
@@ -152,13 +151,33 @@ impl LogStore for Files {
             line::open(&bytes[line.bytes.clone()]).is_some_and(|sealed| !line::moved(sealed).is_empty())
         };
         let lines_with_blobs = unsynced.filter(has_blobs).count() as u64;
-        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: synced };
+        let newest = Some(Arc::new(MarkedHeader { header: scan.header.clone(), mark: *mark }));
+        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: synced, newest };
         let tail = Tail {
             is_unclean: false,
             needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
             needs_opening: !has_opening,
         };
         Ok((self.opened(session, file, id, opening.clone(), tail, written), scan))
+    }
+
+    fn resume(&self, session: &SessionId) -> Result<Option<(Arc<dyn Log>, ResumedThread)>, StoreError> {
+        let (file, id) = self.locked(session)?;
+        let Some(resumed) = saved_thread::resume(self, session, false)? else { return Ok(None) };
+        let ResumedThread { header, mark, opening, synced, unsynced, saved, .. } = &resumed;
+        self.write_again(session, unsynced, *synced)?;
+        let has_blobs = |line: &&[u8]| line::open(line).is_some_and(|sealed| !line::moved(sealed).is_empty());
+        let lines_with_blobs = unsynced.split(|byte| *byte == b'\n').filter(has_blobs).count() as u64;
+        let newest = Some(Arc::new(MarkedHeader { header: header.clone(), mark: *mark }));
+        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: *synced, newest };
+        let log = self.opened(session, file, id, opening.clone(), Tail::default(), written);
+        let examined = log.clone();
+        self.index.examine(session, *saved, move || examined.is_damaged.store(true, Ordering::Release));
+        Ok(Some((log, resumed)))
+    }
+
+    fn read_resumed(&self, session: &SessionId) -> Result<Option<Thread>, StoreError> {
+        Ok(saved_thread::resume(self, session, true)?.map(|resumed| resumed.thread))
     }
 
     fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
@@ -236,6 +255,27 @@ impl LogStore for Files {
 }
 
 impl Files {
+    /// Opens a journal for appending and takes its lock.
+    fn locked(&self, session: &SessionId) -> Result<(Box<dyn DiskFile>, FileId), StoreError> {
+        let path = self.paths.journal(session);
+        let file = self.paths.disk.open(&path, OpenMode::Append).if_found().doing("open", &path)?;
+        let file = file.ok_or_else(|| StoreError::NotFound(session.clone()))?;
+        let id = lock(&*file, session, &path)?;
+        Ok((file, id))
+    }
+
+    /// Writes the end of a journal again: after a failed sync, pages may be readable that are not on disk, and that no sync
+    /// writes again.
+    fn write_again(&self, session: &SessionId, unsynced: &[u8], from: u64) -> Result<(), StoreError> {
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let path = self.paths.journal(session);
+        let file = self.paths.disk.open(&path, OpenMode::Overwrite);
+        let written = file.and_then(|file| file.write_at(unsynced, from));
+        written.doing("write again what was not synced in", &path)
+    }
+
     fn opened(
         &self,
         session: &SessionId,
@@ -244,7 +284,7 @@ impl Files {
         opening: Vec<u8>,
         tail: Tail,
         written: Written,
-    ) -> Arc<dyn Log> {
+    ) -> Arc<FileLog> {
         Arc::new(FileLog {
             session: session.clone(),
             files: self.clone(),
@@ -256,6 +296,7 @@ impl Files {
             written: Mutex::new(written),
             synced: Mutex::default(),
             has_failed: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
         })
     }
 }
@@ -287,14 +328,15 @@ impl Log for FileLog {
         *tail = Tail::default();
         let mark =
             JournalMark { entries: mark.entries + 1, bytes: mark.bytes + bytes.len() as u64, crc: line.crc };
+        let header = Arc::new(MarkedHeader { header: header.clone(), mark });
         let mut written = self.written.lock();
         written.mark = mark;
         written.lines_with_blobs += u64::from(line.has_blobs);
+        written.newest = Some(header.clone());
         drop(written);
         // Editors open sessions that are never used; opening sled for those would cost memory per editor
         // window.
-        if header.has_prompt {
-            let header = Arc::new(MarkedHeader { header: header.clone(), mark });
+        if header.header.has_prompt {
             self.files.listed.appended(&header);
             self.files.index.update(header);
         }
@@ -305,7 +347,10 @@ impl Log for FileLog {
         let mut synced = self.synced.lock();
         self.check()?;
         // Read before syncing: entries appended during the sync stay unsynced.
-        let Written { mark, lines_with_blobs, .. } = *self.written.lock();
+        let (mark, lines_with_blobs) = {
+            let written = self.written.lock();
+            (written.mark, written.lines_with_blobs)
+        };
         let reached = mark.reached();
         if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
             return Ok(());
@@ -335,12 +380,25 @@ impl Log for FileLog {
         if self.has_failed.load(Ordering::Acquire) {
             return Err(StoreError::SyncFailed(self.session.clone()));
         }
+        if self.is_damaged.load(Ordering::Acquire) {
+            return Err(StoreError::DamageFound(self.session.clone()));
+        }
         let path = self.files.paths.journal(&self.session);
         let own = self.file.stat().doing("look at", &path)?;
         // An unlinked file accepts all writes, and loses them when it is closed.
         let is_there =
             own.links > 0 && self.files.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
         if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
+    }
+
+    fn save_thread(&self, state: &ThreadState, entries: u64) {
+        let newest = self.written.lock().newest.clone();
+        let newest = newest.filter(|newest| newest.mark.entries == entries && newest.header.has_prompt);
+        if let Some(marked) = newest {
+            let opening = self.opening.clone();
+            let state = Arc::new(state.clone());
+            self.files.index.save_thread(UnsavedThread { marked, opening, state });
+        }
     }
 
     fn release(&self) {

@@ -101,7 +101,7 @@ pub(super) struct MarkedHeader {
 }
 
 /// The end of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalMark {
     pub entries: u64,
     /// Length of the file in bytes.

@@ -5,6 +5,7 @@
 
 use super::index_thread::RebuildError;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,17 +13,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::StorePaths;
-use super::header::MarkedHeader;
+use super::header::{JournalMark, MarkedHeader};
 use super::health::{IndexState, Rebuilt};
 use super::index_thread::{IndexThread, end_within};
 use super::rows::Headers;
-use epitome_thread::SessionId;
+use epitome_thread::{SessionId, ThreadState};
 
 /// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `PendingUpdates`.
 pub(super) const QUEUE_MAX: usize = 256;
 
 /// How long a listing waits for sled's headers.
 const HEADERS_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the opening of a session, and the reading of its older entries, wait for sled before they read the journal.
+const THREAD_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a clean exit waits for the index. Nothing is lost if it takes longer.
 const SETTLE_WAITS: Duration = Duration::from_secs(10);
@@ -46,8 +50,18 @@ pub(super) struct PendingUpdates(Mutex<Pending>);
 #[derive(Default)]
 struct Pending {
     updates: BTreeMap<SessionId, RowUpdate>,
+    /// States of threads that are to be saved.
+    threads: BTreeMap<SessionId, UnsavedThread>,
     /// The thread knows that there are some.
     is_announced: bool,
+}
+
+/// The state of a thread at the end of its journal, which is to be saved.
+pub(super) struct UnsavedThread {
+    pub marked: Arc<MarkedHeader>,
+    /// The journal's first line, without its newline.
+    pub opening: Vec<u8>,
+    pub state: Arc<ThreadState>,
 }
 
 /// A change of one session's row.
@@ -104,6 +118,46 @@ impl Index {
     /// blocks.
     pub fn catch_up(&self, session: &SessionId) {
         self.announce(session.clone(), RowUpdate::FromJournal);
+    }
+
+    /// Saves the state of a thread, after everything up to its position is stored; never blocks.
+    pub fn save_thread(&self, thread: UnsavedThread) {
+        if let Some(None) = self.queue.get() {
+            return;
+        }
+        let (session, marked) = (thread.marked.header.session.clone(), thread.marked.clone());
+        self.pending.0.lock().threads.insert(session.clone(), thread);
+        self.announce(session, RowUpdate::Header(marked));
+    }
+
+    /// The saved state of a thread; `None` if there is none, or sled is not available in time.
+    pub fn saved_thread(&self, session: &SessionId) -> Option<Vec<u8>> {
+        let session = session.clone();
+        self.request(THREAD_WAIT, move |thread| thread.read(|rows| rows.thread(&session)))??
+    }
+
+    /// The lines of these entries; `None` if sled is not available in time.
+    pub fn lines(&self, session: &SessionId, entries: Range<u64>) -> Option<Vec<Vec<u8>>> {
+        let session = session.clone();
+        self.request(THREAD_WAIT, move |thread| thread.read(|rows| rows.lines(&session, entries)))?
+    }
+
+    /// Stores the lines of a journal up to a mark again, because those that are stored are wrong; never blocks.
+    pub fn follow_again(&self, session: &SessionId, until: JournalMark) {
+        let session = session.clone();
+        self.send(IndexWork::Request(Box::new(move |thread| thread.follow_again(&session, until))));
+    }
+
+    /// Reads a journal up to a mark, because the session was opened without reading that part. If it is damaged, forgets
+    /// the saved state and reports it. Does not block.
+    pub fn examine(&self, session: &SessionId, until: JournalMark, report: impl FnOnce() + Send + 'static) {
+        let session = session.clone();
+        let examine = move |thread: &mut IndexThread| {
+            if !thread.examine(&session, until) {
+                report();
+            }
+        };
+        self.send(IndexWork::Request(Box::new(examine)));
     }
 
     fn announce(&self, session: SessionId, update: RowUpdate) {
@@ -186,12 +240,17 @@ impl PendingUpdates {
         self.0.lock().updates.extend(updates);
     }
 
-    pub fn take(&self) -> BTreeMap<SessionId, RowUpdate> {
-        std::mem::take(&mut *self.0.lock()).updates
+    pub fn take(&self) -> (BTreeMap<SessionId, RowUpdate>, BTreeMap<SessionId, UnsavedThread>) {
+        let Pending { updates, threads, .. } = std::mem::take(&mut *self.0.lock());
+        (updates, threads)
     }
 
     /// Returns updates that failed, unless there are newer ones.
-    pub fn put_back(&self, session: SessionId, update: RowUpdate) {
-        self.0.lock().updates.entry(session).or_insert(update);
+    pub fn put_back(&self, session: SessionId, update: RowUpdate, thread: Option<UnsavedThread>) {
+        let mut pending = self.0.lock();
+        if let Some(thread) = thread {
+            pending.threads.entry(session.clone()).or_insert(thread);
+        }
+        pending.updates.entry(session).or_insert(update);
     }
 }

@@ -101,7 +101,7 @@ fn no_journal_is_read_while_sled_is_unavailable() {
         thread.process_updates();
     }
     assert!(!disk.has_failed(), "a journal was read");
-    assert_eq!(pending.take().len(), 100, "all of them wait until sled can be opened");
+    assert_eq!(pending.take().0.len(), 100, "all of them wait until sled can be opened");
 }
 
 #[test]

@@ -13,9 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::check::bytes_below;
+use super::header::JournalMark;
 use super::health::{IndexState, Rebuilt};
-use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate};
+use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
 use super::rows::{self, Headers, Rows, RowsError};
+use super::saved_thread::{self, SavedThread};
 use super::{StoreError, StorePaths, index_compare, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
@@ -245,9 +247,12 @@ impl IndexThread {
     pub fn process_updates(&mut self) {
         loop {
             let set_aside = self.set_aside;
-            for (session, update) in self.pending.take() {
-                if !self.write(&session, &update) {
-                    self.pending.put_back(session, update);
+            let (updates, mut threads) = self.pending.take();
+            for (session, update) in updates {
+                let thread = threads.remove(&session);
+                match self.write(&session, &update) {
+                    true => thread.into_iter().for_each(|thread| self.save(&session, &thread)),
+                    false => self.pending.put_back(session, update, thread),
                 }
             }
             // Damage found on the way makes every session pending again.
@@ -260,7 +265,14 @@ impl IndexThread {
     /// Updates the row of a session; returns whether it is done.
     fn write(&mut self, session: &SessionId, update: &RowUpdate) -> bool {
         let header = match update {
-            RowUpdate::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
+            RowUpdate::Header(header) => {
+                let paths = self.paths.clone();
+                let put = |rows: &Rows| {
+                    follow(&paths, rows, session, header.mark)?;
+                    rows.put(header)
+                };
+                return self.with(put).is_some();
+            }
             // A row that can't be written is not worth reading a journal.
             RowUpdate::FromJournal if (self.given_up || self.paths.db().exists()) && !self.is_available() => {
                 return false;
@@ -278,6 +290,47 @@ impl IndexThread {
                 true
             }
         }
+    }
+
+    /// Saves the state of a thread whose journal's lines are stored.
+    fn save(&mut self, session: &SessionId, UnsavedThread { marked, opening, state }: &UnsavedThread) {
+        let save = |rows: &Rows| {
+            // A damaged journal is not followed beyond the damage.
+            if rows.followed(session)?.is_none_or(|mark| mark.entries < marked.mark.entries) {
+                return Ok(());
+            }
+            let line_of = |entry| rows.line(session, entry);
+            match SavedThread::new(marked, opening, state.clone(), line_of)? {
+                Some(saved) => rows.put_thread(session, &saved),
+                None => Ok(()),
+            }
+        };
+        self.with(save);
+    }
+
+    /// Reads from sled, if there is one; `None` if it is unavailable.
+    pub fn read<T>(&mut self, read: impl FnOnce(&Rows) -> Result<T, RowsError>) -> Option<T> {
+        if self.exists() { self.with(read) } else { None }
+    }
+
+    /// See [`Index::follow_again`](super::index::Index::follow_again).
+    pub fn follow_again(&mut self, session: &SessionId, until: JournalMark) {
+        let paths = self.paths.clone();
+        self.with(|rows| {
+            rows.set_followed(session, JournalMark::default())?;
+            follow(&paths, rows, session, until)
+        });
+    }
+
+    /// See [`Index::examine`](super::index::Index::examine).
+    pub fn examine(&mut self, session: &SessionId, until: JournalMark) -> bool {
+        // A session that was deleted since is not damaged.
+        if saved_thread::is_sound(&self.paths, session, until) || !self.paths.journal(session).exists() {
+            return true;
+        }
+        tracing::warn!(%session, "damage was found in the older part of a log");
+        self.with(|rows| rows.remove_thread(session));
+        false
     }
 
     /// Runs work on an open sled; `None` if it is unavailable or fails.
@@ -408,6 +461,21 @@ impl IndexThread {
         self.pending.read_from_journal(self.paths.sessions().unwrap_or_default());
         true
     }
+}
+
+/// Stores the lines that a journal has gained, as long as they are sound. Rows of other lines are left alone: they may be
+/// all that is left of lines that were damaged since.
+fn follow(paths: &StorePaths, rows: &Rows, session: &SessionId, until: JournalMark) -> Result<(), RowsError> {
+    let known = rows.followed(session)?.filter(|mark| mark.bytes <= until.bytes).unwrap_or_default();
+    let mut mark = known;
+    let put = |entry, line: &[u8]| rows.put_line(session, entry, line);
+    saved_thread::walk(paths, session, &mut mark, until, put)?;
+    if mark == known && known != until && known.entries > 0 {
+        // The journal was replaced.
+        mark = JournalMark::default();
+        saved_thread::walk(paths, session, &mut mark, until, put)?;
+    }
+    if mark == known { Ok(()) } else { rows.set_followed(session, mark) }
 }
 
 /// Writes the headers of all sessions with a prompt, and returns their number.

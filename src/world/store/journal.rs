@@ -13,9 +13,10 @@ use super::blobs::Blobs;
 use super::header::Header;
 use super::line::{self, LineLink};
 use super::log::{Log, LogStore};
+use super::saved_thread::ResumedThread;
 use super::scan::{JournalDamage, Scan};
 use super::{StoreError, now};
-use epitome_thread::{Change, Entry, Seq, SessionId};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
 
 /// A session's log, open for appending. Dropping it lets other processes open the session.
 pub struct Journal {
@@ -90,6 +91,21 @@ impl Journal {
         }
         let stored = StoredJournal { log, blobs: logs.blobs(session), format, crc: mark.crc };
         Ok((Journal::new(Some(stored), header, Seq(mark.entries), damage), entries))
+    }
+
+    pub(super) fn resume(
+        logs: &dyn LogStore,
+        session: &SessionId,
+    ) -> Result<Option<(Journal, Thread)>, StoreError> {
+        if SessionId::parse(&session.0).is_none() {
+            return Err(StoreError::NotFound(session.clone()));
+        }
+        let Some((log, resumed)) = logs.resume(session)? else { return Ok(None) };
+        let ResumedThread { thread, header, mark, .. } = resumed;
+        // Only logs whose lines are chained have saved states.
+        let stored = StoredJournal { log, blobs: logs.blobs(session), format: FORMAT_VERSION, crc: mark.crc };
+        let journal = Journal::new(Some(stored), header, Seq(mark.entries), JournalDamage::default());
+        Ok(Some((journal, thread)))
     }
 
     /// Creates a log without a file, from an opening entry and any further changes. It holds no lock, does
@@ -219,6 +235,14 @@ impl JournalHead {
     /// The change that accepts the damage, after which the log can be written again. `None` if there is no damage.
     pub fn acceptance(&self) -> Option<Change> {
         self.damage.is_open().then(|| self.damage.acceptance())
+    }
+
+    /// Saves the state of the thread with all entries of the log, so that the next process need not read them. Does not
+    /// wait, and nothing depends on it.
+    pub fn save_thread(&self, thread: &Thread) {
+        if let Some(log) = &self.log {
+            log.save_thread(thread.state(), thread.next_seq().0);
+        }
     }
 
     /// A handle that makes written entries durable, from any thread.

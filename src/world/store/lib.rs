@@ -46,6 +46,7 @@ mod query;
 mod repair;
 mod rows;
 mod saved_listing;
+mod saved_thread;
 mod scan;
 mod sync_mark;
 
@@ -58,7 +59,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use blobs::BlobStore;
 use disk::{Disk, FileStat, RealDisk};
 use epitome_files::paths::Paths;
-use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, ReplayError, SessionId, Thread};
 use files::Files;
 use index::Index;
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,15 @@ pub enum StoreError {
         "the journal of session {0} was deleted or replaced while the session was open; nothing more is written to it"
     )]
     Replaced(SessionId),
+    /// Damage was found in the part of the log that was not read when the session was opened.
+    #[error(
+        "an older part of the log of session {0} is damaged; nothing more is written to it until you load the session \
+         again, which shows what is lost"
+    )]
+    DamageFound(SessionId),
+    /// Its entries are readable, and are not a log.
+    #[error("the log of session {session} can't be folded: {source}")]
+    Unfoldable { session: SessionId, source: ReplayError },
     /// Another process has taken over the session, because this one did not renew its lease in time.
     #[error(
         "session {session} was taken over by {holder}; nothing more is written to it here; load the session again \
@@ -260,6 +270,28 @@ impl Store {
         Journal::load(&*self.logs, session)
     }
 
+    /// Opens a session for writing, with its thread. Reads only the end of a long log if the state of its thread was saved;
+    /// damage in the rest is then found a moment later, and [`JournalHead::can_append`] fails from then on.
+    pub fn open(&self, session: &SessionId) -> Result<(Journal, Thread), StoreError> {
+        if let Some(resumed) = Journal::resume(&*self.logs, session)? {
+            return Ok(resumed);
+        }
+        let (journal, entries) = self.load(session)?;
+        Ok((journal, folded(session, entries)?))
+    }
+
+    /// Reads a session's thread, even while another process writes its log, with what is missing in the part of the log that
+    /// was read.
+    pub fn thread(&self, session: &SessionId) -> Result<(Thread, Option<StoreError>), StoreError> {
+        if SessionId::parse(&session.0).is_some()
+            && let Some(thread) = self.logs.read_resumed(session)?
+        {
+            return Ok((thread, None));
+        }
+        let (entries, damage) = self.read_with_damage(session)?;
+        Ok((folded(session, entries)?, damage))
+    }
+
     /// Reads a session's log, even while another process writes it. Changes nothing. Damaged entries are
     /// `Change::Lost`, an unfinished last write is ignored.
     pub fn read(&self, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
@@ -331,6 +363,10 @@ impl Store {
     pub fn settle(&self) {
         self.logs.settle();
     }
+}
+
+fn folded(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, StoreError> {
+    Thread::replay(entries).map_err(|source| StoreError::Unfoldable { session: session.clone(), source })
 }
 
 /// Paths below the data directory.

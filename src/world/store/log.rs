@@ -12,10 +12,11 @@ use super::blobs::{Blobs, BodyReader};
 use super::header::Header;
 use super::line::{self, Bodies, JournalLine, LineLink};
 use super::query::SessionQuery;
+use super::saved_thread::ResumedThread;
 use super::scan::Scan;
 use super::sync_mark::{Reached, SyncMark};
 use super::{Listing, StoreError};
-use epitome_thread::{Entry, FORMAT_VERSION, Seq, SessionId};
+use epitome_thread::{Entry, FORMAT_VERSION, Seq, SessionId, Thread, ThreadState};
 
 /// The logs of all sessions of one place.
 pub trait LogStore: Send + Sync + fmt::Debug {
@@ -29,6 +30,16 @@ pub trait LogStore: Send + Sync + fmt::Debug {
 
     /// Opens a log for appending, which excludes all other writers, and reads all of it.
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError>;
+
+    /// Like `open`, with a saved state of the thread, so that only the rest of the log is read. `None` if there is none.
+    fn resume(&self, _: &SessionId) -> Result<Option<(Arc<dyn Log>, ResumedThread)>, StoreError> {
+        Ok(None)
+    }
+
+    /// Like `resume`, for reading: the log may be open elsewhere.
+    fn read_resumed(&self, _: &SessionId) -> Result<Option<Thread>, StoreError> {
+        Ok(None)
+    }
 
     /// Reads a log, which may be open elsewhere.
     fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError>;
@@ -93,6 +104,10 @@ pub trait Log: Send + Sync {
 
     /// Fails if appended lines can't become durable. Cheap enough to check before each model call.
     fn check(&self) -> Result<(), StoreError>;
+
+    /// Saves the state that the thread has after this number of entries, if these are all of the log, so that the log can be
+    /// resumed. Does not wait.
+    fn save_thread(&self, _: &ThreadState, _entries: u64) {}
 
     /// Lets others open the log. Does not wait.
     fn release(&self);

@@ -1,23 +1,33 @@
-//! The rows in sled: the header of each session, for listings. The only module that uses sled.
+//! The rows in sled: threads as they are read. The only module that uses sled.
 //!
 //! Nothing here is authoritative, so nothing is repaired: damage is reported, and the index is rebuilt. sled
 //! 0.34 panics on damaged files, so every call must be wrapped in `catch_unwind`, as `index_thread` does. No
 //! batches or transactions are used: they take a lock shared by all databases of the process, and a database
 //! that is closed while another waits for it never ends.
 //!
-//! The tree `header` maps session ids to a version, a CRC-32 (little endian) and the header as JSON. Indexes
-//! of earlier versions have further trees, which are ignored.
+//! | tree | key | value |
+//! | --- | --- | --- |
+//! | `header` | session | its [`MarkedHeader`], for listings |
+//! | `entry` | session, number of the entry (big endian) | the entry's line in the journal, without its newline |
+//! | `followed` | session | the [`JournalMark`] up to which `entry` follows the journal |
+//! | `thread` | session | the newest saved state of the thread (`saved_thread`) |
+//!
+//! A line has its own checksum. Other values consist of a version, a CRC-32 (little endian) and JSON. Indexes of earlier
+//! versions have further trees, which are ignored.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sled::{Db, Tree};
 
-use super::header::MarkedHeader;
+use super::header::{JournalMark, MarkedHeader};
 use epitome_platform::late_timers::LateTimers;
 use epitome_thread::SessionId;
 
@@ -40,6 +50,9 @@ pub(super) type Headers = BTreeMap<SessionId, Arc<MarkedHeader>>;
 /// The open database.
 pub(super) struct Rows {
     headers: Tree,
+    entries: Tree,
+    followed: Tree,
+    threads: Tree,
     /// The content of `headers`: a listing decodes nothing.
     known: RefCell<Arc<Headers>>,
     /// Last, because dropping it ends sled's threads.
@@ -84,7 +97,8 @@ impl Rows {
             .open()?;
         let headers = db.open_tree("header")?;
         let known = RefCell::new(Arc::new(read(&headers)?));
-        Ok(Rows { headers, known, _db: db })
+        let [entries, followed, threads] = ["entry", "followed", "thread"].map(|name| db.open_tree(name));
+        Ok(Rows { headers, entries: entries?, followed: followed?, threads: threads?, known, _db: db })
     }
 
     /// All readable rows, as sled has them now.
@@ -107,15 +121,64 @@ impl Rows {
     pub fn remove(&self, session: &SessionId) -> Result<(), RowsError> {
         self.headers.remove(session.0.as_bytes())?;
         Arc::make_mut(&mut self.known.borrow_mut()).remove(session);
+        self.remove_thread(session)?;
+        self.followed.remove(session.0.as_bytes())?;
+        for row in self.entries.scan_prefix(session.0.as_bytes()).keys() {
+            self.entries.remove(row?)?;
+        }
         Ok(())
     }
+
+    /// The end of the part of a journal whose lines are rows; `None` if that is unknown.
+    pub fn followed(&self, session: &SessionId) -> Result<Option<JournalMark>, RowsError> {
+        Ok(self.followed.get(session.0.as_bytes())?.and_then(|value| decode(&value)))
+    }
+
+    pub fn set_followed(&self, session: &SessionId, mark: JournalMark) -> Result<(), RowsError> {
+        self.followed.insert(session.0.as_bytes(), encode(&mark)?)?;
+        Ok(())
+    }
+
+    pub fn put_line(&self, session: &SessionId, entry: u64, line: &[u8]) -> Result<(), RowsError> {
+        self.entries.insert(entry_key(session, entry), line)?;
+        Ok(())
+    }
+
+    pub fn line(&self, session: &SessionId, entry: u64) -> Result<Option<Vec<u8>>, RowsError> {
+        Ok(self.entries.get(entry_key(session, entry))?.map(|line| line.to_vec()))
+    }
+
+    /// The lines of these entries, or fewer if some are missing.
+    pub fn lines(&self, session: &SessionId, entries: Range<u64>) -> Result<Vec<Vec<u8>>, RowsError> {
+        let range = entry_key(session, entries.start)..entry_key(session, entries.end);
+        self.entries.range(range).values().map(|line| Ok(line?.to_vec())).collect()
+    }
+
+    pub fn put_thread(&self, session: &SessionId, saved: &impl Serialize) -> Result<(), RowsError> {
+        self.threads.insert(session.0.as_bytes(), encode(saved)?)?;
+        Ok(())
+    }
+
+    /// The saved state of a thread, which [`decode`] reads.
+    pub fn thread(&self, session: &SessionId) -> Result<Option<Vec<u8>>, RowsError> {
+        Ok(self.threads.get(session.0.as_bytes())?.map(|value| value.to_vec()))
+    }
+
+    pub fn remove_thread(&self, session: &SessionId) -> Result<(), RowsError> {
+        self.threads.remove(session.0.as_bytes())?;
+        Ok(())
+    }
+}
+
+fn entry_key(session: &SessionId, entry: u64) -> Vec<u8> {
+    [session.0.as_bytes(), &entry.to_be_bytes()].concat()
 }
 
 fn read(tree: &Tree) -> Result<Headers, RowsError> {
     let mut headers = BTreeMap::new();
     for row in tree.iter() {
         let (_, value) = row?;
-        if let Some(marked) = decode(&value) {
+        if let Some(marked) = decode::<MarkedHeader>(&value) {
             headers.insert(marked.header.session.clone(), Arc::new(marked));
         }
     }
@@ -127,8 +190,8 @@ pub(super) fn lock_file(directory: &Path) -> PathBuf {
     directory.join("db")
 }
 
-fn encode(marked: &MarkedHeader) -> Result<Vec<u8>, RowsError> {
-    let json = serde_json::to_vec(marked).map_err(|error| RowsError::Damaged(error.to_string()))?;
+fn encode(content: &impl Serialize) -> Result<Vec<u8>, RowsError> {
+    let json = serde_json::to_vec(content).map_err(|error| RowsError::Damaged(error.to_string()))?;
     let mut value = vec![VERSION];
     value.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
     value.extend_from_slice(&json);
@@ -136,7 +199,7 @@ fn encode(marked: &MarkedHeader) -> Result<Vec<u8>, RowsError> {
 }
 
 /// `None` if the checksum or version is wrong.
-fn decode(value: &[u8]) -> Option<MarkedHeader> {
+pub(super) fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
     let (version, rest) = value.split_first()?;
     let (crc, json) = rest.split_first_chunk::<4>()?;
     let is_sound = *version == VERSION && crc32fast::hash(json).to_le_bytes() == *crc;
@@ -187,7 +250,7 @@ mod tests {
             for bit in 0..8 {
                 let mut flipped = value.clone();
                 flipped[at] ^= 1 << bit;
-                assert_eq!(decode(&flipped), None, "byte {at}, bit {bit}");
+                assert_eq!(decode::<MarkedHeader>(&flipped), None, "byte {at}, bit {bit}");
             }
         }
     }

@@ -20,7 +20,7 @@ use epitome_session::{SessionCommand, SessionError};
 use epitome_session_library as session_library;
 use epitome_store::{Header, SessionQuery};
 use epitome_thread::text::rounded_dollars;
-use epitome_thread::{SessionId, Thread};
+use epitome_thread::{Seq, SessionId, Thread};
 use epitome_tokens::Ruler;
 use epitome_transfer as transfer;
 
@@ -132,10 +132,7 @@ fn header_json(header: &Header, now: &LiveNow) -> Map<String, Value> {
 
 /// Folds the readable part of a session's log, and describes the damage to the rest, if any.
 pub fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
-    let (entries, damage) = daemon.store.read_with_damage(session)?;
-    let thread = Thread::replay(entries).map_err(|error| {
-        Fault::new(FaultKind::Store, format!("the log of session {session} can't be folded: {error}"))
-    })?;
+    let (thread, damage) = daemon.store.thread(session)?;
     Ok((thread, damage.map(|damage| damage.to_string())))
 }
 
@@ -205,16 +202,16 @@ fn entries(daemon: &Arc<Daemon>, wanted: ReadParams) -> MethodResult {
         let message = format!("sessions.entries: `limit` is from 1 to {ENTRIES_MAX}");
         return Err(Fault::new(FaultKind::InvalidParams, message));
     }
-    let (entries, damage) = daemon.store.read_with_damage(&session)?;
-    let from = wanted.from.map_or(0, |from| from.0.0);
-    let at = entries.partition_point(|entry| entry.seq.0 < from);
-    let part = &entries[at..entries.len().min(at + limit)];
-    let next = entries.get(at + part.len()).map(|entry| entry.seq.to_string());
-    let part = part.iter().map(|entry| transfer::entry_json(&session, entry)).collect::<Result<Vec<_>, _>>();
+    let (thread, damage) = fold(daemon, &session)?;
+    let entries = thread.entries();
+    let mut rest = entries.since(wanted.from.map_or(Seq(0), |from| from.0));
+    let part: Vec<_> = rest.by_ref().take(limit).collect();
+    let next = rest.next().map(|entry| entry.seq.to_string());
+    let part =
+        part.into_iter().map(|entry| transfer::entry_json(&session, entry)).collect::<Result<Vec<_>, _>>();
     let part = part.map_err(|error| Fault::new(FaultKind::Internal, error.to_string()))?;
     Ok(json!({
-        "session": session, "entries": part, "next": next, "total": entries.len(),
-        "damage": damage.map(|damage| damage.to_string()),
+        "session": session, "entries": part, "next": next, "total": entries.len(), "damage": damage,
     }))
 }
 

@@ -176,6 +176,7 @@ impl Session {
         let is_replay = match &replay {
             Replay::Everything => {
                 attachment.replay(self.core.id(), self.core.thread.entries());
+                self.core.thread.forget_older();
                 true
             }
             Replay::Rest { position, prompts } => {

@@ -77,6 +77,7 @@ impl Session {
             }),
             Err(error) => Err(error),
         };
+        self.core.save_thread();
         let answer = match synced {
             Err(error) => Err(error),
             Ok(()) if reason == StopReason::Failed => Err(failed(&work)),

@@ -256,16 +256,10 @@ impl TaskOrigin {
     }
 }
 
-/// Loads a session's log and replays it, on a blocking thread.
+/// Opens a session's log and its thread, on a blocking thread.
 async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
     let (store, name) = (store.clone(), session.clone());
-    let read = blocking::start(move || {
-        let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
-        let thread = Thread::replay(entries).map_err(|error| {
-            SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
-        })?;
-        Ok((journal, thread))
-    });
+    let read = blocking::start(move || store.open(&name).map_err(|error| store_error(&name, error)));
     read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 

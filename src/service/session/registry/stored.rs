@@ -124,11 +124,13 @@ impl Sessions {
     /// Returns the options that a client would get if it opened a session. Does not open it; reads the disk.
     pub fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
         let services = &self.inner.services;
-        let entries = match &query.session {
+        let thread = match &query.session {
             None => None,
-            Some(session) => Some(services.store.read(session).map_err(|error| store_error(session, error))?),
+            Some(session) => {
+                Some(services.store.thread(session).map_err(|error| store_error(session, error))?.0)
+            }
         };
-        options_before_opening(services, &query.cwd, &query.overrides, &query.environment, entries)
+        options_before_opening(services, &query.cwd, &query.overrides, &query.environment, thread)
     }
 
     /// Returns the slash commands that a client would get. Reads the disk.
@@ -144,7 +146,7 @@ impl Sessions {
         let on_disk = || {
             let (store, name, change) = (self.inner.services.store.clone(), session.clone(), change.clone());
             let work = move || {
-                let (mut journal, _) = store.load(&name).map_err(|error| store_error(&name, error))?;
+                let (mut journal, _) = store.open(&name).map_err(|error| store_error(&name, error))?;
                 journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
                 journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
             };

@@ -2,18 +2,42 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use epitome::provider::endpoint::Endpoint;
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::{Basis, ModelRequest};
-use epitome::thread::{Change, Content, Entry, Seq, View};
+use epitome::thread::{Change, Content, Entry, OlderEntries, Seq, Thread, View};
 use epitome_scripted_model::valid;
 use serde_json::Value;
 
 use super::super::checks::{self, KeptRequest};
 use super::{Checked, Model, Novelty, Sent, State, frame_of};
+
+/// The log that a restored thread reads its entries from.
+#[derive(Debug)]
+struct EntriesElsewhere(Vec<Arc<Entry>>);
+
+impl OlderEntries for EntriesElsewhere {
+    fn read(&self, range: Range<u64>) -> Vec<Arc<Entry>> {
+        self.0[range.start as usize..range.end as usize].to_vec()
+    }
+}
+
+/// Sets have no order.
+fn sorted(mut state: Value) -> Value {
+    for set in ["undone", "calls"] {
+        if let Some(members) = state[set].as_array_mut() {
+            members.sort_by_key(Value::to_string);
+        }
+    }
+    if let Some(missing) = state["prompt_keys"]["missing"].as_array_mut() {
+        missing.sort_by_key(Value::to_string);
+    }
+    state
+}
 
 impl Model {
     pub fn check(&mut self) -> Checked {
@@ -25,6 +49,9 @@ impl Model {
             self.undone = entries.filter(|seq| self.thread.is_undone(*seq)).collect();
         }
         checks::same_view(self.thread.view(), &View::fold(self.thread.entries(), &self.undone))?;
+        if is_rewritten {
+            self.continues_from_its_state()?;
+        }
         if is_rewritten && !self.undone.is_empty() {
             self.leaves_no_trace()?;
         }
@@ -50,6 +77,23 @@ impl Model {
                 Novelty::SentBefore => {}
             }
         }
+        Ok(())
+    }
+
+    /// A thread whose state was saved and read again is the same, and everything after this step is done with it.
+    fn continues_from_its_state(&mut self) -> Checked {
+        let json = serde_json::to_vec(self.thread.state()).map_err(|error| error.to_string())?;
+        let state = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+        let entries: Vec<Arc<Entry>> = self.thread.entries().iter().cloned().collect();
+        let log = Arc::new(EntriesElsewhere(entries));
+        let restored = Thread::restore(state, self.thread.next_seq().0, log);
+        checks::same_view(restored.view(), self.thread.view())?;
+        let values = |thread: &Thread| serde_json::to_value(thread.state()).map(sorted);
+        if values(&restored).ok() != values(&self.thread).ok() {
+            return Err("a state that was saved is another one when it is read".to_owned());
+        }
+        self.thread = restored;
+        self.count("threads restored from their states");
         Ok(())
     }
 
