@@ -16,6 +16,7 @@ pub(super) fn words(thread: &Thread) -> Option<(Seq, Vec<String>)> {
         _ => false,
     };
     let layer = thread.active_view_changes().rfind(|entry| is_by_hook(&entry.change, entry.seq))?;
+    let layer = thread.entry(layer.seq)?;
     let texts: Vec<String> = match &layer.change {
         Change::Mutated { messages, .. } => {
             let numbered = (1..).zip(messages).filter(|(_, spoken)| spoken.role == Role::User);

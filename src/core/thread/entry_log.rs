@@ -61,6 +61,15 @@ impl EntryLog {
         Arc::make_mut(&mut self.newer).push(entry);
     }
 
+    /// Keeps the first entries no longer: they are read from `source` when they are needed. Clones keep them.
+    pub(super) fn move_older(&mut self, source: Arc<dyn OlderEntries>, entries: u64) {
+        let entries = entries as usize;
+        if (self.older() + 1..=self.len()).contains(&entries) {
+            self.newer = Arc::new(self.range(entries..self.len()).cloned().collect());
+            self.older = Some(Arc::new(OlderPages::new(source, entries)));
+        }
+    }
+
     /// Forgets the older entries that were read. Clones keep them.
     pub(super) fn forget_older(&mut self) {
         if let Some(older) = &mut self.older

@@ -104,7 +104,7 @@ pub struct Thread {
 /// log again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadState {
-    /// The entries that change the view other than by appending, and those that undo or redo them.
+    /// The entries that change the view other than by appending, and those that undo or redo them, as [`outline`]s.
     view_changes: Vec<Arc<Entry>>,
     view: View,
     undone: HashSet<Seq>,
@@ -222,6 +222,11 @@ impl Thread {
         Ok(())
     }
 
+    /// Frees the memory of the first entries of the log, which are in a store by now.
+    pub fn move_older(&mut self, source: Arc<dyn OlderEntries>, entries: u64) {
+        self.entries.move_older(source, entries);
+    }
+
     /// Frees the memory of older entries that were read from a store. They are read again when they are needed.
     pub fn forget_older(&mut self) {
         self.entries.forget_older();
@@ -243,7 +248,7 @@ impl Thread {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
         self.entries.push(entry.clone());
         if entry.change.concerns_view() {
-            self.state.view_changes.push(entry.clone());
+            self.state.view_changes.push(outline(&entry));
         }
         self.state.view.take(&entry);
         self.state.has_prompt |= entry.change.is_prompt();
@@ -402,7 +407,8 @@ impl Thread {
     }
 
     /// The entries that change the view other than by appending (compactions, edits, rewinds and so on), and those that
-    /// undo or redo them, oldest first. A long log has few of these.
+    /// undo or redo them, oldest first. A long log has few of these, and they have no texts: the summaries, masks and new
+    /// histories are in the entries with these numbers.
     pub fn view_changes(&self) -> &[Arc<Entry>] {
         &self.state.view_changes
     }
@@ -604,7 +610,8 @@ impl Thread {
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
         let holds =
             |entry: &&Arc<Entry>| !self.state.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
-        self.state.view_changes.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
+        let newest = self.state.view_changes.iter().rev().filter(|entry| is_one(&entry.change)).find(holds);
+        self.entry(newest?.seq)
     }
 
     /// The entries that make up the view, oldest first.
@@ -612,7 +619,7 @@ impl Thread {
         self.active_among(&self.entries)
     }
 
-    /// The active compactions, edits and other changes of the view, oldest first.
+    /// The active ones of [`Thread::view_changes`], oldest first.
     pub fn active_view_changes(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
         self.active_among(&self.state.view_changes)
     }
@@ -632,6 +639,25 @@ impl Thread {
             self.state.next_message = self.state.next_message.max(id.0 + 1);
         }
     }
+}
+
+/// A change of the view without the texts that it contains. A state is read whenever its session is opened, and the texts
+/// of all compactions of a long log are many times the view.
+fn outline(entry: &Arc<Entry>) -> Arc<Entry> {
+    let mut outline = match &entry.change {
+        Change::Compacted { .. } | Change::Pruned { .. } | Change::Mutated { .. } => Entry::clone(entry),
+        _ => return entry.clone(),
+    };
+    match &mut outline.change {
+        Change::Compacted { summary, masks, .. } => {
+            summary.content.clear();
+            masks.clear();
+        }
+        Change::Pruned { masks, .. } => masks.clear(),
+        Change::Mutated { messages, .. } => messages.clear(),
+        _ => {}
+    }
+    Arc::new(outline)
 }
 
 #[cfg(test)]

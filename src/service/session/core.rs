@@ -268,7 +268,7 @@ impl Core {
     /// entries that were read meanwhile.
     pub fn save_thread(&mut self) {
         if !self.log.is_behind() {
-            self.log.save_thread(&self.thread);
+            self.log.save_thread(&mut self.thread);
         }
         self.thread.forget_older();
     }

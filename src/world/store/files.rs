@@ -12,19 +12,22 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::blobs::{BlobStore, Blobs};
+use super::blobs::{BlobStore, Blobs, BodyReader};
 use super::disk::{DiskFile, FileId, OpenMode, PutMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::{Index, UnsavedThread};
-use super::line::{self, JournalLine};
+use super::line::{self, Bodies, JournalLine};
 use super::listing::KeptListing;
 use super::log::{Log, LogStore, StoredLog, WholeLog};
 use super::saved_listing::SavedListing;
-use super::saved_thread::{self, ResumedThread};
+use super::saved_thread::{self, ResumedThread, SavedEntries};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{DiskResultExt, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
-use epitome_thread::{Seq, SessionId, Thread, ThreadState};
+use epitome_thread::{OlderEntries, Seq, SessionId, Thread, ThreadState};
+
+/// Most entries of a damaged log that are looked for in the index.
+const RESTORED_MAX: usize = 10_000;
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
 /// copies of all descriptors until it execs.
@@ -47,6 +50,8 @@ struct Tail {
     needs_newline: bool,
     /// The first line is damaged, and is to be written again from its copy.
     needs_opening: bool,
+    /// Lines that the file has lost and the index has: they are written again, with newlines.
+    restored: Vec<u8>,
 }
 
 /// An open log.
@@ -67,6 +72,8 @@ struct FileLog {
     has_failed: AtomicBool,
     /// Damage was found in the part of the log that was not read when it was opened.
     is_damaged: AtomicBool,
+    /// Entries that sled has since a state of the thread was saved.
+    stored: Arc<Mutex<Option<SavedEntries>>>,
 }
 
 /// How much of a log is written, up to the last complete line.
@@ -135,7 +142,9 @@ impl LogStore for Files {
         let (file, id) = self.locked(session)?;
         let mark = SyncMark::read(paths, session);
         let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
-        let (scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
+        let (mut scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
+        let restored =
+            if scan.damage.is_open() { self.restore(session, &mut scan, bytes) } else { Vec::new() };
         let Scan { mark, lines, opening, has_opening, synced, damage, .. } = &scan;
         let synced = synced.unwrap_or(0);
         let (kept, torn) = bytes.split_at(mark.bytes as usize);
@@ -157,6 +166,7 @@ impl LogStore for Files {
             is_unclean: false,
             needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
             needs_opening: !has_opening,
+            restored,
         };
         Ok((self.opened(session, file, id, opening.clone(), tail, written), scan))
     }
@@ -264,6 +274,15 @@ impl Files {
         Ok((file, id))
     }
 
+    /// Puts entries into a damaged log whose lines the index has, and returns these lines.
+    fn restore(&self, session: &SessionId, scan: &mut Scan, bytes: &[u8]) -> Vec<u8> {
+        let lost: Vec<u64> = scan.lost().take(RESTORED_MAX).collect();
+        let Some(lines) = self.index.lines_of(session, lost) else { return Vec::new() };
+        let blobs = self.paths.blobs(session);
+        let bodies = BodyReader::new(&blobs);
+        scan.restore(bytes, &lines, Bodies::Whole(&bodies))
+    }
+
     /// Writes the end of a journal again: after a failed sync, pages may be readable that are not on disk, and that no sync
     /// writes again.
     fn write_again(&self, session: &SessionId, unsynced: &[u8], from: u64) -> Result<(), StoreError> {
@@ -297,6 +316,7 @@ impl Files {
             synced: Mutex::default(),
             has_failed: AtomicBool::new(false),
             is_damaged: AtomicBool::new(false),
+            stored: Arc::default(),
         })
     }
 }
@@ -314,6 +334,7 @@ impl Log for FileLog {
             if tail.needs_newline { &b"\n"[..] } else { b"" },
             if tail.needs_opening { &self.opening } else { b"" },
             if tail.needs_opening { b"\n" } else { b"" },
+            &tail.restored,
         ];
         let before = before.concat();
         let bytes = match before.is_empty() {
@@ -396,9 +417,14 @@ impl Log for FileLog {
         let newest = newest.filter(|newest| newest.mark.entries == entries && newest.header.has_prompt);
         if let Some(marked) = newest {
             let opening = self.opening.clone();
-            let state = Arc::new(state.clone());
-            self.files.index.save_thread(UnsavedThread { marked, opening, state });
+            let (state, stored) = (Arc::new(state.clone()), self.stored.clone());
+            self.files.index.save_thread(UnsavedThread { marked, opening, state, stored });
         }
+    }
+
+    fn take_older(&self) -> Option<(u64, Arc<dyn OlderEntries>)> {
+        let stored = self.stored.lock().take()?;
+        Some(stored.of(&self.files, &self.session))
     }
 
     fn release(&self) {

@@ -16,7 +16,8 @@ use super::StorePaths;
 use super::header::{JournalMark, MarkedHeader};
 use super::health::{IndexState, Rebuilt};
 use super::index_thread::{IndexThread, end_within};
-use super::rows::Headers;
+use super::rows::{Headers, Rows};
+use super::saved_thread::SavedEntries;
 use epitome_thread::{SessionId, ThreadState};
 
 /// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `PendingUpdates`.
@@ -62,6 +63,8 @@ pub(super) struct UnsavedThread {
     /// The journal's first line, without its newline.
     pub opening: Vec<u8>,
     pub state: Arc<ThreadState>,
+    /// Receives the entries before its position, once they are stored.
+    pub stored: Arc<Mutex<Option<SavedEntries>>>,
 }
 
 /// A change of one session's row.
@@ -140,6 +143,16 @@ impl Index {
     pub fn lines(&self, session: &SessionId, entries: Range<u64>) -> Option<Vec<Vec<u8>>> {
         let session = session.clone();
         self.request(THREAD_WAIT, move |thread| thread.read(|rows| rows.lines(&session, entries)))?
+    }
+
+    /// Those of the lines of these entries that are stored; `None` if sled is not available in time.
+    pub fn lines_of(&self, session: &SessionId, entries: Vec<u64>) -> Option<BTreeMap<u64, Vec<u8>>> {
+        let session = session.clone();
+        let read = move |rows: &Rows| {
+            let line = |entry: u64| Ok(rows.line(&session, entry)?.map(|line| (entry, line)));
+            entries.into_iter().filter_map(|entry| line(entry).transpose()).collect()
+        };
+        self.request(THREAD_WAIT, move |thread| thread.read(read))?
     }
 
     /// Stores the lines of a journal up to a mark again, because those that are stored are wrong; never blocks.

@@ -293,7 +293,8 @@ impl IndexThread {
     }
 
     /// Saves the state of a thread whose journal's lines are stored.
-    fn save(&mut self, session: &SessionId, UnsavedThread { marked, opening, state }: &UnsavedThread) {
+    fn save(&mut self, session: &SessionId, thread: &UnsavedThread) {
+        let UnsavedThread { marked, opening, state, stored } = thread;
         let save = |rows: &Rows| {
             // A damaged journal is not followed beyond the damage.
             if rows.followed(session)?.is_none_or(|mark| mark.entries < marked.mark.entries) {
@@ -301,9 +302,13 @@ impl IndexThread {
             }
             let line_of = |entry| rows.line(session, entry);
             match SavedThread::new(marked, opening, state.clone(), line_of)? {
-                Some(saved) => rows.put_thread(session, &saved),
-                None => Ok(()),
+                Some(saved) => {
+                    rows.put_thread(session, marked.mark.entries, &saved)?;
+                    *stored.lock() = Some(saved.older());
+                }
+                None => {}
             }
+            Ok(())
         };
         self.with(save);
     }

@@ -245,6 +245,13 @@ impl JournalHead {
         }
     }
 
+    /// Frees the memory of the thread's entries that can be read from a store since its state was saved.
+    pub fn move_older(&self, thread: &mut Thread) {
+        if let Some((entries, source)) = self.log.as_ref().and_then(|log| log.take_older()) {
+            thread.move_older(source, entries);
+        }
+    }
+
     /// A handle that makes written entries durable, from any thread.
     pub fn syncer(&self) -> Syncer {
         Syncer { log: self.log.clone() }

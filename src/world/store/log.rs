@@ -16,7 +16,7 @@ use super::saved_thread::ResumedThread;
 use super::scan::Scan;
 use super::sync_mark::{Reached, SyncMark};
 use super::{Listing, StoreError};
-use epitome_thread::{Entry, FORMAT_VERSION, Seq, SessionId, Thread, ThreadState};
+use epitome_thread::{Entry, FORMAT_VERSION, OlderEntries, Seq, SessionId, Thread, ThreadState};
 
 /// The logs of all sessions of one place.
 pub trait LogStore: Send + Sync + fmt::Debug {
@@ -108,6 +108,12 @@ pub trait Log: Send + Sync {
     /// Saves the state that the thread has after this number of entries, if these are all of the log, so that the log can be
     /// resumed. Does not wait.
     fn save_thread(&self, _: &ThreadState, _entries: u64) {}
+
+    /// The number of entries that can be read from a store since a state was saved, and what reads them. `None` if there are
+    /// no more than the last time.
+    fn take_older(&self) -> Option<(u64, Arc<dyn OlderEntries>)> {
+        None
+    }
 
     /// Lets others open the log. Does not wait.
     fn release(&self);

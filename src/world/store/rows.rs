@@ -10,7 +10,7 @@
 //! | `header` | session | its [`MarkedHeader`], for listings |
 //! | `entry` | session, number of the entry (big endian) | the entry's line in the journal, without its newline |
 //! | `followed` | session | the [`JournalMark`] up to which `entry` follows the journal |
-//! | `thread` | session | the newest saved state of the thread (`saved_thread`) |
+//! | `thread` | session, entries that the thread had, number of the part (big endian) | a part of its saved state (`saved_thread`) |
 //!
 //! A line has its own checksum. Other values consist of a version, a CRC-32 (little endian) and JSON. Indexes of earlier
 //! versions have further trees, which are ignored.
@@ -33,6 +33,9 @@ use epitome_thread::SessionId;
 
 /// Size of sled's cache, in bytes; the default is 1 GB.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Longest value of a saved state, in bytes. sled keeps larger ones in files, and earlier values of a row beside the newest.
+const PART_BYTES: usize = 16 * 1024;
 
 /// Interval at which sled flushes, in milliseconds. A loss costs a catch-up, not data.
 const FLUSH_EVERY_MS: u64 = 500;
@@ -123,7 +126,12 @@ impl Rows {
         Arc::make_mut(&mut self.known.borrow_mut()).remove(session);
         self.remove_thread(session)?;
         self.followed.remove(session.0.as_bytes())?;
-        for row in self.entries.scan_prefix(session.0.as_bytes()).keys() {
+        self.remove_lines(session, 0..u64::MAX)
+    }
+
+    pub fn remove_lines(&self, session: &SessionId, entries: Range<u64>) -> Result<(), RowsError> {
+        let range = entry_key(session, entries.start)..entry_key(session, entries.end);
+        for row in self.entries.range(range).keys() {
             self.entries.remove(row?)?;
         }
         Ok(())
@@ -154,18 +162,52 @@ impl Rows {
         self.entries.range(range).values().map(|line| Ok(line?.to_vec())).collect()
     }
 
-    pub fn put_thread(&self, session: &SessionId, saved: &impl Serialize) -> Result<(), RowsError> {
-        self.threads.insert(session.0.as_bytes(), encode(saved)?)?;
+    /// Replaces the saved state of a thread.
+    pub fn put_thread(
+        &self,
+        session: &SessionId,
+        entries: u64,
+        saved: &impl Serialize,
+    ) -> Result<(), RowsError> {
+        let state = entry_key(session, entries);
+        for (part, bytes) in (0_u32..).zip(encode(saved)?.chunks(PART_BYTES)) {
+            self.threads.insert([&state[..], &part.to_be_bytes()].concat(), bytes)?;
+        }
+        for row in self.threads.scan_prefix(session.0.as_bytes()).keys() {
+            let row = row?;
+            if !row.starts_with(&state) {
+                self.threads.remove(row)?;
+            }
+        }
         Ok(())
     }
 
-    /// The saved state of a thread, which [`decode`] reads.
+    /// The newest saved state of a thread, which [`decode`] reads. The end may be missing, after a crash.
     pub fn thread(&self, session: &SessionId) -> Result<Option<Vec<u8>>, RowsError> {
-        Ok(self.threads.get(session.0.as_bytes())?.map(|value| value.to_vec()))
+        let Some(newest) = self.threads.scan_prefix(session.0.as_bytes()).keys().next_back() else {
+            return Ok(None);
+        };
+        let newest = newest?;
+        let parts = self.threads.scan_prefix(&newest[..newest.len() - size_of::<u32>()]).values();
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(parts.concat()))
+    }
+
+    #[cfg(test)]
+    pub fn put_part_of_thread(
+        &self,
+        session: &SessionId,
+        entries: u64,
+        part: &[u8],
+    ) -> Result<(), RowsError> {
+        self.threads.insert([&entry_key(session, entries)[..], &[0; 4]].concat(), part)?;
+        Ok(())
     }
 
     pub fn remove_thread(&self, session: &SessionId) -> Result<(), RowsError> {
-        self.threads.remove(session.0.as_bytes())?;
+        for row in self.threads.scan_prefix(session.0.as_bytes()).keys() {
+            self.threads.remove(row?)?;
+        }
         Ok(())
     }
 }

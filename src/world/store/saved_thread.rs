@@ -41,6 +41,22 @@ pub(super) struct SavedThread {
     state: Arc<ThreadState>,
 }
 
+/// The entries before the position of a saved state.
+#[derive(Debug)]
+pub(super) struct SavedEntries {
+    end: JournalMark,
+    /// The checksum of the last line of each page.
+    page_crcs: Arc<[u32]>,
+}
+
+impl SavedEntries {
+    /// The number of entries, and the source that reads them.
+    pub fn of(self, files: &Files, session: &SessionId) -> (u64, Arc<dyn OlderEntries>) {
+        let entries = self.end.entries;
+        (entries, Arc::new(StoredEntries { files: files.clone(), session: session.clone(), saved: self }))
+    }
+}
+
 /// A thread that was read with a saved state.
 pub struct ResumedThread {
     pub(super) thread: Thread,
@@ -81,6 +97,11 @@ impl SavedThread {
         let is_at_mark = page_crcs.last() == Some(&marked.mark.crc);
         let (marked, page_crcs, fold) = (marked.clone(), page_crcs.into(), FOLD_ID.to_owned());
         Ok(is_at_mark.then_some(SavedThread { fold, marked, last_line, opening, page_crcs, state }))
+    }
+
+    /// The entries before the position, once they and the state are stored.
+    pub fn older(&self) -> SavedEntries {
+        SavedEntries { end: self.marked.mark, page_crcs: self.page_crcs.clone() }
     }
 
     fn read(files: &Files, session: &SessionId) -> Option<SavedThread> {
@@ -131,8 +152,8 @@ pub(super) fn resume(
     }
     let mut header = marked.header;
     entries.iter().for_each(|entry| header.apply(entry));
-    let older = StoredEntries { files: files.clone(), session: session.clone(), saved, page_crcs };
-    let mut thread = Thread::restore(ThreadState::clone(&state), saved.entries, Arc::new(older));
+    let (older, source) = SavedEntries { end: saved, page_crcs }.of(files, session);
+    let mut thread = Thread::restore(ThreadState::clone(&state), older, source);
     if thread.follow(entries).is_err() {
         return Ok(None);
     }
@@ -211,15 +232,14 @@ fn pages(entries: u64) -> impl Iterator<Item = Range<u64>> {
 struct StoredEntries {
     files: Files,
     session: SessionId,
-    saved: JournalMark,
-    page_crcs: Arc<[u32]>,
+    saved: SavedEntries,
 }
 
 impl StoredEntries {
     /// `None` if a line is missing or is not that of the journal.
     fn from_rows(&self, range: &Range<u64>) -> Option<Vec<Arc<Entry>>> {
         let lines = self.files.index.lines(&self.session, range.clone())?;
-        let last = self.page_crcs.get(range.start as usize / PAGE_ENTRIES)?;
+        let last = self.saved.page_crcs.get(range.start as usize / PAGE_ENTRIES)?;
         let blobs = self.files.paths.blobs(&self.session);
         let bodies = BodyReader::new(&blobs);
         let mut crc = None;
@@ -252,7 +272,7 @@ impl OlderEntries for StoredEntries {
             return entries;
         }
         tracing::info!(session = %self.session, from = range.start, "older entries are read from the journal");
-        self.files.index.follow_again(&self.session, self.saved);
+        self.files.index.follow_again(&self.session, self.saved.end);
         let read = self.from_journal(&range).inspect_err(|error| {
             tracing::warn!(session = %self.session, %error, "older entries cannot be read");
         });
@@ -266,3 +286,7 @@ impl OlderEntries for StoredEntries {
         entries
     }
 }
+
+#[cfg(test)]
+#[path = "saved_thread_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@
 //! One reader serves sound and damaged journals. A line with a correct checksum is always kept. Entries whose lines
 //! are damaged or missing are replaced by `Change::Lost`, so that every entry keeps its number. Changes no file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::header::{Header, JournalMark, MarkedHeader};
 use super::line::{self, Bodies, CHAINED_FORMAT, LineLink, Sealed};
 use super::log::StoredLog;
 use super::sync_mark::{Reached, SyncMark};
-use super::{DiskResultExt, StoreError, StorePaths};
+use super::{DiskResultExt, StoreError, StorePaths, entries};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// Most entries that one gap is believed to contain. Epitome has not written a number beyond that.
@@ -67,6 +68,8 @@ pub(super) struct JournalDamage {
     pub lost: u64,
     /// The number of places that the user has accepted; they come first.
     pub accepted: u64,
+    /// Entries whose lines are in the index.
+    pub restored: u64,
 }
 
 /// A place of a journal where something is damaged or missing.
@@ -121,6 +124,12 @@ impl JournalDamage {
         Change::DamageAccepted { places: self.count, entries: self.lost }
     }
 
+    /// Counts entries as no longer lost, because their lines will be written again before the damage is accepted.
+    fn restore(&mut self, entries: u64) {
+        self.lost = self.lost.saturating_sub(entries);
+        self.restored += entries;
+    }
+
     /// The error for writing to the session; `None` if there is no open damage.
     pub fn error(&self, session: &SessionId) -> Option<StoreError> {
         if !self.is_open() {
@@ -131,6 +140,10 @@ impl JournalDamage {
         let reason = match self.count - self.accepted {
             1 => reason.to_owned(),
             places => format!("{reason}, and {} more places are damaged", places - 1),
+        };
+        let reason = match self.restored {
+            0 => reason,
+            restored => format!("{reason}; {} in the index and will be restored", entries(restored)),
         };
         let line = first.map_or(0, |place| place.line);
         Some(StoreError::Damaged { session: session.clone(), line, lost: self.lost, reason })
@@ -182,6 +195,47 @@ impl Scan {
         let bodies = (self.lost_bodies > 0)
             .then(|| StoreError::BodiesLost { session: session.clone(), bodies: self.lost_bodies });
         self.damage.error(session).or(bodies)
+    }
+
+    /// The numbers of the entries that are lost.
+    pub(super) fn lost(&self) -> impl Iterator<Item = u64> {
+        let is_lost = |entry: &&Arc<Entry>| matches!(entry.change, Change::Lost { .. });
+        self.entries.iter().filter(is_lost).map(|entry| entry.seq.0)
+    }
+
+    /// Puts lost entries into their places if these are their lines: each must continue the chain from the line before it,
+    /// and the line behind it, if there is one, must continue from it. Returns the lines that were taken, with newlines.
+    pub(super) fn restore(
+        &mut self,
+        bytes: &[u8],
+        lines: &BTreeMap<u64, Vec<u8>>,
+        bodies: Bodies<'_>,
+    ) -> Vec<u8> {
+        let mut chain: BTreeMap<u64, (u32, Option<u32>)> = BTreeMap::new();
+        let known = self.lines.iter().map(|line| (line.seq.0, &bytes[line.bytes.clone()]));
+        for (seq, line) in known.chain(lines.iter().map(|(seq, line)| (*seq, &line[..]))) {
+            let Some(sealed) = line::open(line) else { continue };
+            chain.insert(seq, (sealed.crc, sealed.chain.map(|chain| chain.prev)));
+        }
+        let mut taken = Vec::new();
+        let mut restored = 0;
+        for (seq, line) in lines {
+            let before = seq.checked_sub(1).and_then(|before| chain.get(&before));
+            let follows = |(crc, _): &(u32, _), prev: u32| *crc == prev;
+            let is_next = chain.get(&(seq + 1)).zip(chain.get(seq));
+            let Some(sealed) = line::open(line) else { continue };
+            let is_linked =
+                before.zip(sealed.chain).is_some_and(|(before, chain)| follows(before, chain.prev))
+                    && is_next.is_none_or(|((_, prev), (crc, _))| *prev == Some(*crc));
+            let entry = line::decode(sealed, bodies).ok().filter(|entry| is_linked && entry.seq.0 == *seq);
+            let Some(entry) = entry else { continue };
+            self.entries[*seq as usize] = Arc::new(entry);
+            taken.extend_from_slice(line);
+            taken.push(b'\n');
+            restored += 1;
+        }
+        self.damage.restore(restored);
+        taken
     }
 
     /// The bodies that the lines refer to.
