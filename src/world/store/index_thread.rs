@@ -201,6 +201,15 @@ impl IndexThread {
         })?;
         let directory = self.paths.db();
         let bytes_before = bytes_below(&directory, 0);
+        let (irreplaceable, lock) = match guarded(|| Rows::open(&directory)) {
+            Ok(rows) => {
+                let found = guarded(|| irreplaceable(&self.paths, &rows));
+                (found.unwrap_or_default(), self.end(OpenIndex { rows, lock }).ok_or(RebuildError::NotEnded)?)
+            }
+            // It is kept.
+            Err(_) if keep == OldIndex::Aside => (Vec::new(), lock),
+            Err(error) => return Err(RebuildError::Write(error.into())),
+        };
         let old = self.retired(match keep {
             OldIndex::Aside => "db.corrupt",
             OldIndex::Nothing => "db.old",
@@ -210,7 +219,12 @@ impl IndexThread {
         // A crash here leaves no index; the next use rebuilds it from the journals.
         let (written, _lock) = match guarded(|| Rows::open(&directory)) {
             Ok(rows) => {
-                let written = guarded(|| write_all(&self.paths, &rows));
+                let written = guarded(|| {
+                    irreplaceable
+                        .iter()
+                        .try_for_each(|(session, entry, line)| rows.put_line(session, *entry, line))?;
+                    write_all(&self.paths, &rows)
+                });
                 (written, self.end(OpenIndex { rows, lock }).ok_or(RebuildError::NotEnded)?)
             }
             Err(error) => (Err(error), lock),
@@ -481,6 +495,18 @@ fn follow(paths: &StorePaths, rows: &Rows, session: &SessionId, until: JournalMa
         saved_thread::walk(paths, session, &mut mark, until, put)?;
     }
     if mark == known { Ok(()) } else { rows.set_followed(session, mark) }
+}
+
+/// The lines that journals have lost and sled has, each with its session and number: `/repair` restores them.
+fn irreplaceable(paths: &StorePaths, rows: &Rows) -> Result<Vec<(SessionId, u64, Vec<u8>)>, RowsError> {
+    let mut found = Vec::new();
+    for session in paths.sessions().map_err(|error| RowsError::Damaged(error.to_string()))? {
+        let Ok((scan, _)) = scan::read(paths, &session) else { continue };
+        for entry in scan.lost() {
+            found.extend(rows.line(&session, entry)?.map(|line| (session.clone(), entry, line)));
+        }
+    }
+    Ok(found)
 }
 
 /// Writes the headers of all sessions with a prompt, and returns their number.

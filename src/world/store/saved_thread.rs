@@ -269,6 +269,7 @@ impl StoredEntries {
 impl OlderEntries for StoredEntries {
     fn read(&self, range: Range<u64>) -> Vec<Arc<Entry>> {
         if let Some(entries) = self.from_rows(&range) {
+            tracing::debug!(session = %self.session, from = range.start, "older entries are read");
             return entries;
         }
         tracing::info!(session = %self.session, from = range.start, "older entries are read from the journal");

@@ -222,6 +222,22 @@ fn a_repair_restores_what_is_in_the_index() {
     assert!(journal_text(&store).starts_with(&damaged), "what was there is unchanged");
 }
 
+#[test]
+fn an_index_that_is_rewritten_keeps_what_a_repair_needs() {
+    let (_home, store) = home();
+    let damaged = journal_text(&store).replacen("prompt 100\"", "prompt 10O\"", 1);
+    fs::write(store.paths.journal(&session(1)), damaged).unwrap();
+    store.compact_index().unwrap();
+    with_rows(&store, |rows| {
+        assert!(rows.line(&session(1), 101)?.is_some() && rows.line(&session(1), 102)?.is_none());
+        Ok(())
+    });
+    assert_eq!(
+        store.load(&session(1)).unwrap().0.acceptance(),
+        Some(Change::DamageAccepted { places: 1, entries: 0 })
+    );
+}
+
 /// The line of another session, or one that the journal never had, restores nothing.
 #[test]
 fn a_wrong_row_restores_nothing() {
