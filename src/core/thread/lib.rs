@@ -16,6 +16,7 @@
 //! | `view`, `edited` | how entries and edits change the view |
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
 //! | `rewritten` | what hooks have removed or replaced |
+//! | `usage_by_size` | the usage of model calls |
 //! | `edits` | validation of edits requested by hooks |
 //! | `describe` | the description of an entry that every list of entries uses |
 //! | `text`, `lines`, `markdown`, `diff`, `visible`, `terminal_text` | rendering for the user |
@@ -53,6 +54,7 @@ pub mod terminal_text;
 pub mod text;
 pub mod titles;
 mod turns;
+mod usage_by_size;
 pub mod view;
 pub mod visible;
 
@@ -77,6 +79,7 @@ pub use pins::PINNED_BY_PERSON;
 pub use prompt_keys::{KeyedPrompt, PromptKeys};
 pub use rewritten::RewrittenEntries;
 pub use turns::PromptedTurn;
+pub use usage_by_size::{SizedUsage, UsageBySize, call_of};
 pub use view::{View, ViewItem, ViewPart};
 
 /// Maximum number of messages that a process may have shown but not logged when it ended: the streaming reply and
@@ -130,7 +133,11 @@ pub struct ThreadState {
     plan: Vec<PlanStep>,
     rules: Vec<Rule>,
     spent: Usage,
+    usage_by_size: UsageBySize,
     replies: u32,
+    /// The time of the oldest entry. In an imported log, that is not always the first one.
+    began_at: Option<u64>,
+    has_ended_turn: bool,
     has_prompt: bool,
     in_turn: bool,
     /// Whether the turn takes queued prompts. A command doesn't, except `/compact`.
@@ -164,6 +171,9 @@ impl ThreadState {
             plan: Vec::new(),
             rules: Vec::new(),
             spent: Usage::default(),
+            usage_by_size: UsageBySize::default(),
+            began_at: None,
+            has_ended_turn: false,
             replies: 0,
             has_prompt: false,
             in_turn: false,
@@ -201,6 +211,7 @@ impl Thread {
             return Err(ReplayError::Gap { expected: Seq(0), found: first.seq });
         }
         let mut thread = Thread { entries: EntryLog::default(), state: ThreadState::new(session, cwd) };
+        thread.state.began_at = Some(first.at);
         thread.entries.push(first);
         thread.follow(entries)?;
         Ok(thread)
@@ -252,6 +263,9 @@ impl Thread {
         }
         self.state.view.take(&entry);
         self.state.has_prompt |= entry.change.is_prompt();
+        self.state.has_ended_turn |= matches!(entry.change, Change::TurnEnded { .. });
+        self.state.began_at = self.state.began_at.map_or(Some(entry.at), |at| Some(at.min(entry.at)));
+        self.state.usage_by_size.take(&entry.change);
         Arc::make_mut(&mut self.state.prompt_keys).take(&entry.change);
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
@@ -513,6 +527,16 @@ impl Thread {
     /// Tokens used by all model calls of this thread, including those of its subagents and callbacks.
     pub fn spent(&self) -> Usage {
         self.state.spent
+    }
+
+    /// The usage of model calls by model and size, for prices that depend on the size.
+    pub fn usage_by_size(&self) -> &UsageBySize {
+        &self.state.usage_by_size
+    }
+
+    /// The time of the oldest entry, in milliseconds since the Unix epoch, if a turn has ended.
+    pub fn worked_since(&self) -> Option<u64> {
+        self.state.began_at.filter(|_| self.state.has_ended_turn)
     }
 
     /// Tool calls that have no outcome yet.

@@ -162,8 +162,8 @@ impl Ruler {
 
     /// Whether the thread used this model when the entry was added.
     fn was_used_at(&self, thread: &Thread, entry: Seq) -> bool {
-        let before = thread.entries().iter().rev().skip_while(|other| other.seq >= entry);
-        let mut models = before.into_iter().filter_map(|other| match &other.change {
+        let before = thread.entries().before(entry).rev();
+        let mut models = before.filter_map(|other| match &other.change {
             Change::Replied { model, .. } | Change::ModelChosen { model } => Some(model),
             _ => None,
         });

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use epitome_config::{ModelSettings, PriceSettings, Settings};
-use epitome_thread::{ModelName, Usage};
+use epitome_thread::{ModelName, SizedUsage, Usage};
 use epitome_tokens::model_name::{Family, ParsedName, undated};
 pub use small::small;
 use table::KNOWN;
@@ -157,9 +157,15 @@ pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
 
 /// The cost of a call in US dollars; `None` if the price is unknown.
 pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64> {
+    cost_of_calls(settings, SizedUsage { model, context: usage.input_context(), usage })
+}
+
+/// The cost of calls of one size in US dollars; `None` if the price is unknown.
+pub fn cost_of_calls(settings: &Settings, calls: SizedUsage<'_>) -> Option<f64> {
+    let SizedUsage { model, context, usage } = calls;
     let price = price(settings, model)?;
     let (of_input, of_output) = match price.long {
-        Some(long) if usage.input_context() > long.above => (long.input, long.output),
+        Some(long) if context > long.above => (long.input, long.output),
         Some(_) | None => (1.0, 1.0),
     };
     let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);

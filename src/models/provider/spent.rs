@@ -2,7 +2,8 @@
 
 use super::models;
 use epitome_config::Settings;
-use epitome_thread::{Change, ModelName, Thread, Usage};
+pub use epitome_thread::call_of;
+use epitome_thread::{Change, Thread, Usage};
 
 /// Consumption of model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,23 +17,13 @@ impl Spent {
     /// The consumption of a thread, including its subagents and callbacks.
     pub fn total(settings: &Settings, thread: &Thread) -> Spent {
         let mut spent = Spent::default();
-        for (model, usage) in thread.entries().iter().filter_map(|entry| call_of(&entry.change)) {
-            spent.usage.add(usage);
-            if let Some(cost) = models::cost(settings, model, usage) {
+        for calls in thread.usage_by_size().iter() {
+            spent.usage.add(calls.usage);
+            if let Some(cost) = models::cost_of_calls(settings, calls) {
                 *spent.cost.get_or_insert(0.0) += cost;
             }
         }
         spent
-    }
-}
-
-/// The model and the usage of the call that a change records; `None` if it records none.
-pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
-    match change {
-        Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. }
-        | Change::Spent { model, usage, .. } => Some((model, usage)),
-        _ => None,
     }
 }
 

@@ -264,12 +264,16 @@ impl Core {
         Err(Unwritten { error, refused })
     }
 
-    /// At the end of a turn or command: saves the thread's state for the next process, and frees the memory of older
-    /// entries that were read meanwhile.
+    /// Saves the thread's state at the end of a turn or command, so that the session is opened fast the next time.
     pub fn save_thread(&mut self) {
         if !self.log.is_behind() {
-            self.log.save_thread(&mut self.thread);
+            self.log.save_thread(&self.thread);
         }
+    }
+
+    /// Frees the memory of entries that can be read again: those before the saved state.
+    pub fn free_older_entries(&mut self) {
+        self.log.move_older(&mut self.thread);
         self.thread.forget_older();
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client_list::ClientList;
 use super::{AskId, ClientId, SessionEvent};
 use epitome_config::EditorWrites;
-use epitome_thread::{Change, Thread};
+use epitome_thread::Thread;
 use epitome_tools::buffers::{
     BufferQuery, Buffers, EditorRequest, EditorResponse, EditorSupport, PendingEditorRequest,
 };
@@ -185,9 +185,7 @@ impl EditorBuffers {
 
 /// The time since when a loaded session may have changed files; `None` if it never completed a turn.
 fn at_work_since(thread: &Thread) -> Option<SystemTime> {
-    let worked = thread.entries().iter().any(|entry| matches!(entry.change, Change::TurnEnded { .. }));
-    let first = thread.entries().iter().map(|entry| entry.at).min().filter(|_| worked)?;
-    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(first))
+    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(thread.worked_since()?))
 }
 
 /// Adds the editor's unsaved texts to the context of a call.

@@ -159,8 +159,7 @@ impl SessionLog {
 
     /// Saves the state of the thread if the log has grown enough since the last time, so that it is opened fast. Nothing
     /// depends on it. Everything must be written.
-    pub fn save_thread(&mut self, thread: &mut Thread) {
-        self.head.move_older(thread);
+    pub fn save_thread(&mut self, thread: &Thread) {
         let grown = thread.next_seq().0.saturating_sub(self.saved);
         // A view that was compacted is small, and so is the state with it.
         let is_replaced = thread.view().revision().0 > self.saved;
@@ -168,6 +167,11 @@ impl SessionLog {
             self.head.save_thread(thread);
             self.saved = thread.next_seq().0;
         }
+    }
+
+    /// See [`JournalHead::move_older`].
+    pub fn move_older(&self, thread: &mut Thread) {
+        self.head.move_older(thread);
     }
 
     // ── Messages ───────────────────────────────────────────────────────────────────────────────

@@ -176,7 +176,7 @@ impl Session {
         let is_replay = match &replay {
             Replay::Everything => {
                 attachment.replay(self.core.id(), self.core.thread.entries());
-                self.core.thread.forget_older();
+                self.core.free_older_entries();
                 true
             }
             Replay::Rest { position, prompts } => {
@@ -370,8 +370,7 @@ impl Session {
     /// Adds an observer, and sends it everything from this entry on.
     pub(crate) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
         let gated = self.core.clients.gated(&attachment);
-        let entries = self.core.thread.entries().iter();
-        gated.replay(self.core.id(), entries.filter(|entry| entry.seq >= from));
+        gated.replay(self.core.id(), self.core.thread.entries().since(from));
         self.show_live_text(&gated, None);
         self.subagents.show_at_work(&gated, true);
         self.show_open_asks(&gated);

@@ -95,10 +95,11 @@ impl Session {
         self.core.start(tokio::time::sleep(kept), move |()| BackgroundResult::EncodingUnused { at });
     }
 
-    /// Forgets the encoded conversation if it has not been continued since this entry.
+    /// Frees the memory of the encoded conversation and of older entries if it has not been continued since this entry.
     pub(super) fn forget_unused_encoding(&mut self, at: Seq) {
         if self.work.is_none() && self.core.thread.next_seq() == at {
             self.core.model.forget_encoding();
+            self.core.free_older_entries();
         }
     }
 

@@ -153,7 +153,7 @@ impl SuspendedSession {
         session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();
-        for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
+        for entry in session.core.thread.entries().since(self.seen) {
             session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
         }
         session.mcp.resume(&mut session.core, self.servers);
