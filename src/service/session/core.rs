@@ -264,19 +264,6 @@ impl Core {
         Err(Unwritten { error, refused })
     }
 
-    /// Saves the thread's state at the end of a turn or command, so that the session is opened fast the next time.
-    pub fn save_thread(&mut self) {
-        if !self.log.is_behind() {
-            self.log.save_thread(&self.thread);
-        }
-    }
-
-    /// Frees the memory of entries that can be read again: those before the saved state.
-    pub fn free_older_entries(&mut self) {
-        self.log.move_older(&mut self.thread);
-        self.thread.forget_older();
-    }
-
     /// The id for a new message, used neither in the log nor by a streaming reply.
     pub fn fresh_message(&mut self) -> MessageId {
         self.log.fresh_message(&self.thread)

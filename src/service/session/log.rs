@@ -158,8 +158,11 @@ impl SessionLog {
     }
 
     /// Saves the state of the thread if the log has grown enough since the last time, so that it is opened fast. Nothing
-    /// depends on it. Everything must be written.
+    /// depends on it.
     pub fn save_thread(&mut self, thread: &Thread) {
+        if self.is_behind() {
+            return;
+        }
         let grown = thread.next_seq().0.saturating_sub(self.saved);
         // A view that was compacted is small, and so is the state with it.
         let is_replaced = thread.view().revision().0 > self.saved;
@@ -169,9 +172,10 @@ impl SessionLog {
         }
     }
 
-    /// See [`JournalHead::move_older`].
-    pub fn move_older(&self, thread: &mut Thread) {
+    /// Frees the memory of entries that can be read again: those before the saved state.
+    pub fn free_older(&self, thread: &mut Thread) {
         self.head.move_older(thread);
+        thread.forget_older();
     }
 
     // ── Messages ───────────────────────────────────────────────────────────────────────────────

@@ -19,8 +19,9 @@ use super::index::{Index, UnsavedThread};
 use super::line::{self, Bodies, JournalLine};
 use super::listing::KeptListing;
 use super::log::{Log, LogStore, StoredLog, WholeLog};
+use super::resume;
 use super::saved_listing::SavedListing;
-use super::saved_thread::{self, ResumedThread, SavedEntries};
+use super::saved_thread::{ResumedThread, SavedEntries};
 use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{DiskResultExt, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
@@ -173,7 +174,9 @@ impl LogStore for Files {
 
     fn resume(&self, session: &SessionId) -> Result<Option<(Arc<dyn Log>, ResumedThread)>, StoreError> {
         let (file, id) = self.locked(session)?;
-        let Some(resumed) = saved_thread::resume(self, session, false)? else { return Ok(None) };
+        let Some(resumed) = resume::resume(&self.paths, &self.index, session, false)? else {
+            return Ok(None);
+        };
         let ResumedThread { header, mark, opening, synced, unsynced, saved, .. } = &resumed;
         self.write_again(session, unsynced, *synced)?;
         let has_blobs = |line: &&[u8]| line::open(line).is_some_and(|sealed| !line::moved(sealed).is_empty());
@@ -187,7 +190,7 @@ impl LogStore for Files {
     }
 
     fn read_resumed(&self, session: &SessionId) -> Result<Option<Thread>, StoreError> {
-        Ok(saved_thread::resume(self, session, true)?.map(|resumed| resumed.thread))
+        Ok(resume::resume(&self.paths, &self.index, session, true)?.map(|resumed| resumed.thread))
     }
 
     fn read(&self, session: &SessionId) -> Result<StoredLog, StoreError> {
@@ -424,7 +427,8 @@ impl Log for FileLog {
 
     fn take_older(&self) -> Option<(u64, Arc<dyn OlderEntries>)> {
         let stored = self.stored.lock().take()?;
-        Some(stored.of(&self.files, &self.session))
+        let Files { paths, index, .. } = &self.files;
+        Some(resume::older_entries(paths, index, &self.session, stored))
     }
 
     fn release(&self) {

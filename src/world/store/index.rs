@@ -5,6 +5,7 @@
 
 use super::index_thread::RebuildError;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -89,6 +90,12 @@ pub(super) enum OldIndex {
     Aside,
     /// It is removed, because the new one has the same content.
     Nothing,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Index").field(&self.paths.data).finish()
+    }
 }
 
 impl Index {

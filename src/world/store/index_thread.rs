@@ -17,8 +17,8 @@ use super::header::JournalMark;
 use super::health::{IndexState, Rebuilt};
 use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
 use super::rows::{self, Headers, Rows, RowsError};
-use super::saved_thread::{self, SavedThread};
-use super::{StoreError, StorePaths, index_compare, now, scan};
+use super::saved_thread::SavedThread;
+use super::{StoreError, StorePaths, chain, index_compare, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
@@ -344,7 +344,7 @@ impl IndexThread {
     /// See [`Index::examine`](super::index::Index::examine).
     pub fn examine(&mut self, session: &SessionId, until: JournalMark) -> bool {
         // A session that was deleted since is not damaged.
-        if saved_thread::is_sound(&self.paths, session, until) || !self.paths.journal(session).exists() {
+        if chain::is_sound(&self.paths, session, until) || !self.paths.journal(session).exists() {
             return true;
         }
         tracing::warn!(%session, "damage was found in the older part of a log");
@@ -488,11 +488,11 @@ fn follow(paths: &StorePaths, rows: &Rows, session: &SessionId, until: JournalMa
     let known = rows.followed(session)?.filter(|mark| mark.bytes <= until.bytes).unwrap_or_default();
     let mut mark = known;
     let put = |entry, line: &[u8]| rows.put_line(session, entry, line);
-    saved_thread::walk(paths, session, &mut mark, until, put)?;
+    chain::walk(paths, session, &mut mark, until, put)?;
     if mark == known && known != until && known.entries > 0 {
         // The journal was replaced.
         mark = JournalMark::default();
-        saved_thread::walk(paths, session, &mut mark, until, put)?;
+        chain::walk(paths, session, &mut mark, until, put)?;
     }
     if mark == known { Ok(()) } else { rows.set_followed(session, mark) }
 }

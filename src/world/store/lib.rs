@@ -1,4 +1,5 @@
-//! Durable threads. Journals are the source of truth; sled holds their headers, which can be rebuilt from them.
+//! Durable threads. Journals are the source of truth; sled holds the threads as they are read, which can be rebuilt from
+//! the journals.
 //!
 //! A `Store` is a handle on one data directory:
 //!
@@ -11,7 +12,7 @@
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
 //! <data>/drafts/<session>           the reply that is streaming; deleted with the session
 //! <data>/listing                    the newest sessions, saved for the next process (listing, saved_listing)
-//! <data>/db/                        sled: headers, for listings          (rows, index, index_thread, listing)
+//! <data>/db/                        sled: threads as they are read       (rows, index, index_thread, saved_thread, resume, listing)
 //! ```
 //!
 //! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
@@ -30,6 +31,7 @@
 
 mod append_times;
 mod blobs;
+mod chain;
 mod check;
 mod copies;
 mod files;
@@ -44,6 +46,7 @@ mod listing;
 mod log;
 mod query;
 mod repair;
+mod resume;
 mod rows;
 mod saved_listing;
 mod saved_thread;

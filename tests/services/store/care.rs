@@ -198,11 +198,18 @@ fn a_check_needs_no_lock_and_changes_nothing() {
 
 // ---- Repair ----
 
+/// Removes what could restore a damaged line.
+fn without_sled(home: &Home) {
+    home.store().settle();
+    fs::remove_dir_all(home.data().join("db")).unwrap();
+}
+
 /// Regression: one flipped bit made all later entries unreadable, for every tool.
 #[test]
 fn damage_costs_one_entry_and_is_accepted_once() {
     let (home, first, second) = furnished();
     let whole = home.store().read(&first).unwrap();
+    without_sled(&home);
     flip(&home.journal(&first), 3);
     let damaged = fs::read(home.journal(&first)).unwrap();
     let other = fs::read(home.journal(&second)).unwrap();
@@ -242,6 +249,7 @@ fn damage_costs_one_entry_and_is_accepted_once() {
 #[test]
 fn lost_acknowledged_entries_are_reported_until_they_are_accepted() {
     let (home, first, _) = furnished();
+    without_sled(&home);
     let text = fs::read_to_string(home.journal(&first)).unwrap();
     let short: String = text.split_inclusive('\n').take(2).collect();
     fs::write(home.journal(&first), &short).unwrap();

@@ -176,7 +176,7 @@ impl Session {
         let is_replay = match &replay {
             Replay::Everything => {
                 attachment.replay(self.core.id(), self.core.thread.entries());
-                self.core.free_older_entries();
+                self.core.log.free_older(&mut self.core.thread);
                 true
             }
             Replay::Rest { position, prompts } => {

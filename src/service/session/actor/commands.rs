@@ -73,7 +73,7 @@ impl Session {
         if let Some(report) = &rewound_files {
             self.core.mark_reported(report);
         }
-        self.core.save_thread();
+        self.core.log.save_thread(&self.core.thread);
         self.core.answer_when_synced(prompt.responder, Ok(SessionAnswer::TurnEnded { reason, usage, meta }));
     }
 

@@ -77,7 +77,7 @@ impl Session {
             }),
             Err(error) => Err(error),
         };
-        self.core.save_thread();
+        self.core.log.save_thread(&self.core.thread);
         let answer = match synced {
             Err(error) => Err(error),
             Ok(()) if reason == StopReason::Failed => Err(failed(&work)),
@@ -99,7 +99,7 @@ impl Session {
     pub(super) fn forget_unused_encoding(&mut self, at: Seq) {
         if self.work.is_none() && self.core.thread.next_seq() == at {
             self.core.model.forget_encoding();
-            self.core.free_older_entries();
+            self.core.log.free_older(&mut self.core.thread);
         }
     }
 

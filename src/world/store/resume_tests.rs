@@ -140,8 +140,8 @@ fn wrong_rows_are_read_from_the_journal_and_stored_again() {
 /// A state is used only with the journal that it was made from.
 #[test]
 fn the_whole_journal_is_read_if_the_state_is_not_that_of_its_beginning() {
-    type Change = fn(&str) -> String;
-    let changes: [(&str, Change); 4] = [
+    type Harm = fn(&str) -> String;
+    let changes: [(&str, Harm); 4] = [
         ("shorter", |text| text.lines().take(500).map(|line| format!("{line}\n")).collect()),
         ("damaged behind the state", |text| text.replacen("\"more\"", "\"many\"", 1)),
         ("damaged at the state", |text| text.replacen("prompt 599", "prompt 999", 1)),
