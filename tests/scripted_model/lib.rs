@@ -31,7 +31,7 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use cache::{CacheUse, PromptCache};
 use encode::{Piece, Reply};
-use epitome_config::WireFormat;
+pub use epitome_config::WireFormat;
 pub use epitome_transcript::{ModelStep, ScriptedStop, SeenPart};
 use http::{Head, Reader};
 pub use in_memory::SimulatedModel;

@@ -1,15 +1,22 @@
 //! A scripted model that agents can use while rules are checked. A mark in the user's prompt selects its reply; the
 //! prompts are sentences that a real model understands as well.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::ValueEnum;
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart, WireFormat};
 use serde_json::{Map, Value, json};
 
 /// The key that agents get; the model accepts any.
 const KEY: &str = "acp-check-key";
+
+/// Stands for the model's address in the value of a variable.
+const URL: &str = "{url}";
 
 /// Marks in prompts.
 const HANG: &str = "(acp-check: hang)";
@@ -38,48 +45,136 @@ pub fn run_long() -> String {
     format!("Run exactly this shell command in the foreground, once: sleep 311 {SLEEP}")
 }
 
-/// The wire formats of models.
+/// The model that an agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum ModelFormat {
-    /// Anthropic's Messages
+pub enum ModelChoice {
+    /// A scripted model that speaks all formats
+    Scripted,
+    /// The same, for an agent that shall use Anthropic's Messages
     Anthropic,
-    /// OpenAI's Responses
+    /// The same with OpenAI's Responses
     OpenaiResponses,
-    /// Chat Completions
+    /// The same with Chat Completions
     OpenaiChat,
-    /// Gemini
+    /// The same with Gemini
     Gemini,
+    /// The agent's own model, with the environment of this process
+    Own,
+}
+
+impl ModelChoice {
+    /// The formats of the scripted model; none if the agent uses its own.
+    pub fn formats(self) -> Vec<WireFormat> {
+        match self {
+            ModelChoice::Scripted => WireFormat::ALL.to_vec(),
+            ModelChoice::Anthropic => vec![WireFormat::AnthropicMessages],
+            ModelChoice::OpenaiResponses => vec![WireFormat::OpenAiResponses],
+            ModelChoice::OpenaiChat => vec![WireFormat::OpenAiChat],
+            ModelChoice::Gemini => vec![WireFormat::Gemini],
+            ModelChoice::Own => Vec::new(),
+        }
+    }
+}
+
+/// A variable that a user names: `NAME=VALUE`, or `NAME` for the address of the scripted model.
+#[derive(Clone, Debug)]
+pub struct NamedVariable {
+    name: String,
+    /// Contains `{url}` for the address.
+    value: String,
+}
+
+impl FromStr for NamedVariable {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<NamedVariable, Infallible> {
+        let (name, value) = text.split_once('=').unwrap_or((text, URL));
+        Ok(NamedVariable { name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+/// The formats of the scripted model, of which the first is preferred, and further variables for agents.
+#[derive(Clone, Debug, Default)]
+pub struct ModelVariables {
+    pub formats: Vec<WireFormat>,
+    pub named: Vec<NamedVariable>,
+}
+
+impl ModelVariables {
+    /// The environment variables that make an agent use this model, if there is one.
+    pub fn of(&self, model: Option<&ScriptedModel>) -> Vec<(String, OsString)> {
+        let mut all: Vec<(String, OsString)> = Vec::new();
+        let mut push = |name: &str, value: String| {
+            if !all.iter().any(|(known, _)| known == name) {
+                all.push((name.to_owned(), value.into()));
+            }
+        };
+        for format in self.formats.iter().filter(|_| model.is_some()) {
+            let (address, key, chosen) = match format {
+                WireFormat::AnthropicMessages => {
+                    ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5")
+                }
+                WireFormat::OpenAiResponses => ("OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/gpt-6-astra"),
+                WireFormat::OpenAiChat => ("OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/gpt-4.1"),
+                WireFormat::Gemini => ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "gemini/gemini-4-argon"),
+            };
+            let is_openai = address == "OPENAI_BASE_URL";
+            let url = model.map(|model| if is_openai { model.openai_base_url() } else { model.base_url() });
+            push(address, url.unwrap_or_default());
+            push(key, KEY.to_owned());
+            push("EPITOME_MODEL", chosen.to_owned());
+        }
+        for NamedVariable { name, value } in &self.named {
+            let url = model.map(ScriptedModel::base_url).unwrap_or_default();
+            push(name, value.replace(URL, &url));
+        }
+        all
+    }
 }
 
 /// A running scripted model.
 pub struct CheckModel {
-    format: ModelFormat,
+    variables: Vec<(String, OsString)>,
     model: ScriptedModel,
+    calls: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
 }
 
 impl CheckModel {
-    pub fn start(format: ModelFormat) -> io::Result<CheckModel> {
-        Ok(CheckModel { format, model: ScriptedModel::start_lenient(reply)? })
+    pub fn start(variables: &ModelVariables) -> io::Result<CheckModel> {
+        CheckModel::start_with(variables, reply)
+    }
+
+    /// The same with another script.
+    pub fn start_with(
+        variables: &ModelVariables,
+        reply: fn(&RecordedRequest) -> Vec<ModelStep>,
+    ) -> io::Result<CheckModel> {
+        let (calls, held) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (calls.clone(), held.clone());
+        let model = ScriptedModel::start_lenient(move |request| {
+            let steps = reply(request);
+            counts.0.fetch_add(1, Ordering::SeqCst);
+            counts.1.fetch_add(usize::from(steps.contains(&ModelStep::Hang)), Ordering::SeqCst);
+            steps
+        })?;
+        Ok(CheckModel { variables: variables.of(Some(&model)), model, calls, held })
     }
 
     /// The environment variables that make an agent use this model.
     pub fn variables(&self) -> Vec<(String, OsString)> {
-        let (url, key) = match self.format {
-            ModelFormat::Anthropic => (("ANTHROPIC_BASE_URL", self.model.base_url()), "ANTHROPIC_API_KEY"),
-            ModelFormat::OpenaiResponses | ModelFormat::OpenaiChat => {
-                (("OPENAI_BASE_URL", self.model.openai_base_url()), "OPENAI_API_KEY")
-            }
-            ModelFormat::Gemini => {
-                (("GOOGLE_GEMINI_BASE_URL", self.model.gemini_base_url()), "GEMINI_API_KEY")
-            }
-        };
-        vec![(url.0.to_owned(), url.1.into()), (key.to_owned(), KEY.into())]
+        self.variables.clone()
     }
 
     /// The number of calls so far.
     pub fn calls(&self) -> usize {
-        self.model.requests().len()
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// How many replies the model has begun that do not end until they are cancelled.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
     }
 
     /// Defects of requests for which a provider would reject them, for a report.
@@ -88,7 +183,7 @@ impl CheckModel {
     }
 }
 
-fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
+pub(crate) fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
     let text = |text: &str| vec![ModelStep::Text(text.to_owned())];
     let seen = request.seen();
     // The turn ends after the result of a call.

@@ -1,29 +1,173 @@
 //! Reports as text, JSON and JUnit XML.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 
+use epitome_transcript::{MessageDirection, Recorder};
 use serde_json::json;
 
-use super::story::FixtureOutcome;
+use super::rules::Level;
+use super::story::{FixtureFailure, FixtureOutcome};
+
+/// Maximum messages of a run that are kept for a report.
+const MESSAGES_MAX: usize = 10_000;
+
+/// How many of the last messages a report shows, and the characters of each.
+const SHOWN_MESSAGES: usize = 6;
+const SHOWN_CHARACTERS: usize = 240;
+
+/// The messages of a run.
+#[derive(Default)]
+pub struct RunTranscript {
+    lines: VecDeque<(MessageDirection, Vec<u8>)>,
+}
+
+impl RunTranscript {
+    pub(crate) fn record(&mut self, direction: MessageDirection, line: &[u8]) {
+        self.lines.push_back((direction, line.to_vec()));
+        if self.lines.len() > MESSAGES_MAX {
+            self.lines.pop_front();
+        }
+    }
+
+    /// Returns the last messages in the format of fixtures, each as one line that may be cut.
+    pub(crate) fn last_messages(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut recorder = Recorder::new(&mut all);
+        for (direction, line) in &self.lines {
+            // A vector takes all.
+            let _ = recorder.line(*direction, line);
+        }
+        let mut messages: Vec<String> = Vec::new();
+        for line in String::from_utf8_lossy(&all).lines().skip(1) {
+            match messages.last_mut().filter(|_| line.starts_with("        ")) {
+                Some(begun) => begun.push_str(line.trim_start()),
+                None => messages.push(line.to_owned()),
+            }
+        }
+        messages.drain(..messages.len().saturating_sub(SHOWN_MESSAGES));
+        messages.into_iter().map(|message| cut(&message)).collect()
+    }
+}
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((at, _)) => format!("{} …", &message[..at]),
+        None => message.to_owned(),
+    }
+}
 
 /// The result of one rule or fixture.
 pub struct ReportItem {
     pub name: String,
     pub title: String,
     /// The source of the rule; empty for a user's own fixture.
-    pub cites: &'static str,
+    pub cites: String,
+    pub level: Level,
     pub outcome: FixtureOutcome,
+}
+
+/// The number of results of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResultCounts {
+    pub passed: usize,
+    pub failed: usize,
+    /// Recommendations that are not followed.
+    pub recommended: usize,
+    pub not_run: usize,
+}
+
+impl ResultCounts {
+    pub fn of<'a>(items: impl IntoIterator<Item = &'a ReportItem>) -> ResultCounts {
+        let mut counts = ResultCounts::default();
+        for item in items {
+            *match (&item.outcome, item.level) {
+                (FixtureOutcome::Passed, _) => &mut counts.passed,
+                (FixtureOutcome::Failed(_), Level::Required) => &mut counts.failed,
+                (FixtureOutcome::Failed(_), Level::Recommended) => &mut counts.recommended,
+                (FixtureOutcome::NotOffered(_) | FixtureOutcome::NotMeant(_), _) => &mut counts.not_run,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// Groups of rules, with the parts of addresses that belong to them. The first that fits is used.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("cancelling", &["cancellation"]),
+    ("login", &["auth", "AUTHENTICATION"]),
+    ("connection", &["initialization", "transports", "jsonrpc"]),
+    ("sessions", &["session"]),
+    ("prompts", &["prompt"]),
+    ("tools", &["tool-calls"]),
+];
+
+fn group_of(item: &ReportItem) -> Option<&'static str> {
+    let fits = |parts: &[&str]| parts.iter().any(|part| item.cites.contains(part));
+    GROUPS.iter().find(|(_, parts)| fits(parts)).map(|(group, _)| *group)
+}
+
+/// Formats all results as a page: a row of a table over all agents, and what failed with the last messages before it.
+pub fn as_page(name: &str, version: &str, items: &[ReportItem]) -> String {
+    let groups = || GROUPS.iter().map(|(group, _)| *group);
+    let mut page = format!("# {name} {version}\n\n| agent |");
+    groups().chain(["all"]).for_each(|group| page.push_str(&format!(" {group} |")));
+    page.push_str(&format!(
+        "\n|{}\n| [{name}](conformance/{name}.md) {version} |",
+        " --- |".repeat(GROUPS.len() + 2)
+    ));
+    for group in groups().map(Some).chain([None]) {
+        // Fixtures about Epitome are in no group.
+        let is_counted =
+            |item: &&ReportItem| group_of(item).is_some_and(|of| group.is_none_or(|group| of == group));
+        let of_group = items.iter().filter(is_counted);
+        let ResultCounts { passed, failed, recommended, not_run } = ResultCounts::of(of_group);
+        let failed = if failed > 0 { format!("**{failed}**") } else { "0".to_owned() };
+        page.push_str(&format!(" {passed} / {failed} / {recommended} / {not_run} |"));
+    }
+    page.push('\n');
+    for (level, heading) in
+        [(Level::Required, "Failed"), (Level::Recommended, "Recommendations not followed")]
+    {
+        let failures =
+            items.iter().filter(|item| item.level == level).filter_map(|item| match &item.outcome {
+                FixtureOutcome::Failed(failure) => Some((item, failure)),
+                _ => None,
+            });
+        for (at, (item, failure)) in failures.enumerate() {
+            let heading = if at == 0 { format!("\n## {heading}\n") } else { String::new() };
+            page.push_str(&format!("{heading}\n{}", failure_on_page(item, failure)));
+        }
+    }
+    let reasons = items.iter().filter_map(|item| match &item.outcome {
+        FixtureOutcome::NotOffered(what) => Some((item, format!("not offered: {what}"))),
+        FixtureOutcome::NotMeant(why) => Some((item, why.clone())),
+        FixtureOutcome::Passed | FixtureOutcome::Failed(_) => None,
+    });
+    for (at, (item, why)) in reasons.enumerate() {
+        let heading = if at == 0 { "\n## Not run\n\n" } else { "" };
+        page.push_str(&format!("{heading}- `{}`: {}\n", item.name, cut(&why)));
+    }
+    page
+}
+
+fn failure_on_page(item: &ReportItem, failure: &FixtureFailure) -> String {
+    let ReportItem { name, title, cites, .. } = item;
+    let messages = failure.transcript.join("\n");
+    let (expected, got) = (cut(&failure.expected), cut(&failure.got.replace('\n', " ")));
+    format!("`{name}`: {title} (<{cites}>)\n\n```text\n{messages}\nexpected: {expected}\ngot: {got}\n```\n")
 }
 
 /// Formats a result as text: one line, and for a failure also the rule and the difference.
 pub fn as_text(item: &ReportItem) -> String {
-    let ReportItem { name, title, cites, outcome } = item;
+    let ReportItem { name, title, cites, level, outcome } = item;
     match outcome {
         FixtureOutcome::Passed => format!("pass         {name}\n"),
         FixtureOutcome::NotOffered(what) => format!("not offered  {name}: {what}\n"),
         FixtureOutcome::NotMeant(why) => format!("not run      {name}: {why}\n"),
         FixtureOutcome::Failed(failure) => {
-            let mut text = format!("FAIL         {name}: {title}\n");
+            let label = if *level == Level::Required { "FAIL" } else { "recommended" };
+            let mut text = format!("{label:<12} {name}: {title}\n");
             if failure.line > 0 {
                 text.push_str(&format!("  line {}\n", failure.line));
             }
@@ -38,6 +182,9 @@ pub fn as_text(item: &ReportItem) -> String {
             for note in &failure.notes {
                 text.push_str(&format!("    note      {note}\n"));
             }
+            for message in &failure.transcript {
+                text.push_str(&format!("      {message}\n"));
+            }
             text
         }
     }
@@ -46,6 +193,7 @@ pub fn as_text(item: &ReportItem) -> String {
 /// Formats a result as one line of JSON.
 pub fn as_json(item: &ReportItem) -> String {
     let mut report = json!({ "name": item.name, "title": item.title, "rule": item.cites });
+    report["required"] = json!(item.level == Level::Required);
     match &item.outcome {
         FixtureOutcome::Passed => report["outcome"] = json!("passed"),
         FixtureOutcome::NotOffered(what) => {
@@ -62,6 +210,7 @@ pub fn as_json(item: &ReportItem) -> String {
             report["expected"] = json!(failure.expected);
             report["got"] = json!(failure.got);
             report["notes"] = json!(failure.notes);
+            report["transcript"] = json!(failure.transcript);
         }
     }
     format!("{report}\n")
@@ -69,8 +218,7 @@ pub fn as_json(item: &ReportItem) -> String {
 
 /// Formats all results as JUnit XML.
 pub fn junit(items: &[ReportItem]) -> String {
-    let is_failure = |item: &&ReportItem| matches!(item.outcome, FixtureOutcome::Failed(_));
-    let failures = items.iter().filter(is_failure).count();
+    let failures = ResultCounts::of(items).failed;
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"acp-check\" tests=\"{}\" failures=\"{failures}\">\n",
         items.len()
@@ -83,9 +231,12 @@ pub fn junit(items: &[ReportItem]) -> String {
                 format!("<skipped message=\"not offered: {}\"/>", escaped(what))
             }
             FixtureOutcome::NotMeant(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
+            FixtureOutcome::Failed(_) if item.level == Level::Recommended => {
+                format!("<skipped message=\"recommended: {title}\"/>")
+            }
             FixtureOutcome::Failed(failure) => format!(
                 "<failure message=\"{title}\">rule: {}\nexpected: {}\ngot: {}</failure>",
-                escaped(item.cites),
+                escaped(&item.cites),
                 escaped(&failure.expected),
                 escaped(&failure.got)
             ),
@@ -121,7 +272,13 @@ mod tests {
     #[test]
     fn what_an_agent_says_cannot_break_the_report() {
         let failed = FixtureFailure::new(0, "<x> & \"y\"", "\u{1b}[31mred</failure>");
-        let item = |outcome| ReportItem { name: "a".into(), title: "T".into(), cites: "page", outcome };
+        let item = |outcome| ReportItem {
+            name: "a".into(),
+            title: "T".into(),
+            cites: "page".into(),
+            level: Level::Required,
+            outcome,
+        };
         let xml = junit(&[item(FixtureOutcome::Passed), item(FixtureOutcome::Failed(failed))]);
         assert!(xml.contains("tests=\"2\" failures=\"1\""));
         assert!(xml.contains(

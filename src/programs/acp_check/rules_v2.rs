@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::client::{Checked, Client, Permission, Stop, Version, ensure, failed, nothing, prompt_params};
 use super::model::{SAY_PING, hang, run_long};
-use super::rules::{METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, replayed, rule, streaming};
+use super::rules::{
+    METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, ends_as_cancelled, held, replayed, rule, streaming,
+};
 
 const INVALID_PARAMS: i64 = -32602;
 const CANCELLED: i64 = -32800;
@@ -12,8 +14,12 @@ const CANCELLED: i64 = -32800;
 pub(super) const RULES: [ProtocolRule; 15] = [
     v2("version-2", "Version 2 is answered with version 2, `info` and `capabilities`", version)
         .page("initialization"),
-    v2("gone-methods", "Methods that version 2 has removed don't exist", gone_methods).page("session-setup"),
-    v2("relative-cwd", "A relative working directory is an error", relative_cwd).page("session-setup"),
+    v2("gone-methods", "Methods that version 2 has removed don't exist", gone_methods)
+        .page("session-setup")
+        .recommended(),
+    v2("relative-cwd", "A relative working directory is an error", relative_cwd)
+        .page("session-setup")
+        .recommended(),
     v2("replay-unknown", "A replay from an unknown place is an error", replay_unknown)
         .page("session-setup#current-state-synchronization"),
     v2(
@@ -45,9 +51,11 @@ pub(super) const RULES: [ProtocolRule; 15] = [
     v2("same-key", "A prompt that is sent again with its `idempotencyKey` is inserted once", same_key)
         .page("prompt-lifecycle#1-user-message"),
     v2("cancel-unknown-work", "Cancelling an unknown call or terminal is an error", cancel_unknown_work)
-        .page("tool-calls#cancelling-tool-calls"),
+        .page("tool-calls#cancelling-tool-calls")
+        .recommended(),
     v2("cancel-call", "A call that is cancelled ends, and the turn goes on", cancel_call)
-        .page("tool-calls#cancelling-tool-calls"),
+        .page("tool-calls#cancelling-tool-calls")
+        .recommended(),
     v2("close-running", "Closing ends the work before its answer, and nothing follows", close_running)
         .page("session-setup"),
 ];
@@ -139,6 +147,7 @@ fn resume_running(client: &mut Client<'_>) -> Checked {
     client.news.clear();
     let answer = resume(client, &session, Value::Null)?;
     let state = reported(client, &session, &answer)?;
+    held(client, state["state"] == "running")?;
     ensure(state["state"] == "running", "the state `running`", state)
 }
 
@@ -153,6 +162,9 @@ fn works_until(client: &mut Client<'_>, session: &str, prompt: &str, cancels: bo
         client.cancel(session)?;
     }
     let idle = client.idle(session)?;
+    if cancels {
+        return ends_as_cancelled(client, idle["stopReason"].as_str().unwrap_or_default());
+    }
     ensure(idle["stopReason"] == reason, format!("the state `idle` with the stop reason {reason}"), idle)
 }
 
