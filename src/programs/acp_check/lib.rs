@@ -25,7 +25,7 @@ pub use client::{RuleSetting, Version};
 use epitome_platform::os::environment;
 use epitome_platform::program::named;
 use epitome_transcript::Fixture;
-use model::{CheckModel, ModelChoice, ModelVariables, NamedVariable};
+use model::{CheckModel, ModelChoice, ModelVariables};
 pub use report::{ReportItem, ResultCounts, as_text};
 use report::{as_json, as_page, junit};
 use rules::{Level, address_of};
@@ -59,7 +59,7 @@ pub struct CheckArgs {
     /// Set a variable of the agent to the scripted model's address, or to a value, in which `{url}` is the address; may be
     /// repeated
     #[arg(long = "env", value_name = "NAME[=VALUE]")]
-    pub variables: Vec<NamedVariable>,
+    pub variables: Vec<String>,
     /// The agent's home directory. `empty` makes a new one for each rule, without configuration and logins [default: `empty`,
     /// or yours with `--model own`]
     #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
@@ -103,90 +103,22 @@ const BUILT_IN: [&[BuiltInFixture]; 8] = [
     built_in!(Level::Recommended, Some("session-setup#working-directory"), ["relative-cwd"]),
     built_in!(Level::Recommended, Some("session-setup"), ["unknown-session", "system-prompt"]),
     built_in!(Level::Required, Some("session-list"), ["list-empty"]),
-    built_in!(
-        Level::Required,
-        None,
-        [
-            "agents-as-sessions",
-            "answer",
-            "ask-the-user",
-            "attachments",
-            "attachments-left-out",
-            "auth-status",
-            "billing",
-            "cancel-one-request",
-            "cancel-while-a-tool-runs",
-            "cancel-while-asking",
-            "cancel-while-streaming",
-            "cancel-while-waiting",
-            "command-beside-text",
-            "command-context",
-            "command-goal",
-            "command-help",
-            "command-hooks",
-            "command-of-a-recipe",
-            "command-pin",
-            "command-rename",
-            "command-undo-redo-history",
-            "command-why",
-            "commands-without-a-model",
-            "compact-and-load",
-            "compact-and-undo",
-            "compact-cancelled",
-            "compact-dry",
-            "compact-shown",
-            "compact-without-a-model",
-            "cursors",
-            "cut-before-text",
-            "cut-connection",
-            "edit-allowed",
-            "edit-always",
-            "edit-dismissed",
-            "empty-prompt",
-            "filtered",
-            "fork",
-            "hook-blocks-a-recipe",
-            "instructions-below",
-            "list-close-delete",
-            "load",
-            "load-a-finished-agent",
-            "log-in",
-            "mcp-not-connected",
-            "mcp-sse",
-            "mentions",
-            "missing-cwd",
-            "modes-and-options",
-            "no-model",
-            "options-before-a-session",
-            "overflow",
-            "overloaded",
-            "overloaded-while-streaming",
-            "oversize-line",
-            "parallel-calls",
-            "plan-with-an-id",
-            "read-a-file",
-            "read-only-mode",
-            "recall",
-            "refusal",
-            "requests-in-flight",
-            "resume",
-            "resume-while-streaming",
-            "review-in-the-editor",
-            "status-title-archive",
-            "steering",
-            "steering-extension",
-            "stop-reasons",
-            "thinking",
-            "too-long-a-wait",
-            "too-many-requests",
-            "two-sessions",
-            "unknown-model",
-            "unsaved-text",
-            "usage-and-title",
-            "what-epitome-offers",
-            "wrong-key"
-        ]
-    ),
+    built_in! { Level::Required, None, [
+        "agents-as-sessions", "answer", "ask-the-user", "attachments", "attachments-left-out", "auth-status",
+        "billing", "cancel-one-request", "cancel-while-a-tool-runs", "cancel-while-asking", "cancel-while-streaming",
+        "cancel-while-waiting", "command-beside-text", "command-context", "command-goal", "command-help",
+        "command-hooks", "command-of-a-recipe", "command-pin", "command-rename", "command-undo-redo-history",
+        "command-why", "commands-without-a-model", "compact-and-load", "compact-and-undo", "compact-cancelled",
+        "compact-dry", "compact-shown", "compact-without-a-model", "cursors", "cut-before-text", "cut-connection",
+        "edit-allowed", "edit-always", "edit-dismissed", "empty-prompt", "filtered", "fork", "hook-blocks-a-recipe",
+        "instructions-below", "list-close-delete", "load", "load-a-finished-agent", "log-in", "mcp-not-connected",
+        "mcp-sse", "mentions", "missing-cwd", "modes-and-options", "no-model", "options-before-a-session", "overflow",
+        "overloaded", "overloaded-while-streaming", "oversize-line", "parallel-calls", "plan-with-an-id",
+        "read-a-file", "read-only-mode", "recall", "refusal", "requests-in-flight", "resume",
+        "resume-while-streaming", "review-in-the-editor", "status-title-archive", "steering", "steering-extension",
+        "stop-reasons", "thinking", "too-long-a-wait", "too-many-requests", "two-sessions", "unknown-model",
+        "unsaved-text", "usage-and-title", "what-epitome-offers", "wrong-key"
+    ] },
 ];
 
 /// Returns the names and texts of the built-in fixtures that are for any agent.

@@ -1,10 +1,8 @@
 //! A scripted model that agents can use while rules are checked. A mark in the user's prompt selects its reply; the
 //! prompts are sentences that a real model understands as well.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -77,28 +75,12 @@ impl ModelChoice {
     }
 }
 
-/// A variable that a user names: `NAME=VALUE`, or `NAME` for the address of the scripted model.
-#[derive(Clone, Debug)]
-pub struct NamedVariable {
-    name: String,
-    /// Contains `{url}` for the address.
-    value: String,
-}
-
-impl FromStr for NamedVariable {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<NamedVariable, Infallible> {
-        let (name, value) = text.split_once('=').unwrap_or((text, URL));
-        Ok(NamedVariable { name: name.to_owned(), value: value.to_owned() })
-    }
-}
-
-/// The formats of the scripted model, of which the first is preferred, and further variables for agents.
+/// The formats of the scripted model, of which the first is preferred, and further variables for agents: `NAME` for the
+/// address, or `NAME=VALUE`.
 #[derive(Clone, Debug, Default)]
 pub struct ModelVariables {
     pub formats: Vec<WireFormat>,
-    pub named: Vec<NamedVariable>,
+    pub named: Vec<String>,
 }
 
 impl ModelVariables {
@@ -125,7 +107,8 @@ impl ModelVariables {
             push(key, KEY.to_owned());
             push("EPITOME_MODEL", chosen.to_owned());
         }
-        for NamedVariable { name, value } in &self.named {
+        for named in &self.named {
+            let (name, value) = named.split_once('=').unwrap_or((named, URL));
             let url = model.map(ScriptedModel::base_url).unwrap_or_default();
             push(name, value.replace(URL, &url));
         }

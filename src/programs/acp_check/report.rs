@@ -154,8 +154,9 @@ pub fn as_page(name: &str, version: &str, items: &[ReportItem]) -> String {
 fn failure_on_page(item: &ReportItem, failure: &FixtureFailure) -> String {
     let ReportItem { name, title, cites, .. } = item;
     let messages = failure.transcript.join("\n");
-    let (expected, got) = (cut(&failure.expected), cut(&failure.got.replace('\n', " ")));
-    format!("`{name}`: {title} (<{cites}>)\n\n```text\n{messages}\nexpected: {expected}\ngot: {got}\n```\n")
+    let on_one_line = |text: &str| cut(&text.lines().map(str::trim).collect::<Vec<_>>().join(" "));
+    let (expected, got) = (on_one_line(&failure.expected), on_one_line(&failure.got));
+    format!("`{name}`: {title} ({cites})\n\n```text\n{messages}\nexpected: {expected}\ngot: {got}\n```\n")
 }
 
 /// Formats a result as text: one line, and for a failure also the rule and the difference.

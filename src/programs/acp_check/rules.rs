@@ -21,8 +21,8 @@ pub struct ProtocolRule {
     pub cites: &'static str,
     pub level: Level,
     /// The only version that has this rule; `None` for both.
-    only: Option<Version>,
-    check: fn(&mut Client<'_>) -> Checked,
+    pub(super) only: Option<Version>,
+    pub(super) check: fn(&mut Client<'_>) -> Checked,
 }
 
 /// Whether the protocol demands what a rule checks, with a MUST.
@@ -69,113 +69,80 @@ pub fn rules(version: Version) -> impl Iterator<Item = &'static ProtocolRule> {
     all.filter(move |rule| rule.only.is_none_or(|only| only == version))
 }
 
-const RULES: [ProtocolRule; 33] = [
-    rule("version-not-supported", "An unknown version is answered with one that the agent supports", version)
-        .page("initialization#version-negotiation")
-        .only(Version::V1),
-    rule("first-line", "The first line on standard output answers `initialize`", first_line)
-        .page("transports")
-        .recommended(),
-    rule("login-methods", "Without keys, there are login methods of a known type", login_methods)
-        .page("registry: AUTHENTICATION.md")
-        .recommended(),
-    rule("login-unknown", "`authenticate` with an unknown method is an error", login_unknown)
-        .page("authentication")
-        .recommended(),
-    rule("login-status", "`auth/status` answers without a login", login_status).page("rfds/auth-status"),
-    rule("not-advertised", "Methods that are not advertised don't exist", not_advertised)
-        .page("JSON-RPC 2.0 §5.1")
-        .recommended(),
-    rule("sessions-differ", "Two sessions have different ids", sessions_differ)
-        .page("session-setup#creating-a-session"),
-    rule("answer-first", "No update names a session before the answer that creates it", answer_first)
-        .page("session-setup#creating-a-session")
-        .recommended(),
-    rule("in-flight", "Requests in flight get one answer each", in_flight).page("JSON-RPC 2.0 §5"),
-    rule("bad-params", "Missing and malformed parameters are errors", bad_params)
-        .page("JSON-RPC 2.0 §5.1")
-        .recommended(),
-    rule("cancel-idle", "Cancelling an idle session changes nothing", cancel_idle).page("JSON-RPC 2.0 §4.1"),
-    rule("cancel-unknown-request", "Cancelling an unknown request is ignored", cancel_unknown_request)
-        .page("JSON-RPC 2.0 §4.1"),
-    rule("modes", "Every mode that is offered can be set, and no other", modes)
-        .page("session-modes")
-        .recommended()
-        .only(Version::V1),
-    rule("options", "Every option can be set, and the answer has all of them", options)
-        .page("session-config-options#from-the-client"),
-    rule("options-unknown", "An unknown option or value is an error", options_unknown)
-        .page("session-config-options#from-the-client")
-        .recommended(),
-    rule("list", "Sessions are listed with their ids and directories", list).page("session-list"),
-    rule("list-cursor", "A cursor that the agent has not issued is an error", list_cursor)
-        .page("session-list#pagination")
-        .recommended(),
-    rule("load-unknown", "Loading an unknown session is an error", load_unknown)
-        .page("session-setup#loading-sessions")
-        .recommended()
-        .only(Version::V1),
-    rule("resume-unknown", "Resuming an unknown session is an error", resume_unknown)
-        .page("session-setup#resuming-sessions")
-        .recommended(),
-    rule("close", "A closed session takes no prompt", close)
-        .page("session-setup#closing-active-sessions")
-        .recommended(),
-    rule("delete", "Deleting twice succeeds", delete).page("session-delete").recommended(),
-    rule("status", "The status of a session is read without opening it", status)
-        .page("rfds/session-status")
-        .recommended(),
-    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", prompt)
-        .page("prompt-turn"),
-    rule("prompt-not-echoed", "A live prompt is not sent back", not_echoed)
-        .page("prompt-turn")
-        .recommended()
-        .only(Version::V1),
-    rule("cancel-at-once", "A prompt that is cancelled at once ends as cancelled", cancel_at_once)
-        .page("prompt-turn#cancellation"),
-    rule("cancel-streaming", "A cancelled reply ends as cancelled, and nothing follows", cancel_streaming)
-        .page("prompt-turn#cancellation"),
-    rule("cancel-request", "A prompt that is cancelled as a request gets one answer", cancel_request)
-        .page("cancellation"),
-    rule("permission-rejected", "A command that the user rejects does not run", permission_rejected)
-        .page("tool-calls#requesting-permission")
-        .recommended(),
-    rule("cancel-asking", "Cancelling withdraws a permission request", cancel_asking)
-        .page("prompt-turn#cancellation"),
-    rule("load-replays", "A loaded session is shown before the answer", load_replays)
-        .page("session-setup#loading-a-session")
-        .only(Version::V1),
-    rule("stalled-reader", "A client that reads late gets every answer", stalled_reader)
-        .page("JSON-RPC 2.0 §5"),
-    rule("end-of-input", "The agent ends when its input is closed, also in a turn", end_of_input)
-        .page("transports")
-        .recommended(),
-    rule("no-orphans", "Commands end with the agent", no_orphans).page("transports").recommended(),
-];
+const BOTH: Option<Version> = None;
+const V1: Option<Version> = Some(Version::V1);
 
-pub(super) const fn rule(
-    name: &'static str,
-    title: &'static str,
-    check: fn(&mut Client<'_>) -> Checked,
-) -> ProtocolRule {
-    ProtocolRule { name, title, cites: "", level: Level::Required, only: None, check }
+/// A table of rules: the version that has it, its level, name, check, page and title.
+macro_rules! rule_table {
+    ($($only:ident $level:ident $name:literal $check:ident $cites:literal $title:literal;)*) => {
+        [$(ProtocolRule {
+            name: $name,
+            title: $title,
+            cites: $cites,
+            level: Level::$level,
+            only: $only,
+            check: $check,
+        }),*]
+    };
 }
+pub(super) use rule_table;
+
+const RULES: [ProtocolRule; 33] = rule_table! {
+    V1 Required "version-not-supported" version "initialization#version-negotiation"
+        "An unknown version is answered with one that the agent supports";
+    BOTH Recommended "first-line" first_line "transports" "The first line on standard output answers `initialize`";
+    BOTH Recommended "login-methods" login_methods "registry: AUTHENTICATION.md"
+        "Without keys, there are login methods of a known type";
+    BOTH Recommended "login-unknown" login_unknown "authentication"
+        "`authenticate` with an unknown method is an error";
+    BOTH Required "login-status" login_status "rfds/auth-status" "`auth/status` answers without a login";
+    BOTH Recommended "not-advertised" not_advertised "JSON-RPC 2.0 §5.1"
+        "Methods that are not advertised don't exist";
+    BOTH Required "sessions-differ" sessions_differ "session-setup#creating-a-session"
+        "Two sessions have different ids";
+    BOTH Recommended "answer-first" answer_first "session-setup#creating-a-session"
+        "No update names a session before the answer that creates it";
+    BOTH Required "in-flight" in_flight "JSON-RPC 2.0 §5" "Requests in flight get one answer each";
+    BOTH Recommended "bad-params" bad_params "JSON-RPC 2.0 §5.1" "Missing and malformed parameters are errors";
+    BOTH Required "cancel-idle" cancel_idle "JSON-RPC 2.0 §4.1" "Cancelling an idle session changes nothing";
+    BOTH Required "cancel-unknown-request" cancel_unknown_request "JSON-RPC 2.0 §4.1"
+        "Cancelling an unknown request is ignored";
+    V1 Recommended "modes" modes "session-modes" "Every mode that is offered can be set, and no other";
+    BOTH Required "options" options "session-config-options#from-the-client"
+        "Every option can be set, and the answer has all of them";
+    BOTH Recommended "options-unknown" options_unknown "session-config-options#from-the-client"
+        "An unknown option or value is an error";
+    BOTH Required "list" list "session-list" "Sessions are listed with their ids and directories";
+    BOTH Recommended "list-cursor" list_cursor "session-list#pagination"
+        "A cursor that the agent has not issued is an error";
+    V1 Recommended "load-unknown" load_unknown "session-setup#loading-sessions"
+        "Loading an unknown session is an error";
+    BOTH Recommended "resume-unknown" resume_unknown "session-setup#resuming-sessions"
+        "Resuming an unknown session is an error";
+    BOTH Recommended "close" close "session-setup#closing-active-sessions" "A closed session takes no prompt";
+    BOTH Recommended "delete" delete "session-delete" "Deleting twice succeeds";
+    BOTH Recommended "status" status "rfds/session-status" "The status of a session is read without opening it";
+    BOTH Required "prompt" prompt "prompt-turn" "A prompt's updates precede its answer, which has a stop reason";
+    V1 Recommended "prompt-not-echoed" not_echoed "prompt-turn" "A live prompt is not sent back";
+    BOTH Required "cancel-at-once" cancel_at_once "prompt-turn#cancellation"
+        "A prompt that is cancelled at once ends as cancelled";
+    BOTH Required "cancel-streaming" cancel_streaming "prompt-turn#cancellation"
+        "A cancelled reply ends as cancelled, and nothing follows";
+    BOTH Required "cancel-request" cancel_request "cancellation"
+        "A prompt that is cancelled as a request gets one answer";
+    BOTH Recommended "permission-rejected" permission_rejected "tool-calls#requesting-permission"
+        "A command that the user rejects does not run";
+    BOTH Required "cancel-asking" cancel_asking "prompt-turn#cancellation"
+        "Cancelling withdraws a permission request";
+    V1 Required "load-replays" load_replays "session-setup#loading-a-session"
+        "A loaded session is shown before the answer";
+    BOTH Required "stalled-reader" stalled_reader "JSON-RPC 2.0 §5" "A client that reads late gets every answer";
+    BOTH Recommended "end-of-input" end_of_input "transports"
+        "The agent ends when its input is closed, also in a turn";
+    BOTH Recommended "no-orphans" no_orphans "transports" "Commands end with the agent";
+};
 
 impl ProtocolRule {
-    /// The page that the rule is on.
-    pub(super) const fn page(self, cites: &'static str) -> ProtocolRule {
-        ProtocolRule { cites, ..self }
-    }
-
-    /// Marks a rule that the protocol recommends or implies, but does not demand.
-    pub(super) const fn recommended(self) -> ProtocolRule {
-        ProtocolRule { level: Level::Recommended, ..self }
-    }
-
-    pub(super) const fn only(self, version: Version) -> ProtocolRule {
-        ProtocolRule { only: Some(version), ..self }
-    }
-
     /// The address of the page in the documentation of a version.
     pub fn cites(&self, version: Version) -> String {
         address_of(self.cites, version)
@@ -207,7 +174,7 @@ pub(super) fn address_of(cites: &str, version: Version) -> String {
         Version::V2 => "v2",
     };
     match cites {
-        _ if cites.starts_with("JSON-RPC") => format!("https://www.jsonrpc.org/specification, {cites}"),
+        _ if cites.starts_with("JSON-RPC") => format!("{cites}, https://www.jsonrpc.org/specification"),
         _ if cites.starts_with("registry") => {
             "https://github.com/agentclientprotocol/registry/blob/main/AUTHENTICATION.md".to_owned()
         }
