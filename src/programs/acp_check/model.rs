@@ -47,17 +47,17 @@ pub fn run_long() -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum ModelChoice {
-    /// A scripted model that speaks all formats
+    /// A scripted model that speaks all formats, with the variables of each
     Scripted,
-    /// The same, for an agent that shall use Anthropic's Messages
+    /// The same, with the variables of Anthropic's Messages only
     Anthropic,
-    /// The same with OpenAI's Responses
+    /// The same, with those of OpenAI's Responses only
     OpenaiResponses,
-    /// The same with Chat Completions
+    /// The same, with those of Chat Completions only
     OpenaiChat,
-    /// The same with Gemini
+    /// The same, with those of Gemini only
     Gemini,
-    /// The agent's own model, with the environment of this process
+    /// The agent's own model, with your environment
     Own,
 }
 

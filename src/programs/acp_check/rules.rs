@@ -601,7 +601,7 @@ fn cancel_asking(client: &mut Client<'_>) -> Checked {
 fn load_replays(client: &mut Client<'_>) -> Checked {
     let session = client.session_with("loadSession")?;
     client.turn(&session, SAY_PING)?;
-    client.restart()?;
+    client.restart();
     client.initialize()?;
     client.result("session/load", client.opening_of(&session))?;
     let updates = client.updates(&session);
@@ -631,7 +631,8 @@ fn stalled_reader(client: &mut Client<'_>) -> Checked {
 
 fn end_of_input(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
-    client.restart()?;
+    client.close()?;
+    client.restart();
     let session = client.session()?;
     streaming(client, &session)?;
     client.close()
@@ -653,7 +654,9 @@ fn no_orphans(client: &mut Client<'_>) -> Checked {
         }
         client.pause()?;
     }
-    client.close()?;
+    if client.close().is_err() {
+        return Err(Stop::NotRun("it does not end with its input".to_owned()));
+    }
     let deadline = Instant::now() + ORPHANS_WITHIN;
     loop {
         let left = client.processes();

@@ -74,7 +74,7 @@ fn resumed(client: &mut Client<'_>, replay_from: Value) -> Checked<(String, Stri
         let kind = update["sessionUpdate"].as_str()?;
         kind.starts_with("user_message").then(|| update["messageId"].as_str().map(str::to_owned))?
     });
-    client.restart()?;
+    client.restart();
     client.initialize()?;
     let answer = resume(client, &session, replay_from)?;
     Ok((session, message.unwrap_or_default(), answer))
