@@ -169,6 +169,9 @@ impl CheckModel {
 pub(crate) fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
     let text = |text: &str| vec![ModelStep::Text(text.to_owned())];
     let seen = request.seen();
+    if let Some(schema) = answer_schema(&request.body) {
+        return text(&filler(schema).to_string());
+    }
     // The turn ends after the result of a call.
     if matches!(seen.last(), Some(SeenPart::Result { .. })) {
         return text("Done.");
@@ -229,6 +232,18 @@ fn call(body: &Value, command: &str) -> Option<ModelStep> {
     None
 }
 
+/// The schema that the reply must have, if a request gives one, as agents do for tasks of their own.
+fn answer_schema(body: &Value) -> Option<&Value> {
+    let places = [
+        "/generationConfig/responseJsonSchema",
+        "/generationConfig/responseSchema",
+        "/response_format/json_schema/schema",
+        "/text/format/schema",
+        "/output_config/format/schema",
+    ];
+    places.into_iter().find_map(|place| body.pointer(place).filter(|schema| schema.is_object()))
+}
+
 /// Returns a value that satisfies a schema.
 fn filler(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
@@ -238,7 +253,10 @@ fn filler(schema: &Value) -> Value {
         Some("number" | "integer") => json!(600_000),
         Some("boolean") => json!(false),
         Some("array") => json!([]),
-        Some("object") => json!({}),
+        Some("object") => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            required.map(|name| (name.to_owned(), filler(&schema["properties"][name]))).collect()
+        }
         _ => json!("Probe"),
     }
 }
@@ -273,5 +291,16 @@ mod tests {
             ]
         );
         assert_eq!(call(&json!({}), "ls"), None);
+    }
+
+    /// Regression: an agent that lets a small model choose its model called it for ever, because the answer had no JSON of its
+    /// schema.
+    #[test]
+    fn a_reply_with_a_schema_satisfies_it() {
+        let schema = json!({ "type": "object", "required": ["choice", "score"], "properties": {
+            "choice": { "type": "string", "enum": ["flash", "pro"] }, "score": { "type": "integer" } } });
+        let body = json!({ "generationConfig": { "responseJsonSchema": schema } });
+        let found = answer_schema(&body).expect("it has a schema");
+        assert_eq!(filler(found), json!({ "choice": "flash", "score": 600_000 }));
     }
 }

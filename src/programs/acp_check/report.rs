@@ -288,4 +288,31 @@ mod tests {
         let text = as_text(&item(FixtureOutcome::NotOffered("loadSession".into())));
         assert_eq!(text, "not offered  a: loadSession\n");
     }
+
+    /// Regression: an agent was blamed for not following what the protocol only recommends.
+    #[test]
+    fn recommendations_are_counted_apart() {
+        let failed = || FixtureFailure {
+            transcript: vec!["editor> session/cancel $S1".to_owned()],
+            ..FixtureFailure::new(0, "silence", "noise")
+        };
+        let item = |level, cites: &str, outcome| {
+            let (name, title) = ("a".to_owned(), "T".to_owned());
+            ReportItem { name, title, cites: cites.to_owned(), level, outcome }
+        };
+        let items = [
+            item(Level::Required, "v1/prompt-turn", FixtureOutcome::Passed),
+            item(Level::Required, "v1/prompt-turn#cancellation", FixtureOutcome::Failed(failed())),
+            item(Level::Recommended, "v1/transports", FixtureOutcome::Failed(failed())),
+            item(Level::Required, "", FixtureOutcome::Passed),
+        ];
+        let counts = ResultCounts { passed: 2, failed: 1, recommended: 1, not_run: 0 };
+        assert_eq!(ResultCounts::of(&items), counts);
+        let page = as_page("agent", "1.0", &items);
+        let row = "| [agent](conformance/agent.md) 1.0 | 0 / **1** / 0 / 0 | 0 / 0 / 0 / 0 | 0 / 0 / 1 / 0 |";
+        assert!(page.contains(row) && page.contains("| 1 / **1** / 1 / 0 |\n"), "{page}");
+        let failure = "editor> session/cancel $S1\nexpected: silence\ngot: noise\n";
+        assert_eq!(page.matches(failure).count(), 2, "{page}");
+        assert!(as_text(&items[2]).starts_with("recommended  a: T"));
+    }
 }

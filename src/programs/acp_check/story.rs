@@ -436,7 +436,8 @@ impl<'a> Story<'a> {
                 message["method"].as_str().is_some_and(|method| method.starts_with('_'))
                     && message.get("id").is_none()
             };
-            if !aside && !(self.is_general && is_own(&message)) {
+            let is_ignored = aside || (self.is_general && is_own(&message));
+            if !is_ignored {
                 return NextMessage::Message(message);
             }
         }
