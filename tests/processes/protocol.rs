@@ -15,8 +15,8 @@ use epitome_acp_check as check;
 use epitome_acp_check::RuleSetting;
 use epitome_acp_check::agent::{AgentHome, AgentProgram, Inherits, Launch};
 use epitome_acp_check::model::{CheckModel, ModelVariables};
-use epitome_acp_check::rules::Level;
-use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
+use epitome_acp_check::outcome::{FixtureFailure, FixtureOutcome, RuleLevel};
+use epitome_acp_check::story::{LINE_WITHIN, Setting, run_fixture};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::user::program;
 use epitome_transcript::Fixture;
@@ -74,7 +74,7 @@ fn run_all(wire: WireFormat) {
                     let outcome = run_fixture(&fixture, &setting(&agent, wire));
                     if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
                         let title = fixture.title().to_owned();
-                        let (name, level) = (name.clone(), Level::Required);
+                        let (name, level) = (name.clone(), RuleLevel::Required);
                         let item = check::ReportItem { name, title, cites: String::new(), level, outcome };
                         failures.lock().push(check::as_text(&item));
                     }
@@ -418,7 +418,7 @@ fn the_rules_in_conformance_md_are_those_of_the_suite() {
     let page = page("conformance.md");
     for version in [check::Version::V1, check::Version::V2] {
         for rule in check::rules::rules(version) {
-            let level = if rule.level == Level::Required { "" } else { "recommended" };
+            let level = if rule.level == RuleLevel::Required { "" } else { "recommended" };
             let row = format!("| `{}` | {} | {} | {level} |\n", rule.name, rule.title, rule.cites);
             assert!(page.contains(&row), "{row}");
         }

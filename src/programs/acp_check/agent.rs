@@ -28,6 +28,9 @@ const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
 /// How long the daemon of an Epitome that is checked stays without a window.
 const IDLE_SECONDS: &str = "1";
 
+/// Timeout for an agent's exit after its input is closed. Editors kill it after one to five seconds.
+pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
+
 /// The home directory of an agent.
 #[derive(Clone, Debug)]
 pub enum AgentHome {

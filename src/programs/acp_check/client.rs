@@ -13,11 +13,10 @@ use serde_json::{Value, json};
 
 use epitome_transcript::MessageDirection;
 
-use super::agent::{AgentConnection, AgentEnvironment, AgentHome, Launch};
+use super::agent::{AgentConnection, AgentEnvironment, AgentHome, EXIT_WITHIN, Launch};
 use super::invariants::Invariants;
 use super::model::CheckModel;
-use super::report::RunTranscript;
-use super::story::EXIT_WITHIN;
+use super::outcome::{AUTH_REQUIRED, RunTranscript};
 
 /// Timeout for one response. Agents that run on Node or Python need seconds to start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -35,7 +34,6 @@ const NEWS_MAX: usize = 100_000;
 /// The variable that identifies the processes of an agent, including those that left its process group.
 const MARKER: &str = "ACP_CHECK_PROCESS";
 
-pub(crate) const AUTH_REQUIRED: i64 = -32000;
 const CANCELLED: i64 = -32800;
 
 /// The version of the protocol that the client speaks.

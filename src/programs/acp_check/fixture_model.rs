@@ -11,14 +11,14 @@ use epitome_transcript::setup::Setup;
 use epitome_transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
 
 use super::model::{ModelVariables, reply};
-use super::story::Halt;
+use super::outcome::Halt;
 
 /// Maximum number of queued model calls.
 const CALLS_WAITING_MAX: usize = 4096;
 
 /// One call of the model in the fixture.
 #[derive(Clone, Debug, Default)]
-pub struct Exchange {
+pub struct ScriptedExchange {
     /// `model?` lines with their numbers; empty if the fixture does not specify the call's content.
     pub sees: Vec<(usize, SeenPart)>,
     pub steps: Vec<ModelStep>,
@@ -30,7 +30,7 @@ pub struct Exchange {
 
 pub struct FixtureModel {
     model: ScriptedModel,
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<ScriptedExchange>,
     /// The fixture doesn't script the model of another agent, which may call it when it likes.
     answers_anything: bool,
     arrivals: Receiver<RecordedRequest>,
@@ -101,7 +101,8 @@ impl FixtureModel {
 
     /// Compares a call with the `model?` lines that begin at this line, if any.
     pub(crate) fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
-        let first = |exchange: &Exchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
+        let first =
+            |exchange: &ScriptedExchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
         let Some(at) = self.exchanges.iter().position(first) else { return Ok(()) };
         let sees = self.exchanges[at].sees.clone();
         let shown = |seen: &SeenPart| words::write("model?", &seen.words(), None);
@@ -134,15 +135,15 @@ impl FixtureModel {
 
 /// Groups lines: `model?` lines and the `model!` lines after them are one exchange. Without `model?` lines, each run of
 /// `model!` lines is an exchange, unless the previous run ended with `wait`.
-fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
-    let mut all: Vec<Exchange> = Vec::new();
+fn exchanges(fixture: &Fixture) -> Vec<ScriptedExchange> {
+    let mut all: Vec<ScriptedExchange> = Vec::new();
     let mut in_sees = false;
     let mut in_run = false;
     for line in &fixture.lines {
         match &line.what {
             LineContent::Sees(seen) => {
                 if !in_sees {
-                    all.push(Exchange::default());
+                    all.push(ScriptedExchange::default());
                 }
                 if let Some(exchange) = all.last_mut() {
                     exchange.sees.push((line.number, seen.clone()));
@@ -150,11 +151,11 @@ fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
                 (in_sees, in_run) = (true, false);
             }
             LineContent::Says(step) => {
-                let waits = |exchange: &Exchange| exchange.steps.last() == Some(&ModelStep::Wait);
-                let fresh = |exchange: &Exchange| exchange.steps.is_empty();
+                let waits = |exchange: &ScriptedExchange| exchange.steps.last() == Some(&ModelStep::Wait);
+                let fresh = |exchange: &ScriptedExchange| exchange.steps.is_empty();
                 let goes_on = !in_sees && all.last().is_some_and(waits);
                 if !all.last().is_some_and(|last| in_run || waits(last) || fresh(last)) {
-                    all.push(Exchange::default());
+                    all.push(ScriptedExchange::default());
                 }
                 if let Some(exchange) = all.last_mut() {
                     if exchange.steps.is_empty() {

@@ -9,6 +9,7 @@ mod client;
 pub mod fixture_model;
 mod invariants;
 pub mod model;
+pub mod outcome;
 pub mod recording;
 mod report;
 pub mod rules;
@@ -26,9 +27,10 @@ use epitome_platform::os::environment;
 use epitome_platform::program::named;
 use epitome_transcript::Fixture;
 use model::{CheckModel, ModelChoice, ModelVariables};
+use outcome::RuleLevel;
 pub use report::{ReportItem, ResultCounts, as_text};
 use report::{as_json, as_page, junit};
-use rules::{Level, address_of};
+use rules::address_of;
 use story::{LINE_WITHIN, Setting, run_fixture};
 
 /// Test any ACP agent with protocol rules and fixtures
@@ -80,7 +82,7 @@ struct BuiltInFixture {
     name: &'static str,
     /// The page of the protocol's documentation on which it is based; `None` if it is about Epitome.
     cites: Option<&'static str>,
-    level: Level,
+    level: RuleLevel,
     text: &'static str,
 }
 
@@ -96,14 +98,14 @@ macro_rules! built_in {
 }
 
 const BUILT_IN: [&[BuiltInFixture]; 8] = [
-    built_in!(Level::Required, Some("initialization"), ["handshake"]),
-    built_in!(Level::Recommended, Some("initialization"), ["initialize-again", "before-initialize"]),
-    built_in!(Level::Recommended, Some("JSON-RPC 2.0 §5.1"), ["unknown-method", "broken-lines"]),
-    built_in!(Level::Required, Some("JSON-RPC 2.0 §5"), ["request-ids"]),
-    built_in!(Level::Recommended, Some("session-setup#working-directory"), ["relative-cwd"]),
-    built_in!(Level::Recommended, Some("session-setup"), ["unknown-session", "system-prompt"]),
-    built_in!(Level::Required, Some("session-list"), ["list-empty"]),
-    built_in! { Level::Required, None, [
+    built_in!(RuleLevel::Required, Some("initialization"), ["handshake"]),
+    built_in!(RuleLevel::Recommended, Some("initialization"), ["initialize-again", "before-initialize"]),
+    built_in!(RuleLevel::Recommended, Some("JSON-RPC 2.0 §5.1"), ["unknown-method", "broken-lines"]),
+    built_in!(RuleLevel::Required, Some("JSON-RPC 2.0 §5"), ["request-ids"]),
+    built_in!(RuleLevel::Recommended, Some("session-setup#working-directory"), ["relative-cwd"]),
+    built_in!(RuleLevel::Recommended, Some("session-setup"), ["unknown-session", "system-prompt"]),
+    built_in!(RuleLevel::Required, Some("session-list"), ["list-empty"]),
+    built_in! { RuleLevel::Required, None, [
         "agents-as-sessions", "answer", "ask-the-user", "attachments", "attachments-left-out", "auth-status",
         "billing", "cancel-one-request", "cancel-while-a-tool-runs", "cancel-while-asking", "cancel-while-streaming",
         "cancel-while-waiting", "command-beside-text", "command-context", "command-goal", "command-help",
@@ -159,13 +161,17 @@ fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
 struct LoadedFixture {
     name: String,
     cites: String,
-    level: Level,
+    level: RuleLevel,
     fixture: Fixture,
 }
 
-fn load(name: String, cites: String, level: Level, text: &str) -> Result<LoadedFixture, CannotRun> {
+/// Parses a fixture. What is not built in is demanded by whoever runs it.
+fn load(name: String, text: &str, version: Version) -> Result<LoadedFixture, CannotRun> {
+    let built_in = built_in_fixtures(true).find(|it| it.text == text);
+    let cites = built_in.and_then(|it| it.cites).map(|cites| address_of(cites, version));
+    let level = built_in.map_or(RuleLevel::Required, |it| it.level);
     match Fixture::parse(text) {
-        Ok(fixture) => Ok(LoadedFixture { name, cites, level, fixture }),
+        Ok(fixture) => Ok(LoadedFixture { name, cites: cites.unwrap_or_default(), level, fixture }),
         Err(error) => Err(cannot(format!("{name}: {error}"), FORMAT_HINT)),
     }
 }
@@ -177,17 +183,13 @@ fn load_all(args: &CheckArgs, is_epitome: bool) -> Result<Vec<LoadedFixture>, Ca
     if args.files.is_empty() {
         let wanted = built_in_fixtures(is_epitome).filter(|it| args.wants(it.name));
         let wanted = wanted.filter(|_| args.protocol == Version::V1);
-        let loaded = wanted.map(|it| {
-            let cites = it.cites.map(|cites| address_of(cites, args.protocol)).unwrap_or_default();
-            load(it.name.to_owned(), cites, it.level, it.text)
-        });
-        return loaded.collect();
+        return wanted.map(|it| load(it.name.to_owned(), it.text, args.protocol)).collect();
     }
     let loaded = args.files.iter().map(|file| {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file)
             .map_err(|error| cannot(format!("cannot read {name}: {error}"), FORMAT_HINT))?;
-        load(name, String::new(), Level::Required, &text)
+        load(name, &text, args.protocol)
     });
     loaded.collect()
 }

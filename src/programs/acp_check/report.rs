@@ -1,61 +1,10 @@
 //! Reports as text, JSON and JUnit XML.
 
-use std::collections::VecDeque;
 use std::fmt::Write;
 
-use epitome_transcript::{MessageDirection, Recorder};
 use serde_json::json;
 
-use super::rules::Level;
-use super::story::{FixtureFailure, FixtureOutcome};
-
-/// Maximum messages of a run that are kept for a report.
-const MESSAGES_MAX: usize = 10_000;
-
-/// How many of the last messages a report shows, and the characters of each.
-const SHOWN_MESSAGES: usize = 6;
-const SHOWN_CHARACTERS: usize = 240;
-
-/// The messages of a run.
-#[derive(Default)]
-pub struct RunTranscript {
-    lines: VecDeque<(MessageDirection, Vec<u8>)>,
-}
-
-impl RunTranscript {
-    pub(crate) fn record(&mut self, direction: MessageDirection, line: &[u8]) {
-        self.lines.push_back((direction, line.to_vec()));
-        if self.lines.len() > MESSAGES_MAX {
-            self.lines.pop_front();
-        }
-    }
-
-    /// Returns the last messages in the format of fixtures, each as one line that may be cut.
-    pub(crate) fn last_messages(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        let mut recorder = Recorder::new(&mut all);
-        for (direction, line) in &self.lines {
-            // A vector takes all.
-            let _ = recorder.line(*direction, line);
-        }
-        let mut messages: Vec<String> = Vec::new();
-        for line in String::from_utf8_lossy(&all).lines().skip(1) {
-            match messages.last_mut().filter(|_| line.starts_with("        ")) {
-                Some(begun) => begun.push_str(line.trim_start()),
-                None => messages.push(line.to_owned()),
-            }
-        }
-        messages.drain(..messages.len().saturating_sub(SHOWN_MESSAGES));
-        messages.into_iter().map(|message| cut(&message)).collect()
-    }
-}
-
-fn cut(message: &str) -> String {
-    match message.char_indices().nth(SHOWN_CHARACTERS) {
-        Some((at, _)) => format!("{} …", &message[..at]),
-        None => message.to_owned(),
-    }
-}
+use super::outcome::{FixtureFailure, FixtureOutcome, RuleLevel, cut};
 
 /// The result of one rule or fixture.
 pub struct ReportItem {
@@ -63,7 +12,7 @@ pub struct ReportItem {
     pub title: String,
     /// The source of the rule; empty for a user's own fixture.
     pub cites: String,
-    pub level: Level,
+    pub level: RuleLevel,
     pub outcome: FixtureOutcome,
 }
 
@@ -83,8 +32,8 @@ impl ResultCounts {
         for item in items {
             *match (&item.outcome, item.level) {
                 (FixtureOutcome::Passed, _) => &mut counts.passed,
-                (FixtureOutcome::Failed(_), Level::Required) => &mut counts.failed,
-                (FixtureOutcome::Failed(_), Level::Recommended) => &mut counts.recommended,
+                (FixtureOutcome::Failed(_), RuleLevel::Required) => &mut counts.failed,
+                (FixtureOutcome::Failed(_), RuleLevel::Recommended) => &mut counts.recommended,
                 (FixtureOutcome::NotOffered(_) | FixtureOutcome::NotMeant(_), _) => &mut counts.not_run,
             } += 1;
         }
@@ -127,7 +76,7 @@ pub fn as_page(name: &str, version: &str, items: &[ReportItem]) -> String {
     }
     page.push('\n');
     for (level, heading) in
-        [(Level::Required, "Failed"), (Level::Recommended, "Recommendations not followed")]
+        [(RuleLevel::Required, "Failed"), (RuleLevel::Recommended, "Recommendations not followed")]
     {
         let failures =
             items.iter().filter(|item| item.level == level).filter_map(|item| match &item.outcome {
@@ -167,7 +116,7 @@ pub fn as_text(item: &ReportItem) -> String {
         FixtureOutcome::NotOffered(what) => format!("not offered  {name}: {what}\n"),
         FixtureOutcome::NotMeant(why) => format!("not run      {name}: {why}\n"),
         FixtureOutcome::Failed(failure) => {
-            let label = if *level == Level::Required { "FAIL" } else { "recommended" };
+            let label = if *level == RuleLevel::Required { "FAIL" } else { "recommended" };
             let mut text = format!("{label:<12} {name}: {title}\n");
             if failure.line > 0 {
                 text.push_str(&format!("  line {}\n", failure.line));
@@ -194,7 +143,7 @@ pub fn as_text(item: &ReportItem) -> String {
 /// Formats a result as one line of JSON.
 pub fn as_json(item: &ReportItem) -> String {
     let mut report = json!({ "name": item.name, "title": item.title, "rule": item.cites });
-    report["required"] = json!(item.level == Level::Required);
+    report["required"] = json!(item.level == RuleLevel::Required);
     match &item.outcome {
         FixtureOutcome::Passed => report["outcome"] = json!("passed"),
         FixtureOutcome::NotOffered(what) => {
@@ -232,7 +181,7 @@ pub fn junit(items: &[ReportItem]) -> String {
                 format!("<skipped message=\"not offered: {}\"/>", escaped(what))
             }
             FixtureOutcome::NotMeant(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-            FixtureOutcome::Failed(_) if item.level == Level::Recommended => {
+            FixtureOutcome::Failed(_) if item.level == RuleLevel::Recommended => {
                 format!("<skipped message=\"recommended: {title}\"/>")
             }
             FixtureOutcome::Failed(failure) => format!(
@@ -267,7 +216,6 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::FixtureFailure;
     use super::*;
 
     #[test]
@@ -277,7 +225,7 @@ mod tests {
             name: "a".into(),
             title: "T".into(),
             cites: "page".into(),
-            level: Level::Required,
+            level: RuleLevel::Required,
             outcome,
         };
         let xml = junit(&[item(FixtureOutcome::Passed), item(FixtureOutcome::Failed(failed))]);
@@ -301,10 +249,10 @@ mod tests {
             ReportItem { name, title, cites: cites.to_owned(), level, outcome }
         };
         let items = [
-            item(Level::Required, "v1/prompt-turn", FixtureOutcome::Passed),
-            item(Level::Required, "v1/prompt-turn#cancellation", FixtureOutcome::Failed(failed())),
-            item(Level::Recommended, "v1/transports", FixtureOutcome::Failed(failed())),
-            item(Level::Required, "", FixtureOutcome::Passed),
+            item(RuleLevel::Required, "v1/prompt-turn", FixtureOutcome::Passed),
+            item(RuleLevel::Required, "v1/prompt-turn#cancellation", FixtureOutcome::Failed(failed())),
+            item(RuleLevel::Recommended, "v1/transports", FixtureOutcome::Failed(failed())),
+            item(RuleLevel::Required, "", FixtureOutcome::Passed),
         ];
         let counts = ResultCounts { passed: 2, failed: 1, recommended: 1, not_run: 0 };
         assert_eq!(ResultCounts::of(&items), counts);

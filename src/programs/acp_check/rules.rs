@@ -10,8 +10,8 @@ use super::client::{
     Checked, Client, Permission, RuleSetting, Stop, Version, ensure, failed, id_of, nothing, prompt_params,
 };
 use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
+use super::outcome::{FixtureFailure, FixtureOutcome, RuleLevel};
 use super::rules_v2;
-use super::story::{FixtureFailure, FixtureOutcome};
 
 /// One rule.
 pub struct ProtocolRule {
@@ -19,17 +19,10 @@ pub struct ProtocolRule {
     pub title: &'static str,
     /// The page of the protocol's documentation, or another specification.
     pub cites: &'static str,
-    pub level: Level,
+    pub level: RuleLevel,
     /// The only version that has this rule; `None` for both.
     pub(super) only: Option<Version>,
     pub(super) check: fn(&mut Client<'_>) -> Checked,
-}
-
-/// Whether the protocol demands what a rule checks, with a MUST.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    Required,
-    Recommended,
 }
 
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -79,7 +72,7 @@ macro_rules! rule_table {
             name: $name,
             title: $title,
             cites: $cites,
-            level: Level::$level,
+            level: RuleLevel::$level,
             only: $only,
             check: $check,
         }),*]

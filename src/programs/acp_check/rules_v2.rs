@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::client::{Checked, Client, Permission, Stop, Version, ensure, failed, nothing, prompt_params};
 use super::model::{SAY_PING, hang, run_long};
+use super::outcome::RuleLevel;
 use super::rules::{
-    Level, METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, ends_as_cancelled, held, replayed, rule_table,
+    METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, ends_as_cancelled, held, replayed, rule_table,
     streaming,
 };
 

@@ -19,20 +19,13 @@ use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
 use epitome_transcript::{Fixture, FixtureLine, LineContent, MessageDirection, words};
 use serde_json::Value;
 
-use super::agent::{AgentConnection, AgentEnvironment, AgentHome, Launch};
-use super::client::AUTH_REQUIRED;
+use super::agent::{AgentConnection, AgentEnvironment, AgentHome, EXIT_WITHIN, Launch};
 use super::fixture_model::FixtureModel;
 use super::model::ModelVariables;
-use super::report::RunTranscript;
+use super::outcome::{AUTH_REQUIRED, FixtureFailure, FixtureOutcome, Halt, RunTranscript};
 
 /// Timeout for one line of the agent. Generous, because the machine may be busy; a passing run never takes that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
-
-/// Timeout for an agent's exit after its input is closed. Editors kill it after one to five seconds.
-pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
-
-/// Maximum characters of the actual message in a failure report.
-const GOT_CHARACTERS_MAX: usize = 1200;
 
 /// The agent and the model with which a fixture is run.
 pub struct Setting<'a> {
@@ -41,59 +34,6 @@ pub struct Setting<'a> {
     /// The formats of the scripted model, none if the agent uses its own.
     pub model: ModelVariables,
     pub line_within: Duration,
-}
-
-/// The result of a fixture.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FixtureOutcome {
-    Passed,
-    Failed(FixtureFailure),
-    /// The agent doesn't advertise this capability.
-    NotOffered(String),
-    /// The fixture does not apply to this setting, for this reason.
-    NotMeant(String),
-}
-
-/// The first difference between a fixture and a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FixtureFailure {
-    /// The line of the fixture, from 1; 0 for a rule.
-    pub line: usize,
-    pub expected: String,
-    pub got: String,
-    /// Further information: the model's calls, the agent's error output.
-    pub notes: Vec<String>,
-    /// The last messages before it.
-    pub transcript: Vec<String>,
-}
-
-/// Why a run stops early.
-pub enum Halt {
-    Failed(Box<FixtureFailure>),
-    NotOffered(String),
-    /// The agent does nothing without a login.
-    NeedsLogin,
-}
-
-impl FixtureFailure {
-    pub fn new(line: usize, expected: impl Into<String>, got: impl Into<String>) -> FixtureFailure {
-        let (expected, got) = (expected.into(), shortened(got.into()));
-        FixtureFailure { line, expected, got, notes: Vec::new(), transcript: Vec::new() }
-    }
-}
-
-impl Halt {
-    pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
-        Halt::Failed(Box::new(FixtureFailure::new(line, expected, got)))
-    }
-}
-
-/// Shortens long messages in a report.
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(GOT_CHARACTERS_MAX) {
-        Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
-        None => text,
-    }
 }
 
 /// Runs a fixture in a scratch workspace.

@@ -5,9 +5,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use epitome_acp_check::story::{
-    FixtureFailure, Halt, NextMessage, Setting, Story, could_not, join_chunk, not_meant, split_chunk,
-};
+use epitome_acp_check::outcome::{FixtureFailure, Halt};
+use epitome_acp_check::story::{NextMessage, Setting, Story, could_not, join_chunk, not_meant, split_chunk};
 use epitome_transcript::agent::{Comparison, Expected, WriteDetail, update_of, words_of};
 use epitome_transcript::setup::Setup;
 use epitome_transcript::update::is_free;
