@@ -100,8 +100,11 @@ pub struct Client<'a> {
     setting: RuleSetting<'a>,
     pub version: Version,
     is_logged_in: bool,
-    /// How many replies the model had begun to hold before.
+    /// How many replies the model had begun to hold, and how often it had been called, before.
     held_before: usize,
+    calls_before: usize,
+    /// The same at the last prompt.
+    calls_at_prompt: usize,
     pub transcript: RunTranscript,
     surroundings: AgentEnvironment,
     connection: Option<AgentConnection>,
@@ -132,6 +135,8 @@ impl<'a> Client<'a> {
             version: setting.version,
             is_logged_in: false,
             held_before: setting.model.map_or(0, CheckModel::held),
+            calls_before: setting.model.map_or(0, CheckModel::calls),
+            calls_at_prompt: 0,
             transcript: RunTranscript::default(),
             surroundings,
             connection: None,
@@ -151,9 +156,12 @@ impl<'a> Client<'a> {
         &self.surroundings.workspace
     }
 
-    /// Whether the scripted model has held a reply for this client. An agent that ends such a turn has ended it early.
+    /// Whether the turn of the last prompt can't have ended: the scripted model has held a reply for this client, or was
+    /// called for an earlier prompt but not for this one.
     pub fn is_held(&self) -> bool {
+        let has_called = self.calls_at_prompt > self.calls_before;
         self.setting.model.is_some_and(|model| model.held() > self.held_before)
+            || (has_called && self.calls() == self.calls_at_prompt)
     }
 
     /// The number of calls of the scripted model so far.
@@ -579,6 +587,7 @@ impl<'a> Client<'a> {
         let session = id_of(&params);
         // The states of earlier turns say nothing about this one.
         self.news.retain(|message| !is_state(message, &session, |_| true));
+        self.calls_at_prompt = self.calls();
         let id = self.request("session/prompt", params)?;
         self.prompts.insert(id, session);
         Ok(id)
