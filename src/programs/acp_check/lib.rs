@@ -290,7 +290,7 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<ResultCounts, Cann
             "{passed} passed, {failed} failed, {recommended} recommendations not followed, {not_run} not run"
         );
         if let Some(model) = &model {
-            let _ = writeln!(out, "the scripted model was called {} times by rules", model.calls());
+            let _ = writeln!(out, "the rules called the scripted model {} times", model.calls());
             for refusal in model.refusals() {
                 let _ = writeln!(out, "a provider might refuse a request: {refusal}");
             }
