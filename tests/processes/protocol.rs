@@ -5,7 +5,6 @@
 
 mod fixtures;
 mod mini_agent;
-mod model_side;
 mod update;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +12,15 @@ use std::time::Duration;
 
 use epitome::config::WireFormat;
 use epitome_acp_check as check;
-use epitome_acp_check::PreparedAgent;
-use epitome_acp_check::agent::{AgentProgram, Inherits};
-use epitome_acp_check::model::{CheckModel, ModelFormat};
-use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
-use epitome_scripted_model::{ModelStep, ScriptedModel};
+use epitome_acp_check::RuleSetting;
+use epitome_acp_check::agent::{AgentHome, AgentProgram, Inherits, Launch};
+use epitome_acp_check::model::{CheckModel, ModelVariables};
+use epitome_acp_check::outcome::{FixtureFailure, FixtureOutcome, RuleLevel};
+use epitome_acp_check::story::{LINE_WITHIN, Setting, run_fixture};
+use epitome_scripted_model::ModelStep;
 use epitome_test_harness::user::program;
 use epitome_transcript::Fixture;
 use mini_agent::MiniAgent;
-use model_side::{FixtureModel, scripted};
 use parking_lot::Mutex;
 use update::update_fixture;
 
@@ -41,6 +40,21 @@ fn our_agent() -> AgentProgram {
     }
 }
 
+/// An agent with a scripted model of this format.
+fn setting(agent: &dyn Launch, wire: WireFormat) -> Setting<'_> {
+    let model = ModelVariables { formats: vec![wire], ..ModelVariables::default() };
+    Setting { agent, home: AgentHome::New, model, line_within: LINE_WITHIN }
+}
+
+/// What rules are checked with.
+fn rule_setting<'a>(
+    agent: &'a dyn Launch,
+    version: check::Version,
+    model: Option<&'a CheckModel>,
+) -> RuleSetting<'a> {
+    RuleSetting { agent, version, login: None, home: &AgentHome::New, model }
+}
+
 /// Runs all fixtures against the agent with a model of this format, and reports all failures.
 fn run_all(wire: WireFormat) {
     let only = std::env::var("FIXTURE").ok();
@@ -57,12 +71,11 @@ fn run_all(wire: WireFormat) {
                 while let Some((name, _, text)) = files.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let fixture = fixtures::parse(name, text);
                     let agent = our_agent();
-                    let setting =
-                        Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
-                    let outcome = run_fixture(&fixture, &setting);
+                    let outcome = run_fixture(&fixture, &setting(&agent, wire));
                     if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
                         let title = fixture.title().to_owned();
-                        let item = check::ReportItem { name: name.clone(), title, cites: "", outcome };
+                        let (name, level) = (name.clone(), RuleLevel::Required);
+                        let item = check::ReportItem { name, title, cites: String::new(), level, outcome };
                         failures.lock().push(check::as_text(&item));
                     }
                 }
@@ -120,8 +133,7 @@ fn rewrite_all() {
         let (agent, fixture) = (our_agent(), fixtures::parse(&name, &text));
         // With the first format that the fixture supports: most support all of them.
         let rewritten = WireFormat::ALL.into_iter().find_map(|wire| {
-            let setting = Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
-            let updated = update_fixture(&fixture, &setting);
+            let updated = update_fixture(&fixture, &setting(&agent, wire));
             updated.unwrap_or_else(|failure| panic!("{name} could not be rewritten: {failure:?}"))
         });
         let rewritten = rewritten.unwrap_or_else(|| panic!("{name} is meant for no format"));
@@ -185,12 +197,10 @@ agent<  session/update $S1 text "d."
 agent<  result end_turn
 "#;
 
-fn mini_setting() -> Setting<'static, FixtureModel> {
-    Setting {
-        agent: &MiniAgent { beats: false },
-        model: Some(scripted(WireFormat::AnthropicMessages)),
-        line_within: Duration::from_secs(10),
-    }
+fn mini_setting() -> Setting<'static> {
+    const MINI: MiniAgent = MiniAgent { beats: false, patience: None, answers_itself: false };
+    let setting = setting(&MINI, WireFormat::AnthropicMessages);
+    Setting { line_within: Duration::from_secs(10), ..setting }
 }
 
 fn run_small(text: &str) -> FixtureOutcome {
@@ -275,21 +285,19 @@ fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
 
 /// The agent passes the rules that `acp-check` applies to other agents.
 fn every_rule_holds(version: check::Version) {
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let model = CheckModel::start(ModelFormat::Anthropic).expect("loopback");
-    let mut variables = model.variables();
-    variables.push(("HOME".to_owned(), home.path().into()));
-    let agent = PreparedAgent { program: our_agent(), variables };
+    let variables = ModelVariables { formats: WireFormat::ALL.to_vec(), ..ModelVariables::default() };
+    let model = CheckModel::start(&variables).expect("loopback");
+    let agent = our_agent();
     let mut failures = Vec::new();
     for rule in check::rules::rules(version) {
-        match rule.check(&agent, version, None) {
+        match rule.check(rule_setting(&agent, version, Some(&model))) {
             FixtureOutcome::Passed | FixtureOutcome::NotOffered(_) => {}
             // The agent advertises everything, so this rule does not apply.
             FixtureOutcome::NotMeant(_) if rule.name == "not-advertised" => {}
             outcome => {
                 let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
-                let item = check::ReportItem { name, title, cites: rule.cites(version), outcome };
-                failures.push(check::as_text(&item));
+                let (cites, level) = (rule.cites(version), rule.level);
+                failures.push(check::as_text(&check::ReportItem { name, title, cites, level, outcome }));
             }
         }
     }
@@ -313,7 +321,7 @@ fn no_rule_holds_for_a_program_that_is_no_agent() {
         AgentProgram { command: "true".into(), arguments: Vec::new(), inherits: Inherits::PathAlone };
     for version in [check::Version::V1, check::Version::V2] {
         for rule in check::rules::rules(version) {
-            let outcome = rule.check(&program, version, None);
+            let outcome = rule.check(rule_setting(&program, version, None));
             assert!(matches!(outcome, FixtureOutcome::Failed(_)), "{}", rule.name);
         }
     }
@@ -322,36 +330,59 @@ fn no_rule_holds_for_a_program_that_is_no_agent() {
 /// No rule of version 2 holds for an agent that has only version 1; that is not its fault.
 #[test]
 fn an_agent_of_version_1_is_not_blamed_for_version_2() {
+    let agent = MiniAgent::default();
     for rule in check::rules::rules(check::Version::V2) {
-        let outcome = rule.check(&MiniAgent { beats: false }, check::Version::V2, None);
+        let outcome = rule.check(rule_setting(&agent, check::Version::V2, None));
         assert!(matches!(outcome, FixtureOutcome::NotOffered(_)), "{}: {outcome:?}", rule.name);
     }
+}
+
+fn outcome_of(name: &str, setting: RuleSetting<'_>) -> FixtureOutcome {
+    let rule = check::rules::rules(setting.version).find(|rule| rule.name == name);
+    rule.expect("a rule").check(setting)
 }
 
 /// Regression: a rule that waits until the agent is silent waited for ever for an agent that sends heartbeats.
 #[test]
 fn a_rule_ends_although_the_agent_is_never_silent() {
-    let version = check::Version::V1;
-    let rule = check::rules::rules(version).find(|rule| rule.name == "in-flight").expect("a rule");
-    assert_eq!(rule.check(&MiniAgent { beats: true }, version, None), FixtureOutcome::Passed);
+    let agent = MiniAgent { beats: true, ..MiniAgent::default() };
+    let setting = rule_setting(&agent, check::Version::V1, None);
+    assert_eq!(outcome_of("in-flight", setting), FixtureOutcome::Passed);
 }
 
-/// Regression: an agent whose model did not run the command was waited for for a minute, and blamed.
+/// Regression: an agent whose model did not run the command was waited for for a minute, and blamed. An agent whose model ends
+/// its reply before the cancel was blamed for that, too.
 #[test]
-fn an_agent_is_not_blamed_for_a_model_that_runs_no_command() {
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let model = ScriptedModel::start(|_| vec![ModelStep::Text("Better not.".to_owned())]).expect("loopback");
-    let variables = vec![
-        ("ANTHROPIC_BASE_URL".to_owned(), model.base_url().into()),
-        ("ANTHROPIC_API_KEY".to_owned(), "sk-test-1".into()),
-        ("HOME".to_owned(), home.path().into()),
-    ];
-    let agent = PreparedAgent { program: our_agent(), variables };
+fn an_agent_is_not_blamed_for_what_its_model_does() {
+    let variables = ModelVariables { formats: WireFormat::ALL.to_vec(), ..ModelVariables::default() };
+    let model = CheckModel::start_with(&variables, |_| vec![ModelStep::Text("Ping, or not.".to_owned())]);
+    let (agent, model) = (our_agent(), model.expect("loopback"));
     for version in [check::Version::V1, check::Version::V2] {
-        let rule = check::rules::rules(version).find(|rule| rule.name == "permission-rejected");
-        let outcome = rule.expect("a rule").check(&agent, version, None);
-        assert!(matches!(outcome, FixtureOutcome::NotMeant(_)), "{outcome:?}");
+        for name in ["permission-rejected", "cancel-at-once", "cancel-streaming"] {
+            let outcome = outcome_of(name, rule_setting(&agent, version, Some(&model)));
+            let is_undecided = matches!(outcome, FixtureOutcome::NotMeant(_));
+            // A fast cancel comes before the end of the reply.
+            assert!(is_undecided || outcome == FixtureOutcome::Passed, "{name}: {outcome:?}");
+        }
     }
+}
+
+/// The scripted model holds its reply until the agent gives up, so an agent that ends such a turn in another way than as
+/// cancelled has not followed the cancel. One that has not asked the model may have ended before.
+#[test]
+fn cancels_are_decided_by_whether_the_model_held_its_reply() {
+    let variables = ModelVariables { formats: WireFormat::ALL.to_vec(), ..ModelVariables::default() };
+    let model = CheckModel::start(&variables).expect("loopback");
+    let agent = MiniAgent { patience: Some(Duration::from_millis(300)), ..MiniAgent::default() };
+    let setting = rule_setting(&agent, check::Version::V1, Some(&model));
+    assert_eq!(outcome_of("prompt", setting), FixtureOutcome::Passed);
+    let failure = failure(outcome_of("cancel-at-once", setting));
+    assert!(failure.expected.contains("stop reason cancelled") && failure.got == "end_turn", "{failure:?}");
+    assert_eq!(failure.transcript.last().map(String::as_str), Some("agent<  result end_turn"));
+    let agent = MiniAgent { answers_itself: true, ..MiniAgent::default() };
+    let setting = rule_setting(&agent, check::Version::V1, Some(&model));
+    assert_eq!(outcome_of("prompt", setting), FixtureOutcome::Passed);
+    assert!(matches!(outcome_of("cancel-at-once", setting), FixtureOutcome::NotMeant(_)));
 }
 
 fn page(name: &str) -> String {
@@ -387,7 +418,8 @@ fn the_rules_in_conformance_md_are_those_of_the_suite() {
     let page = page("conformance.md");
     for version in [check::Version::V1, check::Version::V2] {
         for rule in check::rules::rules(version) {
-            let row = format!("| `{}` | {} | {} |\n", rule.name, rule.title, rule.cites);
+            let level = if rule.level == RuleLevel::Required { "" } else { "recommended" };
+            let row = format!("| `{}` | {} | {} | {level} |\n", rule.name, rule.title, rule.cites);
             assert!(page.contains(&row), "{row}");
         }
     }

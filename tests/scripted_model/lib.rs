@@ -15,6 +15,7 @@ mod route;
 mod seal;
 mod seen;
 pub mod valid;
+mod whole;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -31,7 +32,7 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use cache::{CacheUse, PromptCache};
 use encode::{Piece, Reply};
-use epitome_config::WireFormat;
+pub use epitome_config::WireFormat;
 pub use epitome_transcript::{ModelStep, ScriptedStop, SeenPart};
 use http::{Head, Reader};
 pub use in_memory::SimulatedModel;
@@ -289,10 +290,10 @@ enum Answer {
 }
 
 fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
-    let (wire, model, body, asks) = match route::route(head, bytes) {
+    let (wire, model, body, asks, streams) = match route::route(head, bytes) {
         Err(refusal) => return Answer::Reply(Reply::Refused(refusal)),
         Ok(Asked::Models(list)) => return Answer::Plain(list),
-        Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
+        Ok(Asked::Model { wire, model, body, asks, streams }) => (wire, model, body, asks, streams),
     };
     let problems = [
         valid::problems(wire, &model, &body),
@@ -306,6 +307,10 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
         if shared.strictness == Strictness::Refuses {
             return Answer::Reply(Reply::Refused(refusal));
         }
+    }
+    if !streams && shared.strictness == Strictness::Refuses {
+        let refusal = Refusal::of_problem(wire, "the scripted model only streams");
+        return Answer::Reply(Reply::Refused(refusal));
     }
     let compacts = match asks {
         Asks::Count(answer) => return Answer::Plain(answer),
@@ -326,6 +331,10 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
     let steps = shared.script.lock()(&request);
     let mut next_call = || shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
     let RecordedRequest { model, body, .. } = &request;
+    // A reply that does not end can't be sent as a whole.
+    if !streams && !steps.contains(&ModelStep::Hang) {
+        return Answer::Plain(whole::reply(wire, model, &steps, &mut next_call));
+    }
     match compacts {
         true => compact::answer(wire, model, body, &steps, &mut next_call),
         false => Answer::Reply(encode::reply(wire, model, body, &steps, &mut next_call)),

@@ -19,7 +19,7 @@ pub(super) enum Asked {
     /// The list of models.
     Models(Value),
     /// A request to a model.
-    Model { wire: WireFormat, model: String, body: Value, asks: Asks },
+    Model { wire: WireFormat, model: String, body: Value, asks: Asks, streams: bool },
 }
 
 /// The kind of a request to the model.
@@ -62,7 +62,9 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
         ("POST", "/v1/chat/completions" | "/chat/completions" | "/chat-only/chat/completions", _) => {
             (WireFormat::OpenAiChat, Means::Reply)
         }
-        ("POST", _, Some((_, "streamGenerateContent"))) => (WireFormat::Gemini, Means::Reply),
+        ("POST", _, Some((_, "streamGenerateContent" | "generateContent"))) => {
+            (WireFormat::Gemini, Means::Reply)
+        }
         ("POST", _, Some((_, "countTokens"))) => (WireFormat::Gemini, Means::Count),
         (method, _, _) => {
             let message = format!("the scripted model does not serve {method} {path}");
@@ -85,9 +87,7 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
             parsed["stream"] == true
         }
     };
-    if means == Means::Reply && !streams {
-        return Err(Refusal::of_problem(wire, "the scripted model only streams"));
-    }
+    let streams = streams || means != Means::Reply;
     let model = match &in_path {
         Some((model, _)) => (*model).to_owned(),
         None => parsed["model"].as_str().unwrap_or_default().to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
         (Means::Count, WireFormat::Gemini) => Asks::Count(json!({
             "totalTokens": tokens, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}]})),
     };
-    Ok(Asked::Model { wire, model, body: parsed, asks })
+    Ok(Asked::Model { wire, model, body: parsed, asks, streams })
 }
 
 /// The model and the method in one of Gemini's paths.

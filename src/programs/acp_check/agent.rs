@@ -25,11 +25,50 @@ const LINES_TO_WRITE_MAX: usize = 64;
 /// Maximum bytes of the agent's newest error output that are kept for a report.
 const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
 
-/// The working directory and the additional environment variables of an agent.
+/// How long the daemon of an Epitome that is checked stays without a window.
+const IDLE_SECONDS: &str = "1";
+
+/// Timeout for an agent's exit after its input is closed. Editors kill it after one to five seconds.
+pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The home directory of an agent.
+#[derive(Clone, Debug)]
+pub enum AgentHome {
+    Users,
+    Given(PathBuf),
+    /// A new one for each rule and fixture.
+    New,
+}
+
+/// The directories and the additional environment variables of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentEnvironment {
     pub workspace: PathBuf,
+    pub home: PathBuf,
     pub variables: Vec<(String, OsString)>,
+}
+
+impl AgentEnvironment {
+    /// Creates the directories for one rule or fixture. They are removed with the returned one. An agent may leave a process
+    /// that serves all its windows: such a process must not serve the user's own windows from another home, so it gets
+    /// another directory for its sockets, and that of Epitome ends soon.
+    pub(crate) fn create(home: &AgentHome) -> io::Result<(AgentEnvironment, tempfile::TempDir)> {
+        // Canonical, because tools resolve symbolic links.
+        let base = std::env::temp_dir().canonicalize()?;
+        let scratch = tempfile::Builder::new().prefix("acp-check-").tempdir_in(base)?;
+        let path = match home {
+            AgentHome::Users | AgentHome::New => scratch.path().join("home"),
+            AgentHome::Given(path) => path.clone(),
+        };
+        let (workspace, sockets) = (scratch.path().join("workspace"), scratch.path().join("run"));
+        [&path, &workspace, &sockets].into_iter().try_for_each(std::fs::create_dir_all)?;
+        let mut variables = vec![("EPITOME_IDLE_S".to_owned(), IDLE_SECONDS.into())];
+        if !matches!(home, AgentHome::Users) {
+            variables.push(("HOME".to_owned(), path.clone().into()));
+            variables.push(("XDG_RUNTIME_DIR".to_owned(), sockets.into()));
+        }
+        Ok((AgentEnvironment { workspace, home: path, variables }, scratch))
+    }
 }
 
 /// Starts agents.

@@ -11,9 +11,12 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch};
+use epitome_transcript::MessageDirection;
+
+use super::agent::{AgentConnection, AgentEnvironment, AgentHome, EXIT_WITHIN, Launch};
 use super::invariants::Invariants;
-use super::story::EXIT_WITHIN;
+use super::model::CheckModel;
+use super::outcome::{AUTH_REQUIRED, RunTranscript};
 
 /// Timeout for one response. Agents that run on Node or Python need seconds to start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -31,7 +34,6 @@ const NEWS_MAX: usize = 100_000;
 /// The variable that identifies the processes of an agent, including those that left its process group.
 const MARKER: &str = "ACP_CHECK_PROCESS";
 
-const AUTH_REQUIRED: i64 = -32000;
 const CANCELLED: i64 = -32800;
 
 /// The version of the protocol that the client speaks.
@@ -81,13 +83,29 @@ pub enum Permission {
     Leave,
 }
 
-/// The client for checking one rule, with a separate workspace.
-pub struct Client<'a> {
-    agent: &'a dyn Launch,
+/// What all rules are checked with.
+#[derive(Clone, Copy)]
+pub struct RuleSetting<'a> {
+    pub agent: &'a dyn Launch,
     pub version: Version,
     /// The login method to use before opening a session.
-    login: Option<&'a str>,
+    pub login: Option<&'a str>,
+    pub home: &'a AgentHome,
+    /// The scripted model; `None` if the agent uses its own.
+    pub model: Option<&'a CheckModel>,
+}
+
+/// The client for checking one rule, with a separate workspace.
+pub struct Client<'a> {
+    setting: RuleSetting<'a>,
+    pub version: Version,
     is_logged_in: bool,
+    /// How many replies the model had begun to hold, and how often it had been called, before.
+    held_before: usize,
+    calls_before: usize,
+    /// The same at the last prompt.
+    calls_at_prompt: usize,
+    pub transcript: RunTranscript,
     surroundings: AgentEnvironment,
     connection: Option<AgentConnection>,
     next_id: u64,
@@ -107,19 +125,20 @@ pub struct Client<'a> {
 
 impl<'a> Client<'a> {
     /// Creates a client. It starts its agent with the first message.
-    pub fn new(agent: &'a dyn Launch, version: Version, login: Option<&'a str>) -> io::Result<Client<'a>> {
-        let base = std::env::temp_dir().canonicalize()?;
-        let scratch = tempfile::Builder::new().prefix("acp-check-").tempdir_in(base)?;
-        let workspace = scratch.path().join("workspace");
-        std::fs::create_dir(&workspace)?;
+    pub fn new(setting: RuleSetting<'a>) -> io::Result<Client<'a>> {
+        let (mut surroundings, scratch) = AgentEnvironment::create(setting.home)?;
         let marker = scratch.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let variables = vec![(MARKER.to_owned(), marker.clone().into())];
+        surroundings.variables.push((MARKER.to_owned(), marker.clone().into()));
+        surroundings.variables.extend(setting.model.map(CheckModel::variables).unwrap_or_default());
         Ok(Client {
-            agent,
-            version,
-            login,
+            setting,
+            version: setting.version,
             is_logged_in: false,
-            surroundings: AgentEnvironment { workspace, variables },
+            held_before: setting.model.map_or(0, CheckModel::held),
+            calls_before: setting.model.map_or(0, CheckModel::calls),
+            calls_at_prompt: 0,
+            transcript: RunTranscript::default(),
+            surroundings,
             connection: None,
             next_id: 1,
             offered: Value::Null,
@@ -137,6 +156,24 @@ impl<'a> Client<'a> {
         &self.surroundings.workspace
     }
 
+    /// Whether the turn of the last prompt can't have ended: the scripted model has held a reply for this client, or was
+    /// called for an earlier prompt but not for this one.
+    pub fn is_held(&self) -> bool {
+        let has_called = self.calls_at_prompt > self.calls_before;
+        self.setting.model.is_some_and(|model| model.held() > self.held_before)
+            || (has_called && self.calls() == self.calls_at_prompt)
+    }
+
+    /// The number of calls of the scripted model so far.
+    pub fn calls(&self) -> usize {
+        self.setting.model.map_or(0, CheckModel::calls)
+    }
+
+    /// Whether a prompt is answered.
+    pub fn is_answered(&self, prompt: u64) -> bool {
+        self.answers.iter().any(|answer| answer["id"] == prompt)
+    }
+
     // ── Sending ────────────────────────────────────────────────────────────────────────────────
 
     pub fn send(&mut self, message: &Value) -> Checked {
@@ -145,12 +182,13 @@ impl<'a> Client<'a> {
 
     pub fn send_line(&mut self, line: Vec<u8>) -> Checked {
         if self.connection.is_none() {
-            let running = self.agent.launch(&self.surroundings);
+            let running = self.setting.agent.launch(&self.surroundings);
             let running =
                 running.map_err(|error| Stop::NotRun(format!("it could not be started: {error}")))?;
             self.connection = Some(AgentConnection::begin(running));
         }
         if let Some(connection) = &self.connection {
+            self.transcript.record(MessageDirection::ToAgent, &line);
             connection.send(line);
         }
         Ok(())
@@ -176,16 +214,25 @@ impl<'a> Client<'a> {
 
     /// Sends a request that must succeed, and returns its result.
     pub fn result(&mut self, method: &str, params: Value) -> Checked<Value> {
-        let answer = self.call(method, params)?;
+        let answer = self.call_with_login(method, params)?;
         match answer.get("result") {
             Some(result) => Ok(result.clone()),
             None => failed(format!("a result of `{method}`"), answer.to_string()),
         }
     }
 
+    /// Like `call`; if a login is missing, the rule is not run.
+    fn call_with_login(&mut self, method: &str, params: Value) -> Checked<Value> {
+        let answer = self.call(method, params)?;
+        match answer["error"]["code"] == AUTH_REQUIRED {
+            true => Err(Stop::NotRun(format!("it needs a login for `{method}`"))),
+            false => Ok(answer),
+        }
+    }
+
     /// Sends a request that must fail with one of these codes, or with any code if `codes` is empty.
     pub fn error(&mut self, method: &str, params: Value, codes: &[i64]) -> Checked {
-        let answer = self.call(method, params)?;
+        let answer = self.call_with_login(method, params)?;
         let code = answer["error"]["code"].as_i64();
         let is_right = code.is_some_and(|code| codes.is_empty() || codes.contains(&code));
         let expected = match codes {
@@ -260,8 +307,7 @@ impl<'a> Client<'a> {
             if let Some(at) = client.news.iter().position(&is_it) {
                 return Some(client.news.remove(at));
             }
-            let is_answered = |id| client.answers.iter().any(|answer| answer["id"] == id);
-            request.is_some_and(is_answered).then_some(None)
+            request.is_some_and(|id| client.is_answered(id)).then_some(None)
         });
         match found? {
             Some(found) => Ok(found),
@@ -303,6 +349,7 @@ impl<'a> Client<'a> {
                 return failed("an agent that goes on", format!("it ended; its error output: {last}"));
             }
         };
+        self.transcript.record(MessageDirection::ToEditor, &line);
         let Ok(message @ Value::Object(_)) = serde_json::from_slice::<Value>(&line) else {
             let text: String = String::from_utf8_lossy(&line).chars().take(200).collect();
             return failed("only JSON-RPC messages on standard output", format!("{text:?}"));
@@ -453,8 +500,9 @@ impl<'a> Client<'a> {
         self.offered.pointer(&path).is_some_and(|value| !value.is_null() && value != false)
     }
 
-    pub fn needs(&self, capability: &str) -> Checked {
-        if self.offers(capability) { Ok(()) } else { Err(Stop::NotOffered(capability.to_owned())) }
+    /// Logs in if necessary. An agent that lacks the capability is not checked.
+    pub fn needs(&mut self, capability: &str) -> Checked {
+        if self.offers(capability) { self.log_in() } else { Err(Stop::NotOffered(capability.to_owned())) }
     }
 
     pub fn opening(&self) -> Value {
@@ -477,13 +525,7 @@ impl<'a> Client<'a> {
 
     /// Opens another session, logging in first if necessary.
     pub fn another(&mut self) -> Checked<Value> {
-        if let Some(method) = self.login.filter(|_| !self.is_logged_in) {
-            self.is_logged_in = true;
-            let answer = self.call(self.login_method(), json!({ "methodId": method }))?;
-            if let Some(error) = answer.get("error") {
-                return Err(Stop::NotRun(format!("its login {method} fails: {}", error["message"])));
-            }
-        }
+        self.log_in()?;
         let answer = self.call("session/new", self.opening())?;
         if let Some(error) = answer.get("error") {
             return match error["code"].as_i64() {
@@ -493,6 +535,16 @@ impl<'a> Client<'a> {
         }
         self.valid::<wire::NewSessionResponse, wire_2::NewSessionResponse>(&answer["result"])?;
         Ok(answer["result"].clone())
+    }
+
+    /// Logs in, if a method is given and unless it was done before.
+    fn log_in(&mut self) -> Checked {
+        let Some(method) = self.setting.login.filter(|_| !self.is_logged_in) else { return Ok(()) };
+        self.is_logged_in = true;
+        match self.call(self.login_method(), json!({ "methodId": method }))?.get("error") {
+            None => Ok(()),
+            Some(error) => Err(Stop::NotRun(format!("its login {method} fails: {}", error["message"]))),
+        }
     }
 
     pub fn login_method(&self) -> &'static str {
@@ -535,6 +587,7 @@ impl<'a> Client<'a> {
         let session = id_of(&params);
         // The states of earlier turns say nothing about this one.
         self.news.retain(|message| !is_state(message, &session, |_| true));
+        self.calls_at_prompt = self.calls();
         let id = self.request("session/prompt", params)?;
         self.prompts.insert(id, session);
         Ok(id)
@@ -614,15 +667,15 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends the agent, so that the next message starts another process.
-    pub fn restart(&mut self) -> Checked {
-        self.close()?;
+    /// Ends the agent, by force if necessary, so that the next message starts another process.
+    pub fn restart(&mut self) {
+        // Whether it ends with its input is a rule of its own.
+        let _ = self.close();
         self.connection = None;
         self.is_logged_in = false;
         self.news.clear();
         self.answers.clear();
         self.invariants = Invariants::default();
-        Ok(())
     }
 
     /// Returns the command lines of the agent's processes that are still running.
@@ -677,12 +730,6 @@ pub fn id_of(opened: &Value) -> String {
 fn valid<T: DeserializeOwned>(value: &Value) -> Checked {
     match serde_json::from_value::<T>(value.clone()) {
         Ok(_) => Ok(()),
-        Err(error) => failed("a message of the official schema", format!("{error}: {value}")),
-    }
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::NotRun(format!("it could not be set up: {error}"))
+        Err(error) => failed("a message that the official schema allows", format!("{error}: {value}")),
     }
 }

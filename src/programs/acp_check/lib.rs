@@ -1,14 +1,15 @@
 //! A conformance suite for agents that speak version 1 or 2 of the Agent Client Protocol (ACP) over stdio: checks rules of the protocol,
 //! runs protocol fixtures, and reports the first difference of each.
 //!
-//! The command `acp-check` of this crate, which `epitome check` starts, runs both for any agent, with the agent's own configuration
-//! and keys, or with a scripted model. Epitome's own tests run all fixtures with a [`story::ModelSide`] that also
-//! scripts the model's replies.
+//! The command `acp-check` of this crate, which `epitome check` starts, runs both for any agent, with a scripted model or with the
+//! agent's own model, configuration and keys. Epitome's own tests run all fixtures once for each format of models.
 
 pub mod agent;
 mod client;
+pub mod fixture_model;
 mod invariants;
 pub mod model;
+pub mod outcome;
 pub mod recording;
 mod report;
 pub mod rules;
@@ -19,23 +20,26 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use agent::{AgentEnvironment, AgentProgram, Inherits, Launch, LaunchedAgent};
-pub use client::Version;
+use agent::{AgentHome, AgentProgram, Inherits};
+use client::Client;
+pub use client::{RuleSetting, Version};
 use epitome_platform::os::environment;
 use epitome_platform::program::named;
 use epitome_transcript::Fixture;
-use model::{CheckModel, ModelFormat};
-pub use report::{ReportItem, as_text};
-use report::{as_json, junit};
-use story::{FixtureOutcome, LINE_WITHIN, NoModel, Setting, run_fixture};
+use model::{CheckModel, ModelChoice, ModelVariables};
+use outcome::RuleLevel;
+pub use report::{ReportItem, ResultCounts, as_text};
+use report::{as_json, as_page, junit};
+use rules::address_of;
+use story::{LINE_WITHIN, Setting, run_fixture};
 
-/// Test any ACP agent with protocol fixtures
+/// Test any ACP agent with protocol rules and fixtures
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 if every fixture passed or tests something that the agent does not offer,
-1 if one failed, 2 if nothing could be run.")]
+Exit codes: 0 if nothing failed that the protocol demands, 1 if something did, 2 if nothing could be run.
+Recommendations that are not followed are counted apart.")]
 pub struct CheckArgs {
-    /// Fixtures to run [default: all rules, and the built-in fixtures for any agent]
+    /// Fixtures to run [default: all rules and the built-in fixtures; those about Epitome only for Epitome]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// The version of the protocol. The built-in fixtures are of version 1
@@ -47,16 +51,25 @@ pub struct CheckArgs {
     /// Also write a JUnit report to this file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
-    /// Point the agent at a scripted model that speaks this format, by the variables for its address and its key
-    #[arg(long, value_name = "FORMAT")]
-    pub model: Option<ModelFormat>,
-    /// The agent's home directory: `empty` makes a new one, so that it has no configuration and no logins
+    /// Also write a Markdown page to this file: counts, and each failure with the messages before it
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub markdown: Option<PathBuf>,
+    /// The model that the agent uses. A scripted one is on loopback; the agent gets its address and a key by the usual
+    /// variables, such as `ANTHROPIC_BASE_URL`, and nothing else of this environment but `PATH`
+    #[arg(long, value_name = "MODEL", default_value = "scripted")]
+    pub model: ModelChoice,
+    /// Set a variable of the agent to the scripted model's address, or to a value, in which `{url}` is the address; may be
+    /// repeated
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub variables: Vec<String>,
+    /// The agent's home directory. `empty` makes a new one for each rule, without configuration and logins [default: `empty`,
+    /// or yours with `--model own`]
     #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     pub home: Option<PathBuf>,
     /// Log in with this method of the agent before opening a session
     #[arg(long, value_name = "METHOD")]
     pub login: Option<String>,
-    /// Check this rule only; may be repeated
+    /// Check this rule or built-in fixture only; may be repeated
     #[arg(long = "rule", value_name = "NAME")]
     pub only: Vec<String>,
     /// The agent's command and its arguments
@@ -64,24 +77,59 @@ pub struct CheckArgs {
     pub command: Vec<OsString>,
 }
 
-/// The built-in fixtures, which are those of `protocol-fixtures/` for any agent: name, the page of the protocol's
-/// documentation on which it is based, text.
-const BUILT_IN: [(&str, &str, &str); 10] = [
-    ("handshake", "initialization", include_str!("fixtures/handshake.txt")),
-    ("initialize-again", "initialization", include_str!("fixtures/initialize-again.txt")),
-    ("before-initialize", "initialization", include_str!("fixtures/before-initialize.txt")),
-    ("unknown-method", "JSON-RPC 2.0 §5.1", include_str!("fixtures/unknown-method.txt")),
-    ("broken-lines", "JSON-RPC 2.0 §5.1", include_str!("fixtures/broken-lines.txt")),
-    ("request-ids", "JSON-RPC 2.0 §5", include_str!("fixtures/request-ids.txt")),
-    ("relative-cwd", "session-setup#working-directory", include_str!("fixtures/relative-cwd.txt")),
-    ("unknown-session", "session-setup", include_str!("fixtures/unknown-session.txt")),
-    ("list-empty", "session-list", include_str!("fixtures/list-empty.txt")),
-    ("system-prompt", "session-setup#system-prompt", include_str!("fixtures/system-prompt.txt")),
+/// A fixture of `protocol-fixtures/`.
+struct BuiltInFixture {
+    name: &'static str,
+    /// The page of the protocol's documentation on which it is based; `None` if it is about Epitome.
+    cites: Option<&'static str>,
+    level: RuleLevel,
+    text: &'static str,
+}
+
+macro_rules! built_in {
+    ($level:expr, $cites:expr, [$($name:literal),*]) => {
+        &[$(BuiltInFixture {
+            name: $name,
+            cites: $cites,
+            level: $level,
+            text: include_str!(concat!("fixtures/", $name, ".txt")),
+        }),*]
+    };
+}
+
+const BUILT_IN: [&[BuiltInFixture]; 8] = [
+    built_in!(RuleLevel::Required, Some("initialization"), ["handshake"]),
+    built_in!(RuleLevel::Recommended, Some("initialization"), ["initialize-again", "before-initialize"]),
+    built_in!(RuleLevel::Recommended, Some("JSON-RPC 2.0 §5.1"), ["unknown-method", "broken-lines"]),
+    built_in!(RuleLevel::Required, Some("JSON-RPC 2.0 §5"), ["request-ids"]),
+    built_in!(RuleLevel::Recommended, Some("session-setup#working-directory"), ["relative-cwd"]),
+    built_in!(RuleLevel::Recommended, Some("session-setup"), ["unknown-session", "system-prompt"]),
+    built_in!(RuleLevel::Required, Some("session-list"), ["list-empty"]),
+    built_in! { RuleLevel::Required, None, [
+        "agents-as-sessions", "answer", "ask-the-user", "attachments", "attachments-left-out", "auth-status",
+        "billing", "cancel-one-request", "cancel-while-a-tool-runs", "cancel-while-asking", "cancel-while-streaming",
+        "cancel-while-waiting", "command-beside-text", "command-context", "command-goal", "command-help",
+        "command-hooks", "command-of-a-recipe", "command-pin", "command-rename", "command-undo-redo-history",
+        "command-why", "commands-without-a-model", "compact-and-load", "compact-and-undo", "compact-cancelled",
+        "compact-dry", "compact-shown", "compact-without-a-model", "cursors", "cut-before-text", "cut-connection",
+        "edit-allowed", "edit-always", "edit-dismissed", "empty-prompt", "filtered", "fork", "hook-blocks-a-recipe",
+        "instructions-below", "list-close-delete", "load", "load-a-finished-agent", "log-in", "mcp-not-connected",
+        "mcp-sse", "mentions", "missing-cwd", "modes-and-options", "no-model", "options-before-a-session", "overflow",
+        "overloaded", "overloaded-while-streaming", "oversize-line", "parallel-calls", "plan-with-an-id",
+        "read-a-file", "read-only-mode", "recall", "refusal", "requests-in-flight", "resume",
+        "resume-while-streaming", "review-in-the-editor", "status-title-archive", "steering", "steering-extension",
+        "stop-reasons", "thinking", "too-long-a-wait", "too-many-requests", "two-sessions", "unknown-model",
+        "unsaved-text", "usage-and-title", "what-epitome-offers", "wrong-key"
+    ] },
 ];
 
-/// Returns the names and texts of the built-in fixtures.
+/// Returns the names and texts of the built-in fixtures that are for any agent.
 pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
-    BUILT_IN.into_iter().map(|(name, _, text)| (name, text))
+    built_in_fixtures(false).map(|fixture| (fixture.name, fixture.text))
+}
+
+fn built_in_fixtures(with_epitomes: bool) -> impl Iterator<Item = &'static BuiltInFixture> {
+    BUILT_IN.into_iter().flatten().filter(move |fixture| with_epitomes || fixture.cites.is_some())
 }
 
 /// Why nothing could be run, with a hint.
@@ -109,125 +157,122 @@ fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
     })
 }
 
-/// Parses the fixtures in these files, or the built-in ones if there are no files. Returns them with their names.
-fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CannotRun> {
-    const HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
-    if files.is_empty() {
-        let parsed = built_in().map(|(name, text)| {
-            let fixture =
-                Fixture::parse(text).map_err(|error| cannot(format!("the built-in {name}: {error}"), HINT));
-            fixture.map(|fixture| (name.to_owned(), fixture))
-        });
-        return parsed.collect();
+/// A fixture to run.
+struct LoadedFixture {
+    name: String,
+    cites: String,
+    level: RuleLevel,
+    fixture: Fixture,
+}
+
+/// Parses a fixture. What is not built in is demanded by whoever runs it.
+fn load(name: String, text: &str, version: Version) -> Result<LoadedFixture, CannotRun> {
+    let built_in = built_in_fixtures(true).find(|it| it.text == text);
+    let cites = built_in.and_then(|it| it.cites).map(|cites| address_of(cites, version));
+    let level = built_in.map_or(RuleLevel::Required, |it| it.level);
+    match Fixture::parse(text) {
+        Ok(fixture) => Ok(LoadedFixture { name, cites: cites.unwrap_or_default(), level, fixture }),
+        Err(error) => Err(cannot(format!("{name}: {error}"), FORMAT_HINT)),
     }
-    let parsed = files.iter().map(|file| {
+}
+
+const FORMAT_HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
+
+/// Parses the fixtures in these files, or the built-in ones if there are no files.
+fn load_all(args: &CheckArgs, is_epitome: bool) -> Result<Vec<LoadedFixture>, CannotRun> {
+    if args.files.is_empty() {
+        let wanted = built_in_fixtures(is_epitome).filter(|it| args.wants(it.name));
+        let wanted = wanted.filter(|_| args.protocol == Version::V1);
+        return wanted.map(|it| load(it.name.to_owned(), it.text, args.protocol)).collect();
+    }
+    let loaded = args.files.iter().map(|file| {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file)
-            .map_err(|error| cannot(format!("cannot read {name}: {error}"), HINT))?;
-        let fixture = Fixture::parse(&text).map_err(|error| cannot(format!("{name}: {error}"), HINT))?;
-        Ok((name, fixture))
+            .map_err(|error| cannot(format!("cannot read {name}: {error}"), FORMAT_HINT))?;
+        load(name, &text, args.protocol)
     });
-    parsed.collect()
+    loaded.collect()
 }
 
-/// An agent with additional variables for its home and its model.
-pub struct PreparedAgent {
-    pub program: AgentProgram,
-    pub variables: Vec<(String, OsString)>,
-}
-
-impl Launch for PreparedAgent {
-    fn launch(&self, surroundings: &AgentEnvironment) -> std::io::Result<LaunchedAgent> {
-        let mut surroundings = surroundings.clone();
-        surroundings.variables.extend(self.variables.iter().cloned());
-        self.program.launch(&surroundings)
+impl CheckArgs {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
-}
 
-/// How long the daemon of an Epitome that is checked stays without a window.
-const IDLE_SECONDS: &str = "1";
-
-/// The agent's home directory. A new one is removed when dropped.
-enum AgentHome {
-    Users,
-    Given(PathBuf),
-    New(tempfile::TempDir),
-}
-
-impl AgentHome {
-    fn of(home: Option<&Path>) -> Result<AgentHome, CannotRun> {
-        let failed = |error: std::io::Error| {
-            cannot(
-                format!("the home directory can't be used: {error}"),
-                "give an existing directory, or `empty`",
-            )
-        };
-        match home {
-            None => Ok(AgentHome::Users),
-            Some(home) if home == Path::new("empty") => tempfile::Builder::new()
-                .prefix("acp-check-home-")
-                .tempdir()
-                .map(AgentHome::New)
-                .map_err(failed),
-            Some(home) => home.canonicalize().map(AgentHome::Given).map_err(failed),
+    fn agent_home(&self) -> Result<AgentHome, CannotRun> {
+        match &self.home {
+            None if self.model == ModelChoice::Own => Ok(AgentHome::Users),
+            None => Ok(AgentHome::New),
+            Some(home) if home == Path::new("empty") => Ok(AgentHome::New),
+            Some(home) => home.canonicalize().map(AgentHome::Given).map_err(|error| {
+                let message = format!("the home directory can't be used: {error}");
+                cannot(message, "give an existing directory, or `empty`")
+            }),
         }
     }
 
-    /// The variables of an agent with this home. An agent may leave a process that serves all its windows: such a
-    /// process must not serve the user's own windows from another home, so it gets another place for its sockets, and
-    /// that of Epitome ends soon.
-    fn variables(&self) -> Vec<(String, OsString)> {
-        let path = match self {
-            AgentHome::Users => None,
-            AgentHome::Given(path) => Some(path.as_path()),
-            AgentHome::New(directory) => Some(directory.path()),
+    fn agent_program(&self) -> Result<AgentProgram, CannotRun> {
+        let (command, arguments) =
+            self.command.split_first().ok_or_else(|| cannot("COMMAND is missing".into(), "try `--help`"))?;
+        let inherits =
+            if self.model == ModelChoice::Own { Inherits::Everything } else { Inherits::PathAlone };
+        Ok(AgentProgram { command: find_program(command)?, arguments: arguments.to_vec(), inherits })
+    }
+
+    /// Checks that there are rules or fixtures with the names of `--rule`.
+    fn check_names(&self) -> Result<(), CannotRun> {
+        let rules = || rules::rules(self.protocol).map(|rule| rule.name);
+        let fixtures = || built_in_fixtures(true).map(|fixture| fixture.name);
+        let Some(unknown) =
+            self.only.iter().find(|only| !rules().chain(fixtures()).any(|name| name == **only))
+        else {
+            return Ok(());
         };
-        let of_home = path.map(|path| [("HOME", path.into()), ("XDG_RUNTIME_DIR", path.join(".run").into())]);
-        let idle = ("EPITOME_IDLE_S", OsString::from(IDLE_SECONDS));
-        let all = of_home.into_iter().flatten().chain([idle]);
-        all.map(|(name, value): (&str, OsString)| (name.to_owned(), value)).collect()
+        let hint = format!("the rules are {}", rules().collect::<Vec<_>>().join(", "));
+        Err(CannotRun { message: format!("there is no rule {unknown}"), hint })
     }
 }
 
-/// Checks the rules and runs the fixtures, writes the result of each, and returns the number of failures.
-pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> {
-    let mut fixtures = fixtures(&args.files)?;
-    let (command, arguments) =
-        args.command.split_first().ok_or_else(|| cannot("COMMAND is missing".into(), "try `--help`"))?;
-    let program = AgentProgram {
-        command: find_program(command)?,
-        arguments: arguments.to_vec(),
-        inherits: Inherits::Everything,
-    };
-    let names = || rules::rules(args.protocol).map(|rule| rule.name);
-    if let Some(unknown) = args.only.iter().find(|only| !names().any(|name| name == **only)) {
-        let hint = format!("the rules are {}", names().collect::<Vec<_>>().join(", "));
-        return Err(CannotRun { message: format!("there is no rule {unknown}"), hint });
-    }
-    let home = AgentHome::of(args.home.as_deref())?;
-    let model = args.model.map(CheckModel::start).transpose().map_err(|error| {
+/// The name and the version that an agent reports; empty if it doesn't.
+fn about(setting: RuleSetting<'_>) -> (String, String) {
+    let offered = Client::new(setting).ok().and_then(|mut client| {
+        client.initialize().ok()?;
+        Some(client.offered.take())
+    });
+    let offered = offered.unwrap_or_default();
+    let info = if offered["info"].is_object() { &offered["info"] } else { &offered["agentInfo"] };
+    let text = |key: &str| info[key].as_str().unwrap_or_default().to_owned();
+    (text("name"), text("version"))
+}
+
+/// Checks the rules and runs the fixtures, writes the result of each, and counts the results.
+pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<ResultCounts, CannotRun> {
+    args.check_names()?;
+    let (program, home) = (args.agent_program()?, args.agent_home()?);
+    let variables = ModelVariables { formats: args.model.formats(), named: args.variables.clone() };
+    let model = (args.model != ModelChoice::Own).then(|| CheckModel::start(&variables)).transpose();
+    let model = model.map_err(|error| {
         cannot(format!("the scripted model can't be started: {error}"), "it listens on a port of 127.0.0.1")
     })?;
-    let has_fixtures = args.protocol == Version::V1 || !args.files.is_empty();
-    if !args.only.is_empty() || !has_fixtures {
-        fixtures.clear();
-    }
-    let mut variables = model.as_ref().map(CheckModel::variables).unwrap_or_default();
-    variables.extend(home.variables());
-    let agent = PreparedAgent { program, variables };
-    let setting = Setting::<NoModel> { agent: &agent, model: None, line_within: LINE_WITHIN };
-    let of_fixtures = fixtures.iter().map(|(name, fixture)| {
-        let cites = BUILT_IN.iter().find(|(known, ..)| known == name).map_or("", |(_, cites, _)| *cites);
-        let outcome = run_fixture(fixture, &setting);
-        ReportItem { name: name.clone(), title: fixture.title().to_owned(), cites, outcome }
+    let rule_setting = RuleSetting {
+        agent: &program,
+        version: args.protocol,
+        login: args.login.as_deref(),
+        home: &home,
+        model: model.as_ref(),
+    };
+    let (name, version) = about(rule_setting);
+    let fixtures = load_all(args, name == "epitome")?;
+    let setting = Setting { agent: &program, home: home.clone(), model: variables, line_within: LINE_WITHIN };
+    let of_fixtures = fixtures.iter().map(|LoadedFixture { name, cites, level, fixture }| {
+        let (name, cites, title) = (name.clone(), cites.clone(), fixture.title().to_owned());
+        ReportItem { name, title, cites, level: *level, outcome: run_fixture(fixture, &setting) }
     });
-    let wanted = rules::rules(args.protocol).filter(|rule| {
-        args.files.is_empty() && (args.only.is_empty() || args.only.iter().any(|only| only == rule.name))
-    });
+    let wanted = rules::rules(args.protocol).filter(|rule| args.files.is_empty() && args.wants(rule.name));
     let of_rules = wanted.map(|rule| {
-        let outcome = rule.check(&agent, args.protocol, args.login.as_deref());
+        let outcome = rule.check(rule_setting);
         let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
-        ReportItem { name, title, cites: rule.cites(args.protocol), outcome }
+        ReportItem { name, title, cites: rule.cites(args.protocol), level: rule.level, outcome }
     });
     let mut items = Vec::new();
     for item in of_fixtures.chain(of_rules) {
@@ -237,25 +282,34 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
             break; // The reader has closed the pipe.
         }
     }
-    let count = |is_it: fn(&FixtureOutcome) -> bool| items.iter().filter(|item| is_it(&item.outcome)).count();
-    let passed = count(|outcome| matches!(outcome, FixtureOutcome::Passed));
-    let failed = count(|outcome| matches!(outcome, FixtureOutcome::Failed(_)));
+    let counts = ResultCounts::of(&items);
     if !args.json {
-        let others = items.len() - passed - failed;
-        let _ = writeln!(out, "{passed} passed, {failed} failed, {others} not run");
+        let ResultCounts { passed, failed, recommended, not_run } = counts;
+        let _ = writeln!(
+            out,
+            "{passed} passed, {failed} failed, {recommended} recommendations not followed, {not_run} not run"
+        );
         if let Some(model) = &model {
-            let _ = writeln!(out, "the scripted model was called {} times", model.calls());
+            let _ = writeln!(out, "the rules called the scripted model {} times", model.calls());
             for refusal in model.refusals() {
                 let _ = writeln!(out, "a provider might refuse a request: {refusal}");
             }
         }
     }
-    if let Some(path) = &args.junit {
-        std::fs::write(path, junit(&items)).map_err(|error| {
+    let page_name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let reports = [
+        args.junit.as_ref().map(|path| (path, junit(&items))),
+        args.markdown.as_ref().map(|path| (path, as_page(&page_name(path), &version, &items))),
+    ];
+    for (path, report) in reports.into_iter().flatten() {
+        std::fs::write(path, report).map_err(|error| {
             cannot(format!("{} can't be written: {error}", path.display()), "give another file")
         })?;
     }
-    Ok(failed)
+    match counts.passed + counts.failed + counts.recommended {
+        0 => Err(cannot("nothing was run".into(), "the reasons are above")),
+        _ => Ok(counts),
+    }
 }
 
 #[cfg(test)]
@@ -268,7 +322,9 @@ mod tests {
             protocol: Version::V1,
             json: false,
             junit: None,
-            model: None,
+            markdown: None,
+            model: ModelChoice::Scripted,
+            variables: Vec::new(),
             home: None,
             login: None,
             only: Vec::new(),
@@ -295,8 +351,8 @@ mod tests {
     #[test]
     fn a_command_that_is_no_agent_fails_at_the_expected_line() {
         let mut out = Vec::new();
-        let failed = check(&args("true"), &mut out).expect("the command runs");
-        assert!(failed > 0);
+        let counts = check(&args("true"), &mut out).expect("the command runs");
+        assert!(counts.failed > 0 && counts.passed == 0);
         let text = String::from_utf8(out).expect("reports are text");
         assert!(text.contains("expected  agent<  result"), "{text}");
         assert!(text.contains("got       the end of the agent's output"), "{text}");

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         return ExitCode::from(u8::from(recorded.is_err()));
     }
     match check(&CheckCli::parse().check, &mut std::io::stdout().lock()) {
-        Ok(failed) => ExitCode::from(u8::from(failed > 0)),
+        Ok(counts) => ExitCode::from(u8::from(counts.failed > 0)),
         Err(error) => {
             eprintln!("acp-check: {}\nhint: {}", error.message, error.hint);
             ExitCode::from(2)

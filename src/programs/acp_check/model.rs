@@ -3,13 +3,18 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::ValueEnum;
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart, WireFormat};
 use serde_json::{Map, Value, json};
 
 /// The key that agents get; the model accepts any.
 const KEY: &str = "acp-check-key";
+
+/// Stands for the model's address in the value of a variable.
+const URL: &str = "{url}";
 
 /// Marks in prompts.
 const HANG: &str = "(acp-check: hang)";
@@ -38,48 +43,121 @@ pub fn run_long() -> String {
     format!("Run exactly this shell command in the foreground, once: sleep 311 {SLEEP}")
 }
 
-/// The wire formats of models.
+/// The model that an agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum ModelFormat {
-    /// Anthropic's Messages
+pub enum ModelChoice {
+    /// A scripted model that speaks all formats, with the variables of each
+    Scripted,
+    /// The same, with the variables of Anthropic's Messages only
     Anthropic,
-    /// OpenAI's Responses
+    /// The same, with those of OpenAI's Responses only
     OpenaiResponses,
-    /// Chat Completions
+    /// The same, with those of Chat Completions only
     OpenaiChat,
-    /// Gemini
+    /// The same, with those of Gemini only
     Gemini,
+    /// The agent's own model, with your environment
+    Own,
+}
+
+impl ModelChoice {
+    /// The formats of the scripted model; none if the agent uses its own.
+    pub fn formats(self) -> Vec<WireFormat> {
+        match self {
+            ModelChoice::Scripted => WireFormat::ALL.to_vec(),
+            ModelChoice::Anthropic => vec![WireFormat::AnthropicMessages],
+            ModelChoice::OpenaiResponses => vec![WireFormat::OpenAiResponses],
+            ModelChoice::OpenaiChat => vec![WireFormat::OpenAiChat],
+            ModelChoice::Gemini => vec![WireFormat::Gemini],
+            ModelChoice::Own => Vec::new(),
+        }
+    }
+}
+
+/// The formats of the scripted model, of which the first is preferred, and further variables for agents: `NAME` for the
+/// address, or `NAME=VALUE`.
+#[derive(Clone, Debug, Default)]
+pub struct ModelVariables {
+    pub formats: Vec<WireFormat>,
+    pub named: Vec<String>,
+}
+
+impl ModelVariables {
+    /// The environment variables that make an agent use this model, if there is one.
+    pub fn of(&self, model: Option<&ScriptedModel>) -> Vec<(String, OsString)> {
+        let mut all: Vec<(String, OsString)> = Vec::new();
+        let mut push = |name: &str, value: String| {
+            if !all.iter().any(|(known, _)| known == name) {
+                all.push((name.to_owned(), value.into()));
+            }
+        };
+        for format in self.formats.iter().filter(|_| model.is_some()) {
+            let (address, key, chosen) = match format {
+                WireFormat::AnthropicMessages => {
+                    ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5")
+                }
+                WireFormat::OpenAiResponses => ("OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/gpt-6-astra"),
+                WireFormat::OpenAiChat => ("OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/gpt-4.1"),
+                WireFormat::Gemini => ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "gemini/gemini-4-argon"),
+            };
+            let is_openai = address == "OPENAI_BASE_URL";
+            let url = model.map(|model| if is_openai { model.openai_base_url() } else { model.base_url() });
+            push(address, url.unwrap_or_default());
+            push(key, KEY.to_owned());
+            push("EPITOME_MODEL", chosen.to_owned());
+        }
+        for named in &self.named {
+            let (name, value) = named.split_once('=').unwrap_or((named, URL));
+            let url = model.map(ScriptedModel::base_url).unwrap_or_default();
+            push(name, value.replace(URL, &url));
+        }
+        all
+    }
 }
 
 /// A running scripted model.
 pub struct CheckModel {
-    format: ModelFormat,
+    variables: Vec<(String, OsString)>,
     model: ScriptedModel,
+    calls: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
 }
 
 impl CheckModel {
-    pub fn start(format: ModelFormat) -> io::Result<CheckModel> {
-        Ok(CheckModel { format, model: ScriptedModel::start_lenient(reply)? })
+    pub fn start(variables: &ModelVariables) -> io::Result<CheckModel> {
+        CheckModel::start_with(variables, reply)
+    }
+
+    /// The same with another script.
+    pub fn start_with(
+        variables: &ModelVariables,
+        reply: fn(&RecordedRequest) -> Vec<ModelStep>,
+    ) -> io::Result<CheckModel> {
+        let (calls, held) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (calls.clone(), held.clone());
+        let model = ScriptedModel::start_lenient(move |request| {
+            let steps = reply(request);
+            counts.0.fetch_add(1, Ordering::SeqCst);
+            counts.1.fetch_add(usize::from(steps.contains(&ModelStep::Hang)), Ordering::SeqCst);
+            steps
+        })?;
+        Ok(CheckModel { variables: variables.of(Some(&model)), model, calls, held })
     }
 
     /// The environment variables that make an agent use this model.
     pub fn variables(&self) -> Vec<(String, OsString)> {
-        let (url, key) = match self.format {
-            ModelFormat::Anthropic => (("ANTHROPIC_BASE_URL", self.model.base_url()), "ANTHROPIC_API_KEY"),
-            ModelFormat::OpenaiResponses | ModelFormat::OpenaiChat => {
-                (("OPENAI_BASE_URL", self.model.openai_base_url()), "OPENAI_API_KEY")
-            }
-            ModelFormat::Gemini => {
-                (("GOOGLE_GEMINI_BASE_URL", self.model.gemini_base_url()), "GEMINI_API_KEY")
-            }
-        };
-        vec![(url.0.to_owned(), url.1.into()), (key.to_owned(), KEY.into())]
+        self.variables.clone()
     }
 
     /// The number of calls so far.
     pub fn calls(&self) -> usize {
-        self.model.requests().len()
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// How many replies the model has begun that do not end until they are cancelled.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
     }
 
     /// Defects of requests for which a provider would reject them, for a report.
@@ -88,9 +166,12 @@ impl CheckModel {
     }
 }
 
-fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
+pub(crate) fn reply(request: &RecordedRequest) -> Vec<ModelStep> {
     let text = |text: &str| vec![ModelStep::Text(text.to_owned())];
     let seen = request.seen();
+    if let Some(schema) = answer_schema(&request.body) {
+        return text(&filler(schema).to_string());
+    }
     // The turn ends after the result of a call.
     if matches!(seen.last(), Some(SeenPart::Result { .. })) {
         return text("Done.");
@@ -151,6 +232,18 @@ fn call(body: &Value, command: &str) -> Option<ModelStep> {
     None
 }
 
+/// The schema that the reply must have, if a request gives one, as agents do for tasks of their own.
+fn answer_schema(body: &Value) -> Option<&Value> {
+    let places = [
+        "/generationConfig/responseJsonSchema",
+        "/generationConfig/responseSchema",
+        "/response_format/json_schema/schema",
+        "/text/format/schema",
+        "/output_config/format/schema",
+    ];
+    places.into_iter().find_map(|place| body.pointer(place).filter(|schema| schema.is_object()))
+}
+
 /// Returns a value that satisfies a schema.
 fn filler(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
@@ -160,7 +253,10 @@ fn filler(schema: &Value) -> Value {
         Some("number" | "integer") => json!(600_000),
         Some("boolean") => json!(false),
         Some("array") => json!([]),
-        Some("object") => json!({}),
+        Some("object") => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            required.map(|name| (name.to_owned(), filler(&schema["properties"][name]))).collect()
+        }
         _ => json!("Probe"),
     }
 }
@@ -195,5 +291,16 @@ mod tests {
             ]
         );
         assert_eq!(call(&json!({}), "ls"), None);
+    }
+
+    /// Regression: an agent that lets a small model choose its model called it for ever, because the answer had no JSON of its
+    /// schema.
+    #[test]
+    fn a_reply_with_a_schema_satisfies_it() {
+        let schema = json!({ "type": "object", "required": ["choice", "score"], "properties": {
+            "choice": { "type": "string", "enum": ["flash", "pro"] }, "score": { "type": "integer" } } });
+        let body = json!({ "generationConfig": { "responseJsonSchema": schema } });
+        let found = answer_schema(&body).expect("it has a schema");
+        assert_eq!(filler(found), json!({ "choice": "flash", "score": 600_000 }));
     }
 }

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::agent::Launch;
 use super::client::{
-    Checked, Client, Permission, Stop, Version, ensure, failed, id_of, nothing, prompt_params,
+    Checked, Client, Permission, RuleSetting, Stop, Version, ensure, failed, id_of, nothing, prompt_params,
 };
 use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
+use super::outcome::{FixtureFailure, FixtureOutcome, RuleLevel};
 use super::rules_v2;
-use super::story::{FixtureFailure, FixtureOutcome};
 
 /// One rule.
 pub struct ProtocolRule {
@@ -20,9 +19,10 @@ pub struct ProtocolRule {
     pub title: &'static str,
     /// The page of the protocol's documentation, or another specification.
     pub cites: &'static str,
+    pub level: RuleLevel,
     /// The only version that has this rule; `None` for both.
-    only: Option<Version>,
-    check: fn(&mut Client<'_>) -> Checked,
+    pub(super) only: Option<Version>,
+    pub(super) check: fn(&mut Client<'_>) -> Checked,
 }
 
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -35,6 +35,9 @@ const UNREAD_REQUESTS: usize = 3000;
 
 /// How long the processes of an agent may outlive it.
 const ORPHANS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Timeout from a prompt to the first text of its reply.
+const FIRST_TEXT_WITHIN: Duration = Duration::from_secs(20);
 
 /// Timeout from a prompt to the start of the requested command.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
@@ -59,105 +62,121 @@ pub fn rules(version: Version) -> impl Iterator<Item = &'static ProtocolRule> {
     all.filter(move |rule| rule.only.is_none_or(|only| only == version))
 }
 
-const RULES: [ProtocolRule; 31] = [
-    rule("version-not-supported", "An unknown version is answered with one that the agent supports", version)
-        .page("initialization")
-        .only(Version::V1),
-    rule("first-line", "The first line on standard output answers `initialize`", first_line)
-        .page("transports"),
-    rule("login-methods", "Without keys, there are login methods of a known type", login_methods)
-        .page("registry: AUTHENTICATION.md"),
-    rule("login-unknown", "`authenticate` with an unknown method is an error", login_unknown)
-        .page("authentication"),
-    rule("login-status", "`auth/status` answers without a login", login_status).page("rfds/auth-status"),
-    rule("not-advertised", "Methods that are not advertised don't exist", not_advertised)
-        .page("initialization"),
-    rule("sessions-differ", "Two sessions have different ids", sessions_differ).page("session-setup"),
-    rule("answer-first", "No update names a session before the answer that creates it", answer_first)
-        .page("session-setup"),
-    rule("in-flight", "Requests in flight get one answer each", in_flight).page("JSON-RPC 2.0 §5"),
-    rule("bad-params", "Missing and malformed parameters are errors", bad_params).page("JSON-RPC 2.0 §5.1"),
-    rule("cancel-idle", "Cancelling an idle session changes nothing", cancel_idle)
-        .page("prompt-turn#cancellation"),
-    rule("cancel-unknown-request", "Cancelling an unknown request is ignored", cancel_unknown_request)
-        .page("cancellation"),
-    rule("modes", "Every mode that is offered can be set, and no other", modes)
-        .page("session-modes")
-        .only(Version::V1),
-    rule("options", "Every option can be set, and the answer has all of them", options)
-        .page("session-config-options"),
-    rule("list", "Sessions are listed by page, and a bad cursor is an error", list).page("session-list"),
-    rule("load-unknown", "Loading an unknown session is an error", load_unknown)
-        .page("session-setup#loading-sessions")
-        .only(Version::V1),
-    rule("resume-unknown", "Resuming an unknown session is an error", resume_unknown)
-        .page("session-setup#resuming-sessions"),
-    rule("close", "A closed session takes no prompt", close).page("session-setup#closing-sessions"),
-    rule("delete", "Deleting twice succeeds", delete).page("session-delete"),
-    rule("status", "The status of a session is read without opening it", status).page("rfds/session-status"),
-    rule("prompt", "A prompt's updates precede its answer, which has a stop reason", prompt)
-        .page("prompt-turn"),
-    rule("prompt-not-echoed", "A live prompt is not sent back", not_echoed)
-        .page("prompt-turn")
-        .only(Version::V1),
-    rule("cancel-at-once", "A prompt that is cancelled at once ends as cancelled", cancel_at_once)
-        .page("prompt-turn#cancellation"),
-    rule("cancel-streaming", "A cancelled reply ends as cancelled, and nothing follows", cancel_streaming)
-        .page("prompt-turn#cancellation"),
-    rule("cancel-request", "A prompt that is cancelled as a request gets one answer", cancel_request)
-        .page("cancellation"),
-    rule("permission-rejected", "A command that the user rejects does not run", permission_rejected)
-        .page("tool-calls#requesting-permission"),
-    rule("cancel-asking", "Cancelling withdraws a permission request", cancel_asking)
-        .page("tool-calls#requesting-permission"),
-    rule("load-replays", "A loaded session is shown before the answer", load_replays)
-        .page("session-setup#loading-sessions")
-        .only(Version::V1),
-    rule("stalled-reader", "A client that reads late gets every answer", stalled_reader).page("transports"),
-    rule("end-of-input", "The agent ends when its input is closed, also in a turn", end_of_input)
-        .page("transports"),
-    rule("no-orphans", "Commands end with the agent", no_orphans).page("transports"),
-];
+const BOTH: Option<Version> = None;
+const V1: Option<Version> = Some(Version::V1);
 
-pub(super) const fn rule(
-    name: &'static str,
-    title: &'static str,
-    check: fn(&mut Client<'_>) -> Checked,
-) -> ProtocolRule {
-    ProtocolRule { name, title, cites: "", only: None, check }
+/// A table of rules: the version that has it, its level, name, check, page and title.
+macro_rules! rule_table {
+    ($($only:ident $level:ident $name:literal $check:ident $cites:literal $title:literal;)*) => {
+        [$(ProtocolRule {
+            name: $name,
+            title: $title,
+            cites: $cites,
+            level: RuleLevel::$level,
+            only: $only,
+            check: $check,
+        }),*]
+    };
 }
+pub(super) use rule_table;
+
+const RULES: [ProtocolRule; 33] = rule_table! {
+    V1 Required "version-not-supported" version "initialization#version-negotiation"
+        "An unknown version is answered with one that the agent supports";
+    BOTH Recommended "first-line" first_line "transports" "The first line on standard output answers `initialize`";
+    BOTH Recommended "login-methods" login_methods "registry: AUTHENTICATION.md"
+        "Without keys, there are login methods of a known type";
+    BOTH Recommended "login-unknown" login_unknown "authentication"
+        "`authenticate` with an unknown method is an error";
+    BOTH Required "login-status" login_status "rfds/auth-status" "`auth/status` answers without a login";
+    BOTH Recommended "not-advertised" not_advertised "JSON-RPC 2.0 §5.1"
+        "Methods that are not advertised don't exist";
+    BOTH Required "sessions-differ" sessions_differ "session-setup#creating-a-session"
+        "Two sessions have different ids";
+    BOTH Recommended "answer-first" answer_first "session-setup#creating-a-session"
+        "No update names a session before the answer that creates it";
+    BOTH Required "in-flight" in_flight "JSON-RPC 2.0 §5" "Requests in flight get one answer each";
+    BOTH Recommended "bad-params" bad_params "JSON-RPC 2.0 §5.1" "Missing and malformed parameters are errors";
+    BOTH Required "cancel-idle" cancel_idle "JSON-RPC 2.0 §4.1" "Cancelling an idle session changes nothing";
+    BOTH Required "cancel-unknown-request" cancel_unknown_request "JSON-RPC 2.0 §4.1"
+        "Cancelling an unknown request is ignored";
+    V1 Recommended "modes" modes "session-modes" "Every mode that is offered can be set, and no other";
+    BOTH Required "options" options "session-config-options#from-the-client"
+        "Every option can be set, and the answer has all of them";
+    BOTH Recommended "options-unknown" options_unknown "session-config-options#from-the-client"
+        "An unknown option or value is an error";
+    BOTH Required "list" list "session-list" "Sessions are listed with their ids and directories";
+    BOTH Recommended "list-cursor" list_cursor "session-list#pagination"
+        "A cursor that the agent has not issued is an error";
+    V1 Recommended "load-unknown" load_unknown "session-setup#loading-sessions"
+        "Loading an unknown session is an error";
+    BOTH Recommended "resume-unknown" resume_unknown "session-setup#resuming-sessions"
+        "Resuming an unknown session is an error";
+    BOTH Recommended "close" close "session-setup#closing-active-sessions" "A closed session takes no prompt";
+    BOTH Recommended "delete" delete "session-delete" "Deleting twice succeeds";
+    BOTH Recommended "status" status "rfds/session-status" "The status of a session is read without opening it";
+    BOTH Required "prompt" prompt "prompt-turn" "A prompt's updates precede its answer, which has a stop reason";
+    V1 Recommended "prompt-not-echoed" not_echoed "prompt-turn" "A live prompt is not sent back";
+    BOTH Required "cancel-at-once" cancel_at_once "prompt-turn#cancellation"
+        "A prompt that is cancelled at once ends as cancelled";
+    BOTH Required "cancel-streaming" cancel_streaming "prompt-turn#cancellation"
+        "A cancelled reply ends as cancelled, and nothing follows";
+    BOTH Required "cancel-request" cancel_request "cancellation"
+        "A prompt that is cancelled as a request gets one answer";
+    BOTH Recommended "permission-rejected" permission_rejected "tool-calls#requesting-permission"
+        "A command that the user rejects does not run";
+    BOTH Required "cancel-asking" cancel_asking "prompt-turn#cancellation"
+        "Cancelling withdraws a permission request";
+    V1 Required "load-replays" load_replays "session-setup#loading-a-session"
+        "A loaded session is shown before the answer";
+    BOTH Required "stalled-reader" stalled_reader "JSON-RPC 2.0 §5" "A client that reads late gets every answer";
+    BOTH Recommended "end-of-input" end_of_input "transports"
+        "The agent ends when its input is closed, also in a turn";
+    BOTH Recommended "no-orphans" no_orphans "transports" "Commands end with the agent";
+};
 
 impl ProtocolRule {
-    /// The page that the rule is on.
-    pub(super) const fn page(self, cites: &'static str) -> ProtocolRule {
-        ProtocolRule { cites, ..self }
+    /// The address of the page in the documentation of a version.
+    pub fn cites(&self, version: Version) -> String {
+        address_of(self.cites, version)
     }
 
-    pub(super) const fn only(self, version: Version) -> ProtocolRule {
-        ProtocolRule { only: Some(version), ..self }
-    }
-
-    /// The page of the rule in the documentation of a version.
-    pub fn cites(&self, version: Version) -> &'static str {
-        match (version, self.cites) {
-            (Version::V2, "prompt-turn") => "prompt-lifecycle",
-            (Version::V2, "prompt-turn#cancellation") => "prompt-lifecycle#cancellation",
-            (_, cites) => cites,
-        }
-    }
-
-    /// Checks an agent, in a separate process and workspace. `login` is the method to log in with.
-    pub fn check(&self, agent: &dyn Launch, version: Version, login: Option<&str>) -> FixtureOutcome {
-        let client = Client::new(agent, version, login).map_err(Stop::from);
-        let checked = client.and_then(|mut client| (self.check)(&mut client));
+    /// Checks an agent, in a separate process and workspace.
+    pub fn check(&self, setting: RuleSetting<'_>) -> FixtureOutcome {
+        let mut client = match Client::new(setting) {
+            Ok(client) => client,
+            Err(error) => return FixtureOutcome::NotMeant(format!("it could not be set up: {error}")),
+        };
+        let checked = (self.check)(&mut client);
         match checked {
             Ok(()) => FixtureOutcome::Passed,
             Err(Stop::NotOffered(what)) => FixtureOutcome::NotOffered(what),
             Err(Stop::NotRun(why)) => FixtureOutcome::NotMeant(why),
             Err(Stop::Failed { expected, got }) => {
-                FixtureOutcome::Failed(FixtureFailure::new(0, expected, got))
+                let transcript = client.transcript.last_messages();
+                FixtureOutcome::Failed(FixtureFailure { transcript, ..FixtureFailure::new(0, expected, got) })
             }
         }
+    }
+}
+
+/// The address of a page of the protocol's documentation, or of the specification that is cited in its place.
+pub(super) fn address_of(cites: &str, version: Version) -> String {
+    let version = match version {
+        Version::V1 => "v1",
+        Version::V2 => "v2",
+    };
+    match cites {
+        _ if cites.starts_with("JSON-RPC") => format!("{cites}, https://www.jsonrpc.org/specification"),
+        _ if cites.starts_with("registry") => {
+            "https://github.com/agentclientprotocol/registry/blob/main/AUTHENTICATION.md".to_owned()
+        }
+        _ if cites.starts_with("rfds/") => format!("https://agentclientprotocol.com/{cites}"),
+        _ if version == "v2" => {
+            let page = cites.replace("prompt-turn", "prompt-lifecycle");
+            format!("https://agentclientprotocol.com/protocol/v2/{page}")
+        }
+        _ => format!("https://agentclientprotocol.com/protocol/v1/{cites}"),
     }
 }
 
@@ -291,14 +310,22 @@ fn modes(client: &mut Client<'_>) -> Checked {
     client.error("session/set_mode", json!({ "sessionId": session, "modeId": "acp-check-unknown" }), &[])
 }
 
-fn options(client: &mut Client<'_>) -> Checked {
+/// Opens a session and returns its id and its options.
+fn offered_options(client: &mut Client<'_>) -> Checked<(String, Vec<Value>)> {
     let opened = client.open()?;
-    let Some(options) = opened["configOptions"].as_array().filter(|options| !options.is_empty()).cloned()
-    else {
-        return Err(Stop::NotOffered("configOptions".to_owned()));
-    };
-    let session = id_of(&opened);
-    let key = if client.version == Version::V1 { "id" } else { "configId" };
+    match opened["configOptions"].as_array().filter(|options| !options.is_empty()) {
+        Some(options) => Ok((id_of(&opened), options.clone())),
+        None => Err(Stop::NotOffered("configOptions".to_owned())),
+    }
+}
+
+fn option_key(client: &Client<'_>) -> &'static str {
+    if client.version == Version::V1 { "id" } else { "configId" }
+}
+
+fn options(client: &mut Client<'_>) -> Checked {
+    let (session, options) = offered_options(client)?;
+    let key = option_key(client);
     for option in &options {
         let is_boolean = option["type"] == "boolean";
         let is_taken = !is_boolean || client.version == Version::V2;
@@ -312,6 +339,12 @@ fn options(client: &mut Client<'_>) -> Checked {
         let all = answer["configOptions"].as_array().map_or(0, Vec::len);
         ensure(all >= options.len(), "all options in the answer", answer)?;
     }
+    Ok(())
+}
+
+fn options_unknown(client: &mut Client<'_>) -> Checked {
+    let (session, options) = offered_options(client)?;
+    let key = option_key(client);
     let unknown =
         json!({ "sessionId": session, "configId": "acp-check-unknown", "type": "id", "value": "x" });
     client.error("session/set_config_option", unknown, &[])?;
@@ -332,6 +365,12 @@ fn list(client: &mut Client<'_>) -> Checked {
         let has_both = session["sessionId"].is_string() && session["cwd"].is_string();
         ensure(has_both, "`sessionId` and `cwd` of each session", session)?;
     }
+    Ok(())
+}
+
+fn list_cursor(client: &mut Client<'_>) -> Checked {
+    client.initialize()?;
+    client.needs("sessionCapabilities.list")?;
     client.error("session/list", json!({ "cursor": "acp-check-not-a-cursor" }), &[])
 }
 
@@ -370,11 +409,23 @@ fn status(client: &mut Client<'_>) -> Checked {
 
 fn prompt(client: &mut Client<'_>) -> Checked {
     let session = client.session()?;
+    let calls = client.calls();
     let reason = client.turn(&session, SAY_PING)?;
     ensure(reason == "end_turn", "the stop reason end_turn", reason)?;
-    let said = client.text(&session);
-    let has_ping = said.to_lowercase().contains(PING);
-    ensure(has_ping, "the reply before the answer to the prompt", format!("{said:?}"))?;
+    let text = client.text(&session);
+    if text.is_empty() {
+        client.silence()?;
+        let late = client.text(&session);
+        let got = match late.is_empty() {
+            true => "an answer without any text of a message".to_owned(),
+            false => format!("the text {late:?} after the answer"),
+        };
+        return failed("the text of the reply, in updates before the answer to `session/prompt`", got);
+    }
+    // An agent that has not asked the scripted model answers what it likes.
+    let is_shown = client.calls() == calls || text.to_lowercase().contains(PING);
+    let expected = format!("the model's reply {PING:?} in the text of the message");
+    ensure(is_shown, expected, format!("the text {text:?}"))?;
     match client.version {
         Version::V1 => calls_are_announced(client, &session),
         Version::V2 => Ok(()),
@@ -415,20 +466,44 @@ fn cancel_at_once(client: &mut Client<'_>) -> Checked {
 
 pub(super) fn cancelled(client: &mut Client<'_>, prompt: u64) -> Checked {
     let reason = client.ended(prompt)?;
-    ensure(reason == "cancelled", "the stop reason cancelled", reason)
+    ends_as_cancelled(client, &reason)
 }
 
-/// Sends a prompt whose reply does not end, and waits for the first text.
+/// Checks the stop reason of a turn whose reply does not end before it is cancelled. An agent that answers without asking the
+/// scripted model has ended its turn before.
+pub(super) fn ends_as_cancelled(client: &Client<'_>, reason: &str) -> Checked {
+    let is_cancelled = reason == "cancelled";
+    held(client, is_cancelled)?;
+    ensure(is_cancelled, "the stop reason cancelled, as the model's reply had not ended", reason)
+}
+
+/// Doesn't run a rule about a turn that goes on if the turn may have ended.
+pub(super) fn held(client: &Client<'_>, is_right: bool) -> Checked {
+    match is_right || client.is_held() {
+        true => Ok(()),
+        false => Err(Stop::NotRun("not decided: its turn may have ended before the cancel".to_owned())),
+    }
+}
+
+/// Sends a prompt whose reply does not end, and waits for its first text. An agent need not show the text of a reply that has
+/// not ended.
 pub(super) fn streaming(client: &mut Client<'_>, session: &str) -> Checked<u64> {
     client.turn(session, SAY_PING)?;
     client.news.clear();
     let prompt = client.prompt(session, &hang())?;
-    client.wait_for("the first text of the reply", |message| {
+    let is_text = |update: &Value| {
         matches!(
-            message["params"]["update"]["sessionUpdate"].as_str(),
+            update["sessionUpdate"].as_str(),
             Some("agent_message_chunk" | "agent_thought_chunk" | "agent_message" | "agent_thought")
         )
-    })?;
+    };
+    let deadline = Instant::now() + FIRST_TEXT_WITHIN;
+    while Instant::now() < deadline
+        && !(client.version == Version::V1 && client.is_answered(prompt))
+        && !client.updates(session).into_iter().any(is_text)
+    {
+        client.pause()?;
+    }
     Ok(prompt)
 }
 
@@ -462,6 +537,7 @@ fn cancel_request(client: &mut Client<'_>) -> Checked {
         Version::V2 => answer["result"]["messageId"].is_string(),
     };
     let is_right = is_right || answer["error"]["code"] == -32800;
+    held(client, is_right)?;
     ensure(is_right, "the answer of a cancelled prompt, or the error -32800", answer)?;
     nothing("one answer", client.silence()?.first())
 }
@@ -510,14 +586,15 @@ fn cancel_asking(client: &mut Client<'_>) -> Checked {
     // Clients that cancel a turn must give this answer to all open permission requests.
     let outcome = json!({ "outcome": { "outcome": "cancelled" } });
     client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": outcome }))?;
-    cancelled(client, prompt)?;
+    let reason = client.ended(prompt)?;
+    ensure(reason == "cancelled", "the stop reason cancelled", reason)?;
     has_not_run(client)
 }
 
 fn load_replays(client: &mut Client<'_>) -> Checked {
     let session = client.session_with("loadSession")?;
     client.turn(&session, SAY_PING)?;
-    client.restart()?;
+    client.restart();
     client.initialize()?;
     client.result("session/load", client.opening_of(&session))?;
     let updates = client.updates(&session);
@@ -547,7 +624,8 @@ fn stalled_reader(client: &mut Client<'_>) -> Checked {
 
 fn end_of_input(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
-    client.restart()?;
+    client.close()?;
+    client.restart();
     let session = client.session()?;
     streaming(client, &session)?;
     client.close()
@@ -569,7 +647,9 @@ fn no_orphans(client: &mut Client<'_>) -> Checked {
         }
         client.pause()?;
     }
-    client.close()?;
+    if client.close().is_err() {
+        return Err(Stop::NotRun("it does not end with its input".to_owned()));
+    }
     let deadline = Instant::now() + ORPHANS_WITHIN;
     loop {
         let left = client.processes();

@@ -4,57 +4,46 @@ use serde_json::{Value, json};
 
 use super::client::{Checked, Client, Permission, Stop, Version, ensure, failed, nothing, prompt_params};
 use super::model::{SAY_PING, hang, run_long};
-use super::rules::{METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, replayed, rule, streaming};
+use super::outcome::RuleLevel;
+use super::rules::{
+    METHOD_NOT_FOUND, ProtocolRule, UNKNOWN, cancelled, ends_as_cancelled, held, replayed, rule_table,
+    streaming,
+};
 
 const INVALID_PARAMS: i64 = -32602;
 const CANCELLED: i64 = -32800;
 
-pub(super) const RULES: [ProtocolRule; 15] = [
-    v2("version-2", "Version 2 is answered with version 2, `info` and `capabilities`", version)
-        .page("initialization"),
-    v2("gone-methods", "Methods that version 2 has removed don't exist", gone_methods).page("session-setup"),
-    v2("relative-cwd", "A relative working directory is an error", relative_cwd).page("session-setup"),
-    v2("replay-unknown", "A replay from an unknown place is an error", replay_unknown)
-        .page("session-setup#current-state-synchronization"),
-    v2(
-        "resume-state",
-        "A session that is resumed without a replay reports its state before the answer",
-        resume_state,
-    )
-    .page("session-setup#current-state-synchronization"),
-    v2(
-        "resume-replays",
-        "A replay shows the conversation with the same ids before the answer",
-        resume_replays,
-    )
-    .page("session-setup#current-state-synchronization"),
-    v2("resume-running", "A session that works is resumed as running", resume_running)
-        .page("session-setup#current-state-synchronization"),
-    v2(
-        "inserted",
-        "A prompt is answered when its message is in the conversation, not when the work ends",
-        inserted,
-    )
-    .page("prompt-lifecycle#2-prompt-accepted"),
-    v2("echoed", "The message of a prompt is shown with the id of its answer", echoed)
-        .page("prompt-lifecycle#1-user-message"),
-    v2("states", "A turn is running, then idle with a stop reason", states)
-        .page("prompt-lifecycle#session-states"),
-    v2("held-prompt", "A prompt during work is inserted, or cancelled with the work", held_prompt)
-        .page("prompt-lifecycle#cancellation"),
-    v2("same-key", "A prompt that is sent again with its `idempotencyKey` is inserted once", same_key)
-        .page("prompt-lifecycle#1-user-message"),
-    v2("cancel-unknown-work", "Cancelling an unknown call or terminal is an error", cancel_unknown_work)
-        .page("tool-calls#cancelling-tool-calls"),
-    v2("cancel-call", "A call that is cancelled ends, and the turn goes on", cancel_call)
-        .page("tool-calls#cancelling-tool-calls"),
-    v2("close-running", "Closing ends the work before its answer, and nothing follows", close_running)
-        .page("session-setup"),
-];
+const V2: Option<Version> = Some(Version::V2);
 
-const fn v2(name: &'static str, title: &'static str, check: fn(&mut Client<'_>) -> Checked) -> ProtocolRule {
-    rule(name, title, check).only(Version::V2)
-}
+pub(super) const RULES: [ProtocolRule; 15] = rule_table! {
+    V2 Required "version-2" version "initialization"
+        "Version 2 is answered with version 2, `info` and `capabilities`";
+    V2 Recommended "gone-methods" gone_methods "session-setup" "Methods that version 2 has removed don't exist";
+    V2 Recommended "relative-cwd" relative_cwd "session-setup" "A relative working directory is an error";
+    V2 Required "replay-unknown" replay_unknown "session-setup#current-state-synchronization"
+        "A replay from an unknown place is an error";
+    V2 Required "resume-state" resume_state "session-setup#current-state-synchronization"
+        "A session that is resumed without a replay reports its state before the answer";
+    V2 Required "resume-replays" resume_replays "session-setup#current-state-synchronization"
+        "A replay shows the conversation with the same ids before the answer";
+    V2 Required "resume-running" resume_running "session-setup#current-state-synchronization"
+        "A session that works is resumed as running";
+    V2 Required "inserted" inserted "prompt-lifecycle#2-prompt-accepted"
+        "A prompt is answered when its message is in the conversation, not when the work ends";
+    V2 Required "echoed" echoed "prompt-lifecycle#1-user-message"
+        "The message of a prompt is shown with the id of its answer";
+    V2 Required "states" states "prompt-lifecycle#session-states" "A turn is running, then idle with a stop reason";
+    V2 Required "held-prompt" held_prompt "prompt-lifecycle#cancellation"
+        "A prompt during work is inserted, or cancelled with the work";
+    V2 Required "same-key" same_key "prompt-lifecycle#1-user-message"
+        "A prompt that is sent again with its `idempotencyKey` is inserted once";
+    V2 Recommended "cancel-unknown-work" cancel_unknown_work "tool-calls#cancelling-tool-calls"
+        "Cancelling an unknown call or terminal is an error";
+    V2 Recommended "cancel-call" cancel_call "tool-calls#cancelling-tool-calls"
+        "A call that is cancelled ends, and the turn goes on";
+    V2 Required "close-running" close_running "session-setup"
+        "Closing ends the work before its answer, and nothing follows";
+};
 
 fn version(client: &mut Client<'_>) -> Checked {
     client.initialize()?;
@@ -86,7 +75,7 @@ fn resumed(client: &mut Client<'_>, replay_from: Value) -> Checked<(String, Stri
         let kind = update["sessionUpdate"].as_str()?;
         kind.starts_with("user_message").then(|| update["messageId"].as_str().map(str::to_owned))?
     });
-    client.restart()?;
+    client.restart();
     client.initialize()?;
     let answer = resume(client, &session, replay_from)?;
     Ok((session, message.unwrap_or_default(), answer))
@@ -139,6 +128,7 @@ fn resume_running(client: &mut Client<'_>) -> Checked {
     client.news.clear();
     let answer = resume(client, &session, Value::Null)?;
     let state = reported(client, &session, &answer)?;
+    held(client, state["state"] == "running")?;
     ensure(state["state"] == "running", "the state `running`", state)
 }
 
@@ -153,6 +143,9 @@ fn works_until(client: &mut Client<'_>, session: &str, prompt: &str, cancels: bo
         client.cancel(session)?;
     }
     let idle = client.idle(session)?;
+    if cancels {
+        return ends_as_cancelled(client, idle["stopReason"].as_str().unwrap_or_default());
+    }
     ensure(idle["stopReason"] == reason, format!("the state `idle` with the stop reason {reason}"), idle)
 }
 

@@ -6,134 +6,38 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use epitome_scripted_model::WireFormat;
 use epitome_transcript::agent::{Comparison, Expected, update_of};
 use epitome_transcript::book::Shorthand;
 use epitome_transcript::editor::EditorAct;
-use epitome_transcript::names::Names;
 use epitome_transcript::setup::{FileLocation, Setup};
 use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
-use epitome_transcript::{Fixture, FixtureLine, LineContent, words};
+use epitome_transcript::{Fixture, FixtureLine, LineContent, MessageDirection, words};
 use serde_json::Value;
 
-use super::agent::{AgentConnection, AgentEnvironment, Launch};
+use super::agent::{AgentConnection, AgentEnvironment, AgentHome, EXIT_WITHIN, Launch};
+use super::fixture_model::FixtureModel;
+use super::model::ModelVariables;
+use super::outcome::{AUTH_REQUIRED, FixtureFailure, FixtureOutcome, Halt, RunTranscript};
 
 /// Timeout for one line of the agent. Generous, because the machine may be busy; a passing run never takes that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
 
-/// Timeout for an agent's exit after its input is closed. Editors kill it after one to five seconds.
-pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
-
-/// Maximum characters of the actual message in a failure report.
-const GOT_CHARACTERS_MAX: usize = 1200;
-
 /// The agent and the model with which a fixture is run.
-pub struct Setting<'a, M> {
+pub struct Setting<'a> {
     pub agent: &'a dyn Launch,
-    /// `None` if the agent uses its own model.
-    pub model: Option<Scripted<M>>,
+    pub home: AgentHome,
+    /// The formats of the scripted model, none if the agent uses its own.
+    pub model: ModelVariables,
     pub line_within: Duration,
 }
 
-type StartModel<M> = dyn Fn(&Fixture, &Names) -> io::Result<M>;
-
-/// A scripted model that the agent uses.
-pub struct Scripted<M> {
-    /// The name of its wire format in `only` lines of fixtures.
-    pub format: &'static str,
-    /// Starts the model with the replies of a fixture, in which the names are replaced.
-    pub start: Box<StartModel<M>>,
-}
-
-/// The model's side of a fixture: sends the `model!` lines and compares the `model?` lines.
-pub trait ModelSide {
-    /// Returns the environment variables that make an agent with this home directory use the model. Writes settings
-    /// there.
-    fn prepare(&self, home: &Path) -> io::Result<Vec<(String, OsString)>>;
-    /// Compares a call with the `model?` lines that begin at this line, if any.
-    fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt>;
-    /// Continues a reply that waits until this line is reached.
-    fn reached(&self, line: usize);
-    /// Describes a mismatch between calls and replies at the end of a fixture.
-    fn note(&self) -> Option<String>;
-}
-
-/// The model side for agents with their own model.
-#[derive(Debug)]
-pub enum NoModel {}
-
-impl ModelSide for NoModel {
-    fn prepare(&self, _: &Path) -> io::Result<Vec<(String, OsString)>> {
-        match *self {}
-    }
-
-    fn compare(&mut self, _: usize, _: &mut Names, _: Duration) -> Result<(), Halt> {
-        match *self {}
-    }
-
-    fn reached(&self, _: usize) {
-        match *self {}
-    }
-
-    fn note(&self) -> Option<String> {
-        match *self {}
-    }
-}
-
-/// The result of a fixture.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FixtureOutcome {
-    Passed,
-    Failed(FixtureFailure),
-    /// The agent doesn't advertise this capability.
-    NotOffered(String),
-    /// The fixture does not apply to this setting, for this reason.
-    NotMeant(String),
-}
-
-/// The first difference between a fixture and a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FixtureFailure {
-    /// The line of the fixture, from 1; 0 for a rule.
-    pub line: usize,
-    pub expected: String,
-    pub got: String,
-    /// Further information: the model's calls, the agent's error output.
-    pub notes: Vec<String>,
-}
-
-/// Why a run stops early.
-pub enum Halt {
-    Failed(Box<FixtureFailure>),
-    NotOffered(String),
-}
-
-impl FixtureFailure {
-    pub fn new(line: usize, expected: impl Into<String>, got: impl Into<String>) -> FixtureFailure {
-        let (expected, got) = (expected.into(), shortened(got.into()));
-        FixtureFailure { line, expected, got, notes: Vec::new() }
-    }
-}
-
-impl Halt {
-    pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
-        Halt::Failed(Box::new(FixtureFailure::new(line, expected, got)))
-    }
-}
-
-/// Shortens long messages in a report.
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(GOT_CHARACTERS_MAX) {
-        Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
-        None => text,
-    }
-}
-
 /// Runs a fixture in a scratch workspace.
-pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) -> FixtureOutcome {
+pub fn run_fixture(fixture: &Fixture, setting: &Setting<'_>) -> FixtureOutcome {
     if let Some(why) = not_meant(fixture, setting) {
         return FixtureOutcome::NotMeant(why);
     }
@@ -144,8 +48,10 @@ pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) ->
     match story.run_lines(fixture) {
         Ok(()) => FixtureOutcome::Passed,
         Err(Halt::NotOffered(what)) => FixtureOutcome::NotOffered(what),
+        Err(Halt::NeedsLogin) => FixtureOutcome::NotMeant("it needs a login".to_owned()),
         Err(Halt::Failed(mut failure)) => {
             failure.notes.extend(story.notes());
+            failure.transcript = story.transcript.last_messages();
             FixtureOutcome::Failed(*failure)
         }
     }
@@ -156,26 +62,33 @@ pub fn could_not(error: &io::Error) -> FixtureFailure {
 }
 
 /// Returns why a fixture does not apply to a setting; `None` if it does.
-pub fn not_meant<M>(fixture: &Fixture, setting: &Setting<'_, M>) -> Option<String> {
-    let Some(model) = &setting.model else {
-        return (!fixture.is_for_any_agent()).then(|| "it needs the scripted model".into());
+pub fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<String> {
+    if setting.model.formats.is_empty() {
+        let is_possible = fixture.is_for_any_agent() && !fixture.setups().any(|it| *it == Setup::NoModel);
+        return (!is_possible).then(|| "it needs the scripted model".into());
+    }
+    formats(fixture, setting).is_empty().then(|| "it is about another format of models".into())
+}
+
+/// The formats with which a fixture is run.
+fn formats(fixture: &Fixture, setting: &Setting<'_>) -> Vec<WireFormat> {
+    let is_meant = |format: &WireFormat| {
+        fixture.setups().all(|setup| !matches!(setup, Setup::Only(only) if only != format.id()))
     };
-    let name = model.format;
-    fixture.setups().find_map(|setup| match setup {
-        Setup::Only(only) if only != name => Some(format!("it is about {only}")),
-        _ => None,
-    })
+    setting.model.formats.iter().copied().filter(is_meant).collect()
 }
 
 /// A running fixture.
-pub struct Story<'a, M> {
-    pub setting: &'a Setting<'a, M>,
-    home: PathBuf,
+pub struct Story<'a> {
+    pub setting: &'a Setting<'a>,
     surroundings: AgentEnvironment,
     pub book: Shorthand,
-    pub model: Option<M>,
+    pub model: Option<FixtureModel>,
+    transcript: RunTranscript,
     connection: Option<AgentConnection>,
     next_id: u64,
+    /// The fixture is not about Epitome.
+    is_general: bool,
     needs: Vec<String>,
     aside: Vec<String>,
     /// Messages that were received but not compared yet.
@@ -188,27 +101,24 @@ pub struct Story<'a, M> {
     _scratch: tempfile::TempDir,
 }
 
-impl<'a, M: ModelSide> Story<'a, M> {
-    pub fn begin(fixture: &Fixture, setting: &'a Setting<'a, M>) -> io::Result<Story<'a, M>> {
-        // Canonical, because tools resolve symbolic links.
-        let base = std::env::temp_dir().canonicalize()?;
-        let scratch = tempfile::Builder::new().prefix("epitome-check-").tempdir_in(base)?;
-        let (workspace, home) = (scratch.path().join("workspace"), scratch.path().join("home"));
-        std::fs::create_dir(&workspace)?;
-        std::fs::create_dir(&home)?;
+impl<'a> Story<'a> {
+    pub fn begin(fixture: &Fixture, setting: &'a Setting<'a>) -> io::Result<Story<'a>> {
+        let (mut surroundings, scratch) = AgentEnvironment::create(&setting.home)?;
         let mut book = Shorthand::default();
-        book.names.bind_place("$DIR", &workspace.display().to_string());
-        book.names.bind_place("$HOME", &home.display().to_string());
-        let mut variables: Vec<(String, OsString)> = Vec::new();
+        book.names.bind_place("$DIR", &surroundings.workspace.display().to_string());
+        book.names.bind_place("$HOME", &surroundings.home.display().to_string());
+        let mut variables: Vec<(String, OsString)> =
+            vec![("EPITOME_HOME".into(), surroundings.home.join("epitome").into())];
         let mut model = None;
-        if let Some(scripted) = &setting.model {
-            variables.push(("HOME".into(), home.clone().into()));
-            variables.push(("EPITOME_HOME".into(), home.join("epitome").into()));
-            if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
-                let side = (scripted.start)(fixture, &book.names)?;
-                variables.extend(side.prepare(&home)?);
+        if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
+            let formats = formats(fixture, setting);
+            let wanted = ModelVariables { formats, named: setting.model.named.clone() };
+            if !wanted.formats.is_empty() {
+                let side = FixtureModel::start(fixture, &book.names)?;
+                side.prepare(&wanted, &surroundings.home)?;
                 model = Some(side);
             }
+            variables.extend(wanted.of(model.as_ref().map(FixtureModel::server)));
         }
         let (mut needs, mut aside) = (Vec::new(), Vec::new());
         for setup in fixture.setups() {
@@ -226,15 +136,16 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 | Setup::Kill => {}
             }
         }
-        let surroundings = AgentEnvironment { workspace, variables };
+        surroundings.variables.extend(variables);
         Ok(Story {
             setting,
-            home,
             surroundings,
             book,
             model,
+            transcript: RunTranscript::default(),
             connection: None,
             next_id: 1,
+            is_general: fixture.setups().any(|setup| *setup == Setup::AnyAgent),
             needs,
             aside,
             received: VecDeque::new(),
@@ -282,7 +193,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         self.end_segment()?;
         let last = fixture.lines.last().map_or(1, |line| line.number);
         self.end_of_input(last)?;
-        match self.model.as_ref().and_then(ModelSide::note) {
+        match self.model.as_ref().and_then(FixtureModel::note) {
             None => Ok(()),
             Some(note) => Err(Halt::wrong(last, "a call of the model for each of its replies", note)),
         }
@@ -296,7 +207,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
             Setup::File { place, path, body } => {
                 let root = match place {
                     FileLocation::Workspace => self.surroundings.workspace.clone(),
-                    FileLocation::Home => self.home.join("epitome"),
+                    FileLocation::Home => self.surroundings.home.join("epitome"),
                 };
                 write_file(root.join(path), &body.text()).map_err(failed)
             }
@@ -343,6 +254,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
             self.book.record_editor_message(&message);
         }
         if let Some(connection) = &self.connection {
+            self.transcript.record(MessageDirection::ToAgent, &bytes);
             connection.send(bytes);
         }
         Ok(())
@@ -370,12 +282,15 @@ impl<'a, M: ModelSide> Story<'a, M> {
                         Halt::Failed(failure) => {
                             Halt::wrong(line, shown, format!("{so_far}\nand then {}", failure.got))
                         }
-                        Halt::NotOffered(what) => Halt::NotOffered(what),
+                        other => other,
                     })?;
                     if !join_chunk(&mut message, &next) {
                         let then = self.shown(&next);
                         return Err(Halt::wrong(line, shown, format!("{so_far}\n{then}")));
                     }
+                }
+                Comparison::Different if self.is_general && message["error"]["code"] == AUTH_REQUIRED => {
+                    return Err(Halt::NeedsLogin);
                 }
                 Comparison::Different => {
                     let got = self.shown(&message);
@@ -438,12 +353,16 @@ impl<'a, M: ModelSide> Story<'a, M> {
                     match connection.receive(deadline.saturating_duration_since(Instant::now())) {
                         Err(RecvTimeoutError::Timeout) => return NextMessage::Nothing,
                         Err(RecvTimeoutError::Disconnected) => return NextMessage::End,
-                        Ok(line) => match serde_json::from_slice::<Value>(&line) {
-                            Ok(message @ Value::Object(_)) => message,
-                            Ok(_) | Err(_) => {
-                                return NextMessage::NoMessage(String::from_utf8_lossy(&line).into_owned());
+                        Ok(line) => {
+                            self.transcript.record(MessageDirection::ToEditor, &line);
+                            match serde_json::from_slice::<Value>(&line) {
+                                Ok(message @ Value::Object(_)) => message,
+                                Ok(_) | Err(_) => {
+                                    let text = String::from_utf8_lossy(&line).into_owned();
+                                    return NextMessage::NoMessage(text);
+                                }
                             }
-                        },
+                        }
                     }
                 }
             };
@@ -452,7 +371,13 @@ impl<'a, M: ModelSide> Story<'a, M> {
             }
             let aside = update_of(&message)
                 .is_some_and(|update| self.aside.iter().any(|kind| kind == word_for(update)));
-            if !aside {
+            // An agent may send notifications of its own.
+            let is_own = |message: &Value| {
+                message["method"].as_str().is_some_and(|method| method.starts_with('_'))
+                    && message.get("id").is_none()
+            };
+            let is_ignored = aside || (self.is_general && is_own(&message));
+            if !is_ignored {
                 return NextMessage::Message(message);
             }
         }
@@ -484,6 +409,8 @@ impl<'a, M: ModelSide> Story<'a, M> {
         connection.close();
         let got = match self.next(Instant::now() + EXIT_WITHIN) {
             NextMessage::End => return Ok(()),
+            // Whether other agents end is another rule.
+            NextMessage::Nothing if self.is_general => return Ok(()),
             NextMessage::Nothing => {
                 let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
                 return Err(Halt::wrong(line, "the agent's end after this line", got));
@@ -504,7 +431,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let calls = self.model.as_ref().and_then(ModelSide::note);
+        let calls = self.model.as_ref().and_then(FixtureModel::note);
         let errors =
             self.connection.as_ref().map(AgentConnection::errors).filter(|errors| !errors.is_empty());
         calls.into_iter().chain(errors.map(|errors| format!("the agent's error output: {errors}"))).collect()

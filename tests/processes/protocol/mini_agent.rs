@@ -18,6 +18,10 @@ const BEAT_EVERY: Duration = Duration::from_millis(100);
 pub struct MiniAgent {
     /// Whether it sends notifications all the time.
     pub beats: bool,
+    /// How long it waits for more of the model's reply before it ends the turn.
+    pub patience: Option<Duration>,
+    /// Whether it answers without the model.
+    pub answers_itself: bool,
 }
 
 impl Launch for MiniAgent {
@@ -35,9 +39,16 @@ impl Launch for MiniAgent {
             });
         }
         let address = url.map(|(_, url)| url.to_string_lossy().replace("http://", ""));
+        let MiniAgent { patience, answers_itself, .. } = *self;
         std::thread::spawn(move || {
-            let mut conversation =
-                Conversation { out: to_editor, address, sessions: 0, messages: Vec::new() };
+            let mut conversation = Conversation {
+                out: to_editor,
+                address,
+                patience,
+                answers_itself,
+                sessions: 0,
+                messages: Vec::new(),
+            };
             for line in BufReader::new(from_editor).lines() {
                 let Ok(line) = line else { return };
                 if conversation.receive(&line).is_err() {
@@ -57,6 +68,8 @@ impl Launch for MiniAgent {
 struct Conversation {
     out: io::PipeWriter,
     address: Option<String>,
+    patience: Option<Duration>,
+    answers_itself: bool,
     sessions: u32,
     messages: Vec<Value>,
 }
@@ -98,6 +111,11 @@ impl Conversation {
 
     /// Streams the model's text to the editor and returns it.
     fn ask_model(&mut self, session: &str) -> io::Result<String> {
+        if self.answers_itself {
+            let content = json!({"type": "text", "text": "Hello."});
+            self.update(session, json!({"sessionUpdate": "agent_message_chunk", "content": content}))?;
+            return Ok("Hello.".to_owned());
+        }
         let address = self.address.clone().ok_or_else(|| io::Error::other("there is no model"))?;
         let mut stream = TcpStream::connect(address)?;
         let body = json!({"model": "m", "stream": true, "messages": self.messages}).to_string();
@@ -106,8 +124,11 @@ impl Conversation {
             body.len()
         );
         stream.write_all((head + &body).as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        stream.set_read_timeout(self.patience)?;
+        let mut answer = Vec::new();
+        // What came before a timeout is the reply.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
         let mut text = String::new();
         for data in answer.lines().filter_map(|line| line.strip_prefix("data: ")) {
             let event: Value = serde_json::from_str(data).map_err(io::Error::other)?;

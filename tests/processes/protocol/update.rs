@@ -5,27 +5,20 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use epitome_acp_check::story::{
-    FixtureFailure, Halt, ModelSide, NextMessage, Setting, Story, could_not, join_chunk, not_meant,
-    split_chunk,
-};
+use epitome_acp_check::outcome::{FixtureFailure, Halt};
+use epitome_acp_check::story::{NextMessage, Setting, Story, could_not, join_chunk, not_meant, split_chunk};
 use epitome_transcript::agent::{Comparison, Expected, WriteDetail, update_of, words_of};
 use epitome_transcript::setup::Setup;
 use epitome_transcript::update::is_free;
 use epitome_transcript::{Fixture, FixtureLine, LineContent};
 use serde_json::Value;
 
-use super::model_side::FixtureModel;
-
 /// Time without a message after which the agent is considered to wait for the editor. Only rewriting depends on it; a
 /// comparison knows which message it waits for.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// Runs a fixture and returns its rewritten text; `None` if the fixture does not apply to this setting.
-pub fn update_fixture(
-    fixture: &Fixture,
-    setting: &Setting<'_, FixtureModel>,
-) -> Result<Option<Fixture>, FixtureFailure> {
+pub fn update_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Result<Option<Fixture>, FixtureFailure> {
     if not_meant(fixture, setting).is_some() {
         return Ok(None);
     }
@@ -33,7 +26,7 @@ pub fn update_fixture(
     match rewrite(fixture, &mut story) {
         Ok(lines) => Ok(Some(Fixture { lines })),
         Err(Halt::Failed(failure)) => Err(*failure),
-        Err(Halt::NotOffered(_)) => Ok(None),
+        Err(Halt::NotOffered(_) | Halt::NeedsLogin) => Ok(None),
     }
 }
 
@@ -43,7 +36,7 @@ struct Received {
     calls: usize,
 }
 
-fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec<FixtureLine>, Halt> {
+fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<FixtureLine>, Halt> {
     let text = fixture.to_string();
     let detail = WriteDetail { ids: text.contains("$M") || text.contains("$C"), calls: false };
     let mut out = Vec::new();
@@ -93,7 +86,7 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec
 /// Receives the agent's messages, then rewrites the lines of a segment.
 fn settle(
     segment: &mut Vec<FixtureLine>,
-    story: &mut Story<'_, FixtureModel>,
+    story: &mut Story<'_>,
     detail: WriteDetail,
     out: &mut Vec<FixtureLine>,
 ) {
@@ -167,7 +160,7 @@ enum Free {
 }
 
 /// Whether one of the lines matches this message.
-fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
+fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_>) -> bool {
     lines.iter().any(|line| match &line.what {
         LineContent::Agent(..) if free == Free::Only => false,
         LineContent::Agent(_, expected) | LineContent::AgentFree(_, expected) => {
@@ -183,11 +176,7 @@ fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_
 }
 
 /// The position of the first message that an old line matches.
-fn position(
-    expected: &Expected,
-    received: &VecDeque<Received>,
-    story: &Story<'_, FixtureModel>,
-) -> Option<usize> {
+fn position(expected: &Expected, received: &VecDeque<Received>, story: &Story<'_>) -> Option<usize> {
     received.iter().position(|received| {
         let verdict = expected.compare(&received.message, &mut story.book.clone());
         matches!(verdict, Comparison::Same | Comparison::Part(_))
@@ -195,12 +184,7 @@ fn position(
 }
 
 /// Removes a message that a line of the fixture matches; the unmatched rest of a text stays in the queue.
-fn take(
-    expected: &Expected,
-    at: usize,
-    received: &mut VecDeque<Received>,
-    story: &mut Story<'_, FixtureModel>,
-) {
+fn take(expected: &Expected, at: usize, received: &mut VecDeque<Received>, story: &mut Story<'_>) {
     let Some(mut taken) = received.remove(at) else { return };
     if let Comparison::Part(length) = expected.compare(&taken.message, &mut story.book) {
         let rest = split_chunk(&mut taken.message, length);
@@ -213,7 +197,7 @@ fn take(
 fn write_at(
     at: usize,
     received: &mut VecDeque<Received>,
-    story: &mut Story<'_, FixtureModel>,
+    story: &mut Story<'_>,
     detail: WriteDetail,
     out: &mut Vec<FixtureLine>,
 ) {
@@ -228,12 +212,7 @@ fn write_at(
 }
 
 /// Writes the content of a call; old lines that still match are kept.
-fn write_news(
-    number: usize,
-    lines: &[FixtureLine],
-    story: &mut Story<'_, FixtureModel>,
-    out: &mut Vec<FixtureLine>,
-) {
+fn write_news(number: usize, lines: &[FixtureLine], story: &mut Story<'_>, out: &mut Vec<FixtureLine>) {
     let Some(model) = &mut story.model else { return };
     let old = model.exchanges[number].sees.clone();
     let old_lines = old.iter().filter_map(|(number, _)| lines.iter().find(|line| line.number == *number));
@@ -255,7 +234,7 @@ fn write_news(
 }
 
 /// Reads messages until the agent is quiet and has sent the answers of the segment.
-fn receive_all(segment: &[FixtureLine], story: &mut Story<'_, FixtureModel>) -> VecDeque<Received> {
+fn receive_all(segment: &[FixtureLine], story: &mut Story<'_>) -> VecDeque<Received> {
     let answers_expected = segment
         .iter()
         .filter(|line| {

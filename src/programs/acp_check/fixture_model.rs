@@ -1,26 +1,24 @@
 //! The model's part of a fixture: groups lines into replies and compares the content of each call.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use epitome::config::WireFormat;
-use epitome_acp_check::story::{Halt, ModelSide, Scripted};
-use epitome_scripted_model::{RecordedRequest, ScriptedModel, all_news, news};
+use epitome_scripted_model::{RecordedRequest, ScriptedModel, WireFormat, all_news, news};
 use epitome_transcript::names::Names;
+use epitome_transcript::setup::Setup;
 use epitome_transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
+
+use super::model::{ModelVariables, reply};
+use super::outcome::Halt;
 
 /// Maximum number of queued model calls.
 const CALLS_WAITING_MAX: usize = 4096;
 
-/// The API key for agents; the scripted model accepts any.
-const KEY: &str = "scripted-key";
-
 /// One call of the model in the fixture.
 #[derive(Clone, Debug, Default)]
-pub struct Exchange {
+pub struct ScriptedExchange {
     /// `model?` lines with their numbers; empty if the fixture does not specify the call's content.
     pub sees: Vec<(usize, SeenPart)>,
     pub steps: Vec<ModelStep>,
@@ -31,35 +29,49 @@ pub struct Exchange {
 }
 
 pub struct FixtureModel {
-    wire: WireFormat,
     model: ScriptedModel,
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<ScriptedExchange>,
+    /// The fixture doesn't script the model of another agent, which may call it when it likes.
+    answers_anything: bool,
     arrivals: Receiver<RecordedRequest>,
     calls: Vec<RecordedRequest>,
 }
 
-/// A model of this format for the agent under test.
-pub fn scripted(wire: WireFormat) -> Scripted<FixtureModel> {
-    let start = move |fixture: &Fixture, names: &Names| FixtureModel::start(wire, fixture, names);
-    Scripted { format: wire.id(), start: Box::new(start) }
-}
-
 impl FixtureModel {
-    fn start(wire: WireFormat, fixture: &Fixture, names: &Names) -> io::Result<FixtureModel> {
+    pub(crate) fn start(fixture: &Fixture, names: &Names) -> io::Result<FixtureModel> {
         let mut exchanges = exchanges(fixture);
         for step in exchanges.iter_mut().flat_map(|exchange| &mut exchange.steps) {
             *step = step.filled(names).map_err(io::Error::other)?;
         }
+        let answers_anything =
+            exchanges.is_empty() && fixture.setups().any(|setup| *setup == Setup::AnyAgent);
         let (arrive, arrivals) = mpsc::sync_channel(CALLS_WAITING_MAX);
         let replies: Vec<Vec<ModelStep>> = exchanges.iter().map(|exchange| exchange.steps.clone()).collect();
-        let model = ScriptedModel::start(move |request| {
+        let script = move |request: &RecordedRequest| {
             // The receiver is gone when the fixture is over.
             let _ = arrive.try_send(request.clone());
             let message = Some("the fixture has no more replies of the model".to_owned());
             let unexpected = || vec![ModelStep::Error { status: 400, retry_after: None, message }];
             replies.get(request.number).cloned().unwrap_or_else(unexpected)
-        })?;
-        Ok(FixtureModel { wire, model, exchanges, arrivals, calls: Vec::new() })
+        };
+        let model = match answers_anything {
+            true => ScriptedModel::start_lenient(reply),
+            false => ScriptedModel::start(script),
+        };
+        Ok(FixtureModel { model: model?, exchanges, answers_anything, arrivals, calls: Vec::new() })
+    }
+
+    pub(crate) fn server(&self) -> &ScriptedModel {
+        &self.model
+    }
+
+    /// Writes the settings with which an Epitome with this home uses the preferred format.
+    pub(crate) fn prepare(&self, variables: &ModelVariables, home: &Path) -> io::Result<()> {
+        if variables.formats.first() != Some(&WireFormat::OpenAiResponses) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(home.join("epitome"))?;
+        std::fs::write(home.join("epitome/config.toml"), "[providers.openai]\nwire = \"openai_responses\"\n")
     }
 
     /// Waits for a call and returns its new messages.
@@ -79,48 +91,18 @@ impl FixtureModel {
     pub fn count(&self) -> usize {
         self.model.requests().len()
     }
-}
 
-impl ModelSide for FixtureModel {
-    fn prepare(&self, home: &Path) -> io::Result<Vec<(String, OsString)>> {
-        if self.wire == WireFormat::OpenAiResponses {
-            let settings = home.join("epitome/config.toml");
-            std::fs::create_dir_all(home.join("epitome"))?;
-            std::fs::write(settings, "[providers.openai]\nwire = \"openai_responses\"\n")?;
-        }
-        let all = match self.wire {
-            WireFormat::AnthropicMessages => [
-                ("ANTHROPIC_BASE_URL", self.model.base_url()),
-                ("ANTHROPIC_API_KEY", KEY.to_owned()),
-                ("EPITOME_MODEL", "anthropic/claude-sonnet-5-5".to_owned()),
-            ],
-            WireFormat::OpenAiResponses => [
-                ("OPENAI_BASE_URL", self.model.openai_base_url()),
-                ("OPENAI_API_KEY", KEY.to_owned()),
-                ("EPITOME_MODEL", "openai/gpt-6-astra".to_owned()),
-            ],
-            WireFormat::OpenAiChat => [
-                ("OPENAI_BASE_URL", self.model.openai_base_url()),
-                ("OPENAI_API_KEY", KEY.to_owned()),
-                ("EPITOME_MODEL", "openai/gpt-4.1".to_owned()),
-            ],
-            WireFormat::Gemini => [
-                ("GOOGLE_GEMINI_BASE_URL", self.model.gemini_base_url()),
-                ("GEMINI_API_KEY", KEY.to_owned()),
-                ("EPITOME_MODEL", "gemini/gemini-4-argon".to_owned()),
-            ],
-        };
-        Ok(all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
-    }
-
-    fn reached(&self, line: usize) {
+    /// Continues a reply that waits until this line is reached.
+    pub fn reached(&self, line: usize) {
         if self.exchanges.iter().any(|exchange| exchange.goes_on.contains(&line)) {
             self.model.release();
         }
     }
 
-    fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
-        let first = |exchange: &Exchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
+    /// Compares a call with the `model?` lines that begin at this line, if any.
+    pub(crate) fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
+        let first =
+            |exchange: &ScriptedExchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
         let Some(at) = self.exchanges.iter().position(first) else { return Ok(()) };
         let sees = self.exchanges[at].sees.clone();
         let shown = |seen: &SeenPart| words::write("model?", &seen.words(), None);
@@ -143,24 +125,25 @@ impl ModelSide for FixtureModel {
         Ok(())
     }
 
-    fn note(&self) -> Option<String> {
+    /// Describes a mismatch between calls and replies at the end of a fixture.
+    pub(crate) fn note(&self) -> Option<String> {
         let (calls, replies) = (self.count(), self.exchanges.len());
-        (calls != replies)
+        (calls != replies && !self.answers_anything)
             .then(|| format!("the model was called {calls} times; the fixture has {replies} replies"))
     }
 }
 
 /// Groups lines: `model?` lines and the `model!` lines after them are one exchange. Without `model?` lines, each run of
 /// `model!` lines is an exchange, unless the previous run ended with `wait`.
-fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
-    let mut all: Vec<Exchange> = Vec::new();
+fn exchanges(fixture: &Fixture) -> Vec<ScriptedExchange> {
+    let mut all: Vec<ScriptedExchange> = Vec::new();
     let mut in_sees = false;
     let mut in_run = false;
     for line in &fixture.lines {
         match &line.what {
             LineContent::Sees(seen) => {
                 if !in_sees {
-                    all.push(Exchange::default());
+                    all.push(ScriptedExchange::default());
                 }
                 if let Some(exchange) = all.last_mut() {
                     exchange.sees.push((line.number, seen.clone()));
@@ -168,11 +151,11 @@ fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
                 (in_sees, in_run) = (true, false);
             }
             LineContent::Says(step) => {
-                let waits = |exchange: &Exchange| exchange.steps.last() == Some(&ModelStep::Wait);
-                let fresh = |exchange: &Exchange| exchange.steps.is_empty();
+                let waits = |exchange: &ScriptedExchange| exchange.steps.last() == Some(&ModelStep::Wait);
+                let fresh = |exchange: &ScriptedExchange| exchange.steps.is_empty();
                 let goes_on = !in_sees && all.last().is_some_and(waits);
                 if !all.last().is_some_and(|last| in_run || waits(last) || fresh(last)) {
-                    all.push(Exchange::default());
+                    all.push(ScriptedExchange::default());
                 }
                 if let Some(exchange) = all.last_mut() {
                     if exchange.steps.is_empty() {
