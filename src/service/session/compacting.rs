@@ -25,6 +25,7 @@ pub use order::CompactionOrder;
 pub(super) use order::without_swap;
 use prepared::PreparedSummary;
 use shown::Announced;
+pub(super) use when::must_compact_at;
 
 /// New tokens in context before old outcomes are examined again.
 const EASE_TOKENS: u64 = 10_000;
