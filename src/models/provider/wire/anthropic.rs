@@ -35,7 +35,7 @@ impl Format for Anthropic {
 
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::User { compacted, answers, parts } => {
+            WireTurn::User { compacted, answers, parts, .. } => {
                 let given: Vec<&Value> =
                     compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
                 // Only one compaction is accepted, as the very first block; the newest is the one in effect.

@@ -49,7 +49,7 @@ impl Format for Gemini {
 
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::User { compacted: _, answers, parts } => {
+            WireTurn::User { answers, parts, .. } => {
                 let mut sent = responses(endpoint, answers);
                 for part in parts.iter().filter_map(|part| said(part, endpoint)) {
                     // The format has no field for a name, but users refer to documents by it.
