@@ -109,6 +109,19 @@ impl Endpoint {
         }
     }
 
+    /// URL of model calls that are answered in one piece.
+    pub(super) fn whole_url(&self) -> String {
+        match self.wire {
+            WireFormat::Gemini => self.at(&format!("/models/{}:generateContent", escaped_model(&self.model))),
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => {
+                self.url().replace(":streamRawPredict", ":rawPredict")
+            }
+            WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
+                self.url()
+            }
+        }
+    }
+
     /// URL for counting the tokens of a request; `None` if the wire format doesn't define one. Compatible services may
     /// not have it.
     pub fn count_url(&self) -> Option<String> {

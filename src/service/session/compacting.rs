@@ -83,6 +83,7 @@ impl Compactor {
         let (http, services) = (core.services.http.clone(), core.services.clone());
         let environment = core.workspace.environment.clone();
         let focus = plan.focus.is_some();
+        let streams = core.clients.shows_summaries();
         let (ruler, thread, budget, plan) =
             (core.ruler(), core.thread.clone(), self.budget(core), plan.clone());
         async move {
@@ -99,6 +100,7 @@ impl Compactor {
                 snapshot,
                 instruction,
                 focus,
+                streams,
                 message_chars: settings.compaction.message_chars,
                 time: (settings.compaction.summary_timeout, settings.compaction.timeout),
                 pieces,

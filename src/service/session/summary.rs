@@ -27,6 +27,7 @@ use epitome_provider::compact::{NativeCompaction, compact};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
+use epitome_provider::wire::encoding::Encoding;
 use epitome_provider::{ErrorClass, ModelRequest, ProviderError, models, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
@@ -109,6 +110,8 @@ pub struct SummaryJob {
     pub instruction: String,
     /// Whether the instruction includes a focus from the user or a recipe, in addition to the standard text.
     pub focus: bool,
+    /// Whether somebody sees the summary while it is written.
+    pub streams: bool,
     pub message_chars: usize,
     /// Time limits: for one model call, and for all of them together.
     pub time: (Duration, Duration),
@@ -265,8 +268,8 @@ async fn summarise_with_prefix(
     let said = instruction(&order.instruction);
     let max_output = output_behind_prefix(order);
     let request = ModelRequest { max_output, ..order.snapshot.request(Some(&said)) };
-    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, Purpose::Reply);
-    ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true, &mut tried.spent).await
+    let encode = |purpose: Purpose| order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
+    ask(order, &order.main, encode, CACHED_TRIES_MAX, true, &mut tried.spent).await
 }
 
 /// Writes the summary from flat text, which is shortened until it fits.
@@ -316,8 +319,8 @@ async fn in_parts(
             cache_key: &order.snapshot.cache_key,
             basis: None,
         };
-        let encoded = effects::encode(endpoint, &request);
-        let summary = ask(order, endpoint, &encoded, retry::ATTEMPTS_MAX, at == last, spent).await?;
+        let encode = |purpose: Purpose| Encoding::default().encode(endpoint, &request, purpose);
+        let summary = ask(order, endpoint, encode, retry::ATTEMPTS_MAX, at == last, spent).await?;
         if at < last {
             spent.push((summary.model.clone(), summary.usage));
         }

@@ -76,10 +76,11 @@ impl Format for Chat {
             true => effort(endpoint, request),
             false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
         };
+        let streams = meta.purpose != super::Purpose::Whole;
         let fields = json!({
             "model": endpoint.model,
-            "stream": true,
-            "stream_options": { "include_usage": true },
+            "stream": streams.then_some(true),
+            "stream_options": streams.then(|| json!({ "include_usage": true })),
             "max_completion_tokens": is_new.then_some(max_tokens),
             "max_tokens": (!is_new).then_some(max_tokens),
             "reasoning_effort": effort,

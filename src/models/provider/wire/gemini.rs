@@ -89,7 +89,7 @@ impl Format for Gemini {
         let system = meta.system().map(|text| json!({ "parts": [text_part(text)] }));
         let max_output_tokens = request.max_output.min(endpoint.max_output);
         let (before, tail, model, generation_config) = match meta.purpose {
-            Purpose::Reply | Purpose::Compact { .. } => {
+            Purpose::Reply | Purpose::Whole | Purpose::Compact { .. } => {
                 let thinking = thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
                 let config = json!({ "maxOutputTokens": max_output_tokens, "thinkingConfig": thinking });
                 ("", "]}", None, Some(config))

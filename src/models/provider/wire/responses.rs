@@ -131,7 +131,7 @@ impl Format for Responses {
         if let Purpose::Compact { instruction } = meta.purpose {
             return short(endpoint, request, meta.system(), instruction);
         }
-        let is_reply = meta.purpose == Purpose::Reply;
+        let is_reply = matches!(meta.purpose, Purpose::Reply | Purpose::Whole);
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
         // Reasoning of models that are controlled by effort levels. The summary is for users.
@@ -157,7 +157,7 @@ impl Format for Responses {
         let fields = json!({
             "model": endpoint.model,
             "store": is_reply.then_some(false),
-            "stream": is_reply.then_some(true),
+            "stream": (meta.purpose == Purpose::Reply).then_some(true),
             // A plan has its own limit.
             "max_output_tokens": (is_reply && !endpoint.is_plan).then_some(max_tokens),
             "include": (!include.is_empty()).then_some(include),
