@@ -271,6 +271,9 @@ impl<'a> Printer<'a> {
             "trust" if ask.input["what"] == "hooks" => {
                 "To let them: `epitome hooks trust`, or --trust-hooks for one run."
             }
+            "trust" if ask.input["what"] == "conversation" => {
+                "To let them: answer this in the chat or an editor, or `hooks.cross_session = true` in config.toml."
+            }
             // That command knows nothing of MCP servers and recipes.
             "trust" => "To let them: answer this in the chat or an editor, or --trust-hooks for one run.",
             "memory" => "To let the model remember without asking: --allow memory.",

@@ -39,6 +39,10 @@ impl EventSink for Events {
         *self.offers.lock()
     }
 
+    fn shows_summaries(&self) -> bool {
+        true
+    }
+
     fn shows(&self) -> QuestionSupport {
         self.shows
     }

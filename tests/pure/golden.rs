@@ -36,7 +36,9 @@ fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
         match item {
-            ViewItem::User(message) => text.push_str(&format!("{} user: {}\n", message.id, message.text())),
+            ViewItem::User(message) | ViewItem::Summary(message) => {
+                text.push_str(&format!("{} user: {}\n", message.id, message.text()))
+            }
             ViewItem::Agent(message, model) => {
                 text.push_str(&format!("{} {model}: {}\n", message.id, message.text()));
                 for call in message.calls() {

@@ -86,6 +86,37 @@ fn everything_named_in_the_table_exists() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// The number of requirements in each design document.
+const DOCUMENTS: [(&str, u32); 5] =
+    [("S000", 153), ("S001", 165), ("S002", 78), ("S003", 129), ("S004", 134)];
+
+/// A requirement that no row has a number of can't be traced to its test.
+#[test]
+fn every_requirement_of_the_design_documents_has_a_row() {
+    let mut known: BTreeSet<(String, u32)> = BTreeSet::new();
+    let mut faults = Vec::new();
+    for Row { required, .. } in rows() {
+        let numbers = required.rsplit_once(" (").and_then(|(_, numbers)| numbers.strip_suffix(')'));
+        let Some(numbers) = numbers.filter(|numbers| numbers.starts_with("S00")) else {
+            faults.push(format!("without a number: {required}"));
+            continue;
+        };
+        for number in numbers.split(' ') {
+            let (document, range) = number.split_once('-').expect("a document and a number");
+            let (first, last) = range.split_once("..").unwrap_or((range, range));
+            let [first, last] = [first, last].map(|at| at.parse::<u32>().expect("a number"));
+            known.extend((first..=last).map(|at| (document.to_owned(), at)));
+        }
+    }
+    let all: BTreeSet<(String, u32)> = DOCUMENTS
+        .iter()
+        .flat_map(|(document, count)| (1..=*count).map(|at| ((*document).to_owned(), at)))
+        .collect();
+    faults.extend(all.difference(&known).map(|missing| format!("no row has {missing:?}")));
+    faults.extend(known.difference(&all).map(|unknown| format!("{unknown:?} is no requirement")));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 /// Whether a test (`file::test`), a heading of the guide (`file#heading`) or a file exists. Any other name is not a
 /// path, and is accepted.
 fn exists(name: &str) -> bool {

@@ -353,7 +353,9 @@ fn messages_after_a_compaction_survive_its_undo() {
         .items()
         .iter()
         .map(|item| match item {
-            ViewItem::User(message) | ViewItem::Agent(message, _) => message.text(),
+            ViewItem::User(message) | ViewItem::Summary(message) | ViewItem::Agent(message, _) => {
+                message.text()
+            }
             ViewItem::Outcomes(_) => String::new(),
         })
         .collect();
@@ -788,7 +790,7 @@ fn dropped_thinking_is_still_shown_but_no_longer_sent() {
         let items = thread.view().items();
         let contents = items.iter().filter_map(|item| match item {
             ViewItem::Agent(message, _) => Some(&message.content[0]),
-            ViewItem::User(_) | ViewItem::Outcomes(_) => None,
+            ViewItem::User(_) | ViewItem::Summary(_) | ViewItem::Outcomes(_) => None,
         });
         contents
             .map(|content| match content {
@@ -834,6 +836,6 @@ fn a_native_compaction_is_dropped_together_with_thinking() {
     );
     append(&mut thread, Change::ThinkingDropped { through, why: "no".into() });
     let items = thread.view().items();
-    let [ViewItem::User(message)] = items.as_slice() else { panic!("{items:?}") };
+    let [ViewItem::Summary(message)] = items.as_slice() else { panic!("{items:?}") };
     assert_eq!(message.content, [Content::Thinking { text: String::new(), native: None }, text]);
 }

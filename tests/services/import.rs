@@ -40,7 +40,9 @@ fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
         let _ = match item {
-            ViewItem::User(message) => writeln!(text, "user: {}", message.text()),
+            ViewItem::User(message) | ViewItem::Summary(message) => {
+                writeln!(text, "user: {}", message.text())
+            }
             ViewItem::Agent(message, _) => {
                 let calls: Vec<String> =
                     message.calls().map(|call| format!("{} {}", call.name, call.input)).collect();

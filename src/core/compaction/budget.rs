@@ -7,7 +7,7 @@ use epitome_thread::compaction_settings::{CompactionSettings, PruneSettings, Sum
 pub struct Budget {
     /// Limit for a request and its reply together.
     pub window: u64,
-    /// The part of the window that is reserved for the reply.
+    /// The part of the window that is reserved for the reply: no more than is left when a compaction is due.
     pub reserve: u64,
     /// The size of the system prompt and the tool definitions.
     pub frame: u64,
@@ -40,12 +40,14 @@ impl Budget {
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
         // Without a model, no room is needed for its summary.
         let summary_max = if settings.model == Summariser::None { 0 } else { longest };
+        let due_at = settings.threshold.due_at(window).filter(|due_at| *due_at < window);
         Budget {
             window,
-            reserve,
+            // Requests are that long before a compaction is due, so after one they need no more room.
+            reserve: due_at.map_or(reserve, |due_at| reserve.min(window - due_at)),
             frame,
             used: None,
-            due_at: settings.threshold.due_at(window).unwrap_or(window),
+            due_at: due_at.unwrap_or(window),
             summary_max,
             carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),
             user_min: share(settings.person_share),

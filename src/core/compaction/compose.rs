@@ -116,7 +116,7 @@ fn account(
     let mut account = CompactionStats {
         quoted: parts.quoted.clone(),
         shortened: parts.shortened.clone(),
-        facts: u32::try_from(made.carried.lines().count()).unwrap_or(u32::MAX),
+        facts: u32::try_from(parts.carried.lines().count()).unwrap_or(u32::MAX),
         left_out,
         left_out_earlier: parts.left_out_earlier.map(Box::new),
         fallback,
@@ -139,7 +139,8 @@ fn account(
 
 /// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
 fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> CompactionRefusal {
-    let Unfit { tokens_after, pins, fits } = unfit;
+    let Unfit { tokens_after, pins, small } = unfit;
+    let fits = small.is_some();
     let pinned = tokens_of(&input.ruler, pins);
     let without = tokens_after.saturating_sub(pinned);
     let by_pins = match fits {

@@ -3,8 +3,8 @@
 use super::conversation::{TestConversation, budget, wish, words};
 use super::*;
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus,
-    REFUSED_BECAUSE, Seq, ToolCall, ToolOutcome, Trigger,
+    CallDisplay, CallId, Change, Content, Mask, MessageId, ModelName, Native, Origin, OutcomeContent,
+    OutcomeStatus, REFUSED_BECAUSE, Seq, ToolCall, ToolOutcome, Trigger,
 };
 use epitome_tokens::model_name::Family;
 use epitome_tokens::{Calibration, Ruler, Tally};
@@ -205,10 +205,54 @@ fn a_compacted_view_without_new_entries_is_left_alone() {
         }
         conversation.compact(10_000, trigger, keep, Some("So far."));
         let again = conversation.decide(10_000, trigger, keep);
-        assert_eq!(again, CompactionDecision::Nothing(CompactionRefusal::NoGain), "{trigger:?}");
+        assert!(matches!(again, CompactionDecision::Nothing(_)), "{trigger:?}: {again:?}");
         // The user may want to compact the rest too.
         let rest = conversation.decide(10_000, Trigger::Manual, KeptTail::Nothing);
         assert_eq!(matches!(rest, CompactionDecision::Summarise(_)), trigger == Trigger::Threshold);
+    }
+}
+
+/// `/compact`, a recipe's `swap_context` and a hook's request were refused in a short conversation, because a summary is
+/// not shorter than a few words. Whoever requests one wants the history replaced.
+#[test]
+fn a_requested_compaction_of_a_short_conversation_is_made() {
+    for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {
+        let mut conversation = TestConversation::new();
+        conversation.add_prompt("hello");
+        conversation.replies("Hello.");
+        let decision = conversation.decide(100_000, trigger, KeptTail::Nothing);
+        if trigger == Trigger::Threshold {
+            assert_eq!(decision, CompactionDecision::Nothing(CompactionRefusal::NoGain));
+            continue;
+        }
+        let text = conversation.compact(100_000, trigger, KeptTail::Nothing, Some("They said hello."));
+        assert_eq!(conversation.shown(), [3], "{trigger:?}");
+        assert!(text.contains("<summary>\nThey said hello.\n</summary>"), "{text}");
+    }
+    let decision = TestConversation::new().decide(100_000, Trigger::Manual, KeptTail::Nothing);
+    assert_eq!(decision, CompactionDecision::Nothing(CompactionRefusal::NothingLeft));
+}
+
+/// The message after a `/compact` repeated the words and tables that its summary contained already.
+#[test]
+fn a_requested_compaction_does_not_repeat_what_its_summary_contains() {
+    for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {
+        let mut conversation = TestConversation::new();
+        conversation.add_prompt("Never touch the table legacy_users.");
+        conversation.replies("I will look at the queue first.");
+        conversation.add_prompt("Yes.");
+        conversation.replies(words(3_000));
+        conversation.add_prompt("Print all of the groups.");
+        conversation.replies("Printed.");
+        let summary =
+            "Never touch the table legacy_users. I will look at the queue first. Print all of the groups.";
+        let text = conversation.compact(10_000, trigger, KeptTail::Nothing, Some(summary));
+        let times = if trigger == Trigger::Threshold { 2 } else { 1 };
+        for said in ["table legacy_users", "look at the queue", "all of the groups"] {
+            assert_eq!(text.matches(said).count(), times, "{trigger:?}: {said} in {text}");
+        }
+        // It is a part of many sentences.
+        assert!(text.contains("Yes.") && text.contains("Printed."), "{text}");
     }
 }
 
@@ -418,7 +462,8 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
 }
 
 /// Regression: in a window of 32k, an automatic compaction left a fifth of it, including the message, instead of the
-/// promised two fifths: it reserved room for the largest possible message.
+/// promised two fifths: it reserved room for the largest possible message. Later it left two fifths with the message, so
+/// that a tenth of the window was recent messages.
 #[test]
 fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
     let none = epitome_thread::compaction_settings::CompactionSettings {
@@ -454,9 +499,9 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
             let written = SummaryResult { text: summary.clone(), ..SummaryResult::default() };
             let made =
                 compacted(&ruler, &conversation.0, &budget, &plan, conversation.0.next_message(), written);
-            let Ok(Change::Compacted { tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
-            let percent = tokens_after as f64 * 100.0 / window as f64;
-            if !(37.0..=43.0).contains(&percent) {
+            let Ok(Change::Compacted { account, .. }) = made else { panic!("{window}: {made:?}") };
+            let percent = account.kept.tokens as f64 * 100.0 / window as f64;
+            if !(36.0..=43.0).contains(&percent) {
                 off.push(format!(
                     "{percent:.1} % of {window} in {rounds} rounds, summary of {:?} bytes",
                     summary.as_ref().map(String::len)
@@ -494,10 +539,44 @@ fn a_low_threshold_leaves_the_newest_part() {
     assert!((before / 4..before * 2 / 3).contains(&after), "{before} tokens, {after} after");
 }
 
-/// Regression: if the provider's count differed from Epitome's, the share that clients see was missed by up to 4
-/// points. A second compaction to the same share has nothing to do.
+/// Recent messages were a tenth of the window if the user wrote half of the text, because the user's earlier words in the
+/// message counted as a part of the share.
 #[test]
-fn the_share_is_of_the_tokens_that_clients_see() {
+fn recent_messages_stay_however_much_the_user_wrote() {
+    let mut off = Vec::new();
+    for (window, by_user, least) in [32_000, 64_000, 128_000, 200_000]
+        .into_iter()
+        .flat_map(|window| [(window, 10, 0.35), (window, 50, 0.25)])
+    {
+        let frame = 3_500;
+        let budget = Budget::new(&Default::default(), window, (window / 4).min(16_384), frame);
+        let (mut conversation, ruler) = (TestConversation::new(), Ruler::for_model(None));
+        let round = window as usize / 60;
+        while frame + ruler.view(conversation.0.view()) < budget.due_at {
+            conversation.add_prompt(words(round * by_user / 100));
+            conversation.replies(words(round * (100 - by_user) / 100));
+        }
+        let before = ruler.view(conversation.0.view());
+        let CompactionDecision::Summarise(plan) =
+            decide(&ruler, &conversation.0, &budget, &wish(Trigger::Threshold, KeptTail::Ratio(0.4)))
+        else {
+            panic!("{window}: nothing is summarised")
+        };
+        let written = SummaryResult { text: Some(words(800)), ..SummaryResult::default() };
+        let made = compacted(&ruler, &conversation.0, &budget, &plan, MessageId(9_999), written);
+        let Ok(Change::Compacted { account, tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
+        let kept = account.kept.tokens as f64 / window as f64;
+        if kept < least || tokens_after > before * 4 / 5 {
+            off.push(format!("{window}, {by_user} %: {kept:.2} kept, {before} to {tokens_after} tokens"));
+        }
+    }
+    assert!(off.is_empty(), "{off:?}");
+}
+
+/// Regression: if the provider's count differed from Epitome's, the share was missed by up to 4 points. A second compaction
+/// to the same share has nothing to do.
+#[test]
+fn the_share_is_of_the_tokens_that_the_provider_counts() {
     let mut learnt = Calibration::start(Family::Other);
     learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
     let none = epitome_thread::compaction_settings::CompactionSettings {
@@ -520,20 +599,14 @@ fn the_share_is_of_the_tokens_that_clients_see() {
         let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
             panic!("{percent_of_ours}: nothing is summarised")
         };
-        let made = compacted(
-            &ruler,
-            &conversation.0,
-            &budget,
-            &plan,
-            conversation.0.next_message(),
-            SummaryResult::default(),
-        );
-        conversation.add(made.expect("a compaction"));
-
+        let (id, written) = (conversation.0.next_message(), SummaryResult::default());
+        let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written).expect("a compaction");
+        let Change::Compacted { account, .. } = &made else { unreachable!() };
+        let left = (account.kept.tokens * used / before) as f64 * 100.0 / window as f64;
+        assert!((37.0..=43.0).contains(&left), "{percent_of_ours} % of ours: {left:.1} % are left");
+        conversation.add(made);
         let gone = before - frame - ruler.view(conversation.0.view());
         let shown = used - gone.min(gone * used / before);
-        let left = (shown - frame * percent_of_ours.min(100) / 100) as f64 * 100.0 / window as f64;
-        assert!((37.0..=43.0).contains(&left), "{percent_of_ours} % of ours: {left:.1} % are left");
         budget.used = Some(shown);
         let again = decide(&ruler, &conversation.0, &budget, &wish);
         assert!(matches!(again, CompactionDecision::Nothing(_)), "{percent_of_ours} % of ours: {again:?}");
@@ -570,7 +643,7 @@ fn words_of_the_user_leave_room_for_the_current_round() {
                 conversation.add(change);
                 compactions += 1;
                 let after = ruler.view(conversation.0.view());
-                assert!(after <= before * 2 / 3, "prompt {number}: {before} tokens, {after} after");
+                assert!(after <= before * 3 / 4, "prompt {number}: {before} tokens, {after} after");
             }
             CompactionDecision::Nothing(why) => panic!("prompt {number}: {why}"),
         }

@@ -1,12 +1,12 @@
 //! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
-use super::GAIN_MIN_PERCENT;
 use super::carryover::Carryover;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart, SummaryResult};
 use super::plan::{CompactionPlan, is_automatic};
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
+use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// Bytes of a summary that are kept as long as something else can be shortened.
@@ -14,10 +14,6 @@ const SUMMARY_BYTES_MIN: usize = 1_000;
 
 /// Divisor: the largest expected share of the window, and of the conversation, for a summary.
 const SUMMARY_PART: u64 = 4;
-
-/// An automatic compaction should leave at most this share, in percent, of the view. With less room, the next one would
-/// be due after a few rounds, and each costs a call with a full window.
-const LEFT_PERCENT_MAX: u64 = 66;
 
 /// The parts that are shortened to make that room, in this order: the excess of a summary over its expected size,
 /// pastes, then the user's oldest words down to their guaranteed share. Everything else is bounded anyway.
@@ -116,7 +112,6 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
 /// A compaction that is ready to be committed.
 pub(super) struct FittedCompaction {
     pub content: CompactionMessage,
-    pub carried: String,
     pub through: Seq,
     pub cut: usize,
     pub masks: Vec<Mask>,
@@ -129,14 +124,17 @@ pub(super) struct Unfit {
     pub tokens_after: u64,
     /// The pins in it.
     pub pins: Vec<(epitome_thread::PartId, String)>,
-    /// Whether it fits, but gains too little.
-    pub fits: bool,
+    /// That attempt, if it fits, but gains too little.
+    pub small: Option<Box<FittedCompaction>>,
 }
 
 impl SummaryResult {
     /// The material for a layer that keeps the view from index `cut` on, and its summary.
     fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
         let mut material = Material::collect(input, cut);
+        if self.is_reply {
+            material.request = material.request.map(LastRequest::into_typed);
+        }
         let summary = self.part(&material);
         material.add_words_left_by_hooks(input, summary.text());
         (material, summary)
@@ -196,7 +194,8 @@ struct FitSearch<'a> {
     fits: bool,
 }
 
-/// Finds a message and a kept part that fit together and are smaller than the view by a tenth.
+/// Finds a message and a kept part that fit together and are smaller than the view by a tenth. A requested compaction may
+/// gain less: a short conversation has nothing to gain, but what is requested is done.
 ///
 /// The other parts are chosen as if the summary had its maximum length, so they do not depend on the model's text. Only
 /// if nothing fits that way, the actual summary is used.
@@ -207,7 +206,11 @@ pub(super) fn fitted(
 ) -> Result<FittedCompaction, Unfit> {
     let search =
         |reserve| FitSearch::new(input, given, plan.trigger, plan.through, &plan.masks, reserve).search();
-    search(longest_summary(input)).or_else(|_| search(0))
+    let is_requested = !is_automatic(plan.trigger);
+    search(longest_summary(input)).or_else(|_| search(0)).or_else(|unfit| match unfit {
+        Unfit { small: Some(small), .. } if is_requested => Ok(*small),
+        unfit => Err(unfit),
+    })
 }
 
 /// The expected size of the longest summary, in tokens: the model's limit, but at most a quarter of the room and of the
@@ -291,13 +294,15 @@ impl<'a> FitSearch<'a> {
             if is_cramped && TO_MAKE_ROOM.iter().any(|step| self.give(*step, roomy)) {
                 continue;
             }
+            let masks = self.kept.masks();
+            let FitSearch { through, cut, .. } = self;
+            let made = FittedCompaction { content: parts, through, cut, masks, tokens_after };
             // The provider refused the view, so any smaller one is worth an attempt.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
-                let masks = self.kept.masks();
-                let FitSearch { through, cut, carried, .. } = self;
-                return Ok(FittedCompaction { content: parts, carried, through, cut, masks, tokens_after });
+                return Ok(made);
             }
-            return Err(Unfit { tokens_after, pins: self.material.pins, fits });
+            let small = fits.then(|| Box::new(made));
+            return Err(Unfit { tokens_after, pins: self.material.pins, small });
         }
     }
 
@@ -437,6 +442,7 @@ fn full_measure(
         attached: if too_many_bytes { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
+        repeats_summary: is_automatic(trigger),
     }
 }
 

@@ -30,7 +30,8 @@ pub struct CompactionInput<'a> {
     pub(super) weights: Vec<u64>,
     /// The sum of `weights`.
     pub(super) before: u64,
-    /// Limit for the counted tokens of a view, such that it certainly fits together with the frame and the reply.
+    /// Limit for the counted tokens of a view, such that it certainly fits together with the frame, and by this count
+    /// also with the reply.
     pub(super) limit: u64,
     /// Entries that are pinned completely.
     pub(super) pinned: HashSet<Seq>,
@@ -51,8 +52,17 @@ impl<'a> CompactionInput<'a> {
         let weights: Vec<u64> = entries.iter().map(|entry| ruler.entry(entry)).collect();
         let before = weights.iter().sum();
         let probe = ruler.at_most(Count { reported: 0, counted: MARGIN_PROBE_TOKENS });
-        let limit = u128::from(budget.room()) * u128::from(MARGIN_PROBE_TOKENS) / u128::from(probe.max(1));
-        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        let counted = budget.frame.saturating_add(before);
+        let window = match budget.used {
+            // The provider counts less, so more by Epitome's count fits.
+            Some(used) if used < counted => {
+                u128::from(budget.window).saturating_mul(counted.into()) / u128::from(used.max(1))
+            }
+            Some(_) | None => u128::from(budget.window),
+        };
+        let most = window.saturating_sub(u128::from(budget.frame));
+        let limit = most.saturating_mul(MARGIN_PROBE_TOKENS.into()) / u128::from(probe.max(1));
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX).min(budget.room());
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
         let asked = asked(entries);

@@ -27,6 +27,7 @@ mod plan;
 mod preview;
 mod prune;
 mod refusal;
+mod repeated;
 mod text;
 mod wording;
 
@@ -44,6 +45,10 @@ pub use wording::{REQUEST_HEAD, USER_HEAD};
 
 /// A compaction that shrinks the view by less than a tenth is not made: the next one would be due soon.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
+
+/// An automatic compaction should leave at most this share, in percent, of the view. With less room, the next one would
+/// be due after a few rounds, and each costs a call with a full window.
+pub(crate) const LEFT_PERCENT_MAX: u64 = 75;
 
 #[cfg(test)]
 mod conversation;

@@ -61,6 +61,8 @@ pub(super) struct UserQuote {
 pub(super) struct LastRequest {
     pub entry: Seq,
     content: Vec<Content>,
+    /// What the user typed, if that is not the content.
+    typed: Option<String>,
     /// The indices of the attachments in `content`, the lightest first.
     attached: Vec<usize>,
 }
@@ -130,7 +132,7 @@ impl Material {
                         request = Some(
                             content
                                 .filter(|_| !is_kept)
-                                .map(|content| LastRequest::new(input, entry.seq, content)),
+                                .map(|content| LastRequest::new(input, entry.seq, content, origin)),
                         );
                     } else if let Some(content) = content
                         && !is_kept
@@ -267,6 +269,10 @@ impl UserQuote {
         words
     }
 
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The head and tail of the text, at most `chars_max` of it, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
         let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
@@ -348,7 +354,7 @@ impl Material {
 const FRAME_TOKENS: u64 = 200;
 
 impl LastRequest {
-    fn new(input: &CompactionInput<'_>, entry: Seq, content: &[Content]) -> LastRequest {
+    fn new(input: &CompactionInput<'_>, entry: Seq, content: &[Content], origin: &Origin) -> LastRequest {
         let content = content.to_vec();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
@@ -358,7 +364,24 @@ impl LastRequest {
                 author: None,
             })
         });
-        LastRequest { entry, content, attached }
+        let typed = match origin {
+            Origin::Recipe { typed, .. } => Some(typed.clone()),
+            _ => None,
+        };
+        LastRequest { entry, content, typed, attached }
+    }
+
+    /// The request as the user typed it.
+    pub fn into_typed(self) -> LastRequest {
+        match self.typed {
+            Some(text) => LastRequest {
+                content: vec![Content::Text { text }],
+                typed: None,
+                attached: Vec::new(),
+                ..self
+            },
+            None => self,
+        }
     }
 
     /// The number of attachments.

@@ -4,6 +4,7 @@ use super::calls::RECALL;
 use super::carryover::TAG;
 use super::input::CompactionInput;
 use super::material::Material;
+use super::repeated::SummaryWords;
 use super::text::head_and_tail;
 use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
 use epitome_thread::{Change, Content, EarlierWords, Entry, ModelName, PartId, Seq, Usage};
@@ -64,6 +65,9 @@ pub struct SummaryResult {
     pub native: Vec<Content>,
     /// The model that wrote it, and its usage.
     pub by: Option<(ModelName, Usage)>,
+    /// Whether the text is the reply to the last request, which asked for it. If that is the prompt of a recipe, only what
+    /// the user typed is quoted.
+    pub is_reply: bool,
     /// Why the wanted kind of summary is missing.
     pub fallback: Option<String>,
 }
@@ -85,12 +89,16 @@ pub(super) struct Measure {
     pub goal: usize,
     /// Number of instruction files that are left out, oldest first.
     pub without_files: usize,
+    /// Whether tables and words of the user that the summary contains follow it all the same.
+    pub repeats_summary: bool,
 }
 
 /// The compaction message and its contents.
 #[derive(Clone, Debug)]
 pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
+    /// The tables.
+    pub carried: String,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
     /// Entries that are quoted without their middle or without attached files, in the order of the log.
@@ -112,6 +120,11 @@ impl CompactionMessage {
         measure: &Measure,
     ) -> CompactionMessage {
         let mut texts = vec![summary.part(measure.summary)];
+        let repeated = match summary {
+            SummaryPart::New(_) if !measure.repeats_summary => SummaryWords::new(&texts[0]),
+            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => SummaryWords::default(),
+        };
+        let carried = repeated.missing_of(carried);
         texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
         if !carried.is_empty() {
@@ -127,7 +140,7 @@ impl CompactionMessage {
         if let Some(goal) = &material.goal {
             texts.push(goal_words(&head_and_tail(goal, measure.goal)));
         }
-        let user = user_words(input, material, measure.user);
+        let user = user_words(input, material, measure.user, &repeated);
         texts.extend(user.text);
         quoted.extend(user.entries);
         let mut shortened = user.shortened;
@@ -149,7 +162,9 @@ impl CompactionMessage {
             }
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
-        if let Some(request) = &material.request {
+        if let Some(request) = &material.request
+            && !(request.attached() == 0 && repeated.contain(&request.with(0).0))
+        {
             let (text, attached) = request.with(measure.attached);
             let is_without_files = attached.len() < request.attached();
             let is_cut = text.len() > measure.request || is_without_files;
@@ -176,7 +191,8 @@ impl CompactionMessage {
         shortened.retain(|entry| quoted.binary_search(entry).is_err());
         shortened.sort_unstable();
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
-        CompactionMessage { content, quoted, shortened, left_out, left_out_earlier: material.beyond }
+        let left_out_earlier = material.beyond;
+        CompactionMessage { content, carried, quoted, shortened, left_out, left_out_earlier }
     }
 }
 
@@ -210,9 +226,15 @@ struct UserWords {
     left_out: Vec<Seq>,
 }
 
-/// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take precedence.
-fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64) -> UserWords {
-    let said = &material.user;
+/// Quotes the user's messages in their order, within `tokens_max`, except for those that the summary contains. If not all
+/// fit, the newest take precedence.
+fn user_words(
+    input: &CompactionInput<'_>,
+    material: &Material,
+    tokens_max: u64,
+    repeated: &SummaryWords,
+) -> UserWords {
+    let said = material.user.iter().filter(|words| !repeated.contain(words.text()));
     let is_room = material.beyond.is_none() && material.user_tokens() <= tokens_max;
     let gap = if is_room { 0 } else { input.ruler.text(GAP) };
     let mut words = UserWords::default();

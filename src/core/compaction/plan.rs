@@ -1,6 +1,5 @@
 //! Decides what a compaction drops, cuts and keeps. Pure.
 
-use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
 use super::carryover::Carryover;
 use super::fit::longest_summary;
@@ -8,8 +7,10 @@ use super::input::CompactionInput;
 use super::material::Material;
 use super::prune::{self, PruneCuts};
 use super::refusal::CompactionRefusal;
-use epitome_thread::{Change, Mask, Seq, Thread, Trigger};
+use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
+use epitome_thread::{Change, Entry, Mask, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
+use std::sync::Arc;
 
 /// A smaller view, in tokens, contains nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 400;
@@ -77,8 +78,8 @@ pub struct CompactionPlan {
 /// all other outcomes. A compaction requested by the user or a hook keeps what the request specifies.
 ///
 /// If everything fits into the part to keep, an automatic compaction keeps a part of it, and a requested one compacts
-/// everything, except for a view that was just compacted and has no new entries: compacting it again would gain nothing
-/// or lose what was just kept. [`KeptTail::From`] is always respected, even if then nothing can be compacted.
+/// everything, even if nothing is gained, except for a view that was just compacted and has no new entries: compacting it
+/// again would lose what was just kept. [`KeptTail::From`] is always respected, even if then nothing can be compacted.
 pub fn decide(
     ruler: &Ruler,
     thread: &Thread,
@@ -109,27 +110,29 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     }
     let (from, masks) = find_kept_part(input, wish);
     let end = input.entries().len();
-    let (from, masks) = if gains(input, from, is_urgent) {
+    let (from, masks) = if !is_automatic(wish.trigger) {
+        match requested_part(input, wish, from) {
+            Some(from) => (from, masks),
+            None => return CompactionDecision::Nothing(CompactionRefusal::NothingLeft),
+        }
+    } else if gains(input, from, is_urgent) {
         (from, masks)
     } else if !is_urgent && (!has_news || matches!(wish.keep, KeptTail::From(_))) {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
-    } else if is_automatic(wish.trigger)
-        && input.recalled_before_round().is_some()
+    } else if input.recalled_before_round().is_some()
         && let Some(masks) = cuts_around_recalled(input, is_urgent)
     {
         return CompactionDecision::Prune(masks);
-    } else if is_automatic(wish.trigger) && !is_urgent && input.recalled_before_round().is_some() {
+    } else if !is_urgent && input.recalled_before_round().is_some() {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
-    } else if is_automatic(wish.trigger) && gains(input, input.round(), is_urgent) {
+    } else if gains(input, input.round(), is_urgent) {
         // Everything is within the share to keep, for example with a low threshold.
         let newest = newest_within(input, input.before / NEWEST_PART).min(input.round());
         let keeps_more = !is_urgent && gains(input, newest, is_urgent);
         (if keeps_more { newest } else { input.round() }, Vec::new())
     } else if let Some(masks) = in_place(input, is_urgent) {
         return CompactionDecision::Prune(masks);
-    } else if gains(input, end, is_urgent)
-        && (is_urgent || !is_automatic(wish.trigger) || input.round() == end)
-    {
+    } else if gains(input, end, is_urgent) && (is_urgent || input.round() == end) {
         (end, Vec::new())
     } else {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
@@ -143,10 +146,27 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     })
 }
 
+/// Returns the index at which the kept part of a requested compaction begins, given where the request puts it; `None` if
+/// nothing is left to replace. What a user, a recipe or a hook requests is done even if nothing is gained by it.
+fn requested_part(input: &CompactionInput<'_>, wish: &CompactionRequest, from: usize) -> Option<usize> {
+    let (end, has_news) = (input.entries().len(), input.has_news());
+    let is_compacted = |entry: &&Arc<Entry>| matches!(entry.change, Change::Compacted { .. });
+    let replaces = |from: usize| from > input.entries().first().filter(is_compacted).iter().count();
+    match wish.keep {
+        KeptTail::Ratio(_) if gains(input, from, false) => Some(from),
+        KeptTail::Nothing | KeptTail::Messages(_) | KeptTail::From(_) if replaces(from) => Some(from),
+        KeptTail::From(_) => None,
+        KeptTail::Nothing | KeptTail::Messages(_) | KeptTail::Ratio(_) => {
+            Some(end).filter(|end| has_news && replaces(*end))
+        }
+    }
+}
+
 /// Whether the entries after the leading summary already take no more than the share to keep.
 fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool {
-    let kept_max = |share| by_our_count(input, share_of(input, share)).saturating_add(slack(input));
-    matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share))
+    // A provider that counts more does so by a larger part after a compaction, since its own text stays.
+    let kept_max = |share: u64| by_our_count(input, share).max(share).saturating_add(slack(input));
+    matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
 }
 
 /// Whether it happens without a request by the user or a hook.
@@ -163,7 +183,7 @@ fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usi
     // The requested part is kept, but a share of the window only if it fits together with the message.
     let (from, tail) = match wish.keep {
         KeptTail::Ratio(share) => {
-            let from = newest_near(input, &TailSize::compute(input, share));
+            let from = newest_near(input, &TailSize::compute(input, share, wish.trigger));
             (from, input.from(from))
         }
         keep => (start(input.thread, keep).unwrap_or(end), 0),
@@ -225,18 +245,22 @@ struct TailSize {
 }
 
 impl TailSize {
-    /// Sizes the kept part so that it and the message together leave this share of the window: at least half of the
-    /// share, however large the message is, and never more than fits.
-    fn compute(input: &CompactionInput<'_>, share: f64) -> TailSize {
-        let left = by_our_count(input, share_of(input, share));
-        let material = Material::collect(input, newest_within(input, left));
+    /// Sizes the kept part as this share of the window, besides the message, as far as it fits. An automatic compaction
+    /// keeps up to a quarter less if the message is so large that the view would hardly shrink.
+    fn compute(input: &CompactionInput<'_>, share: f64, trigger: Trigger) -> TailSize {
+        let share = by_our_count(input, share_of(input, share));
+        let material = Material::collect(input, newest_within(input, share));
         let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.budget.carried_max);
         let quoted = material.tokens(input) + input.ruler.text(&tables);
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
-        let within = |left: u64| left.saturating_sub(message).max(left / 2).min(room);
-        TailSize { wanted: within(left), max: within(left.saturating_add(slack(input))) }
+        let shrunk = match is_automatic(trigger) {
+            true => (input.before * LEFT_PERCENT_MAX / 100).saturating_sub(message),
+            false => u64::MAX,
+        };
+        let within = |share: u64| share.min(shrunk).max(share - share / SMALLER_PART).min(room);
+        TailSize { wanted: within(share), max: within(share.saturating_add(slack(input))) }
     }
 }
 
@@ -245,15 +269,11 @@ fn share_of(input: &CompactionInput<'_>, share: f64) -> u64 {
     (input.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
-/// Converts tokens as clients see them to tokens by Epitome's count. After a compaction, clients see the provider's
-/// last count minus the difference of Epitome's two counts, scaled down if these are larger (`Ruler::in_context_then`).
+/// Converts tokens as the provider counts them to tokens by Epitome's count.
 fn by_our_count(input: &CompactionInput<'_>, tokens: u64) -> u64 {
-    let counted = input.budget.frame + input.before;
-    match input.budget.used {
-        Some(used) if used >= counted => tokens.saturating_sub(used - counted).max(tokens / 2),
-        Some(used) => (u128::from(tokens) * u128::from(counted) / u128::from(used.max(1))) as u64,
-        None => tokens,
-    }
+    let counted = u128::from(input.budget.frame + input.before);
+    let Some(used) = input.budget.used.filter(|used| *used > 0) else { return tokens };
+    u64::try_from(u128::from(tokens) * counted / u128::from(used)).unwrap_or(u64::MAX).max(tokens / 2)
 }
 
 /// Tokens by which a compaction may leave more than the configured share.
@@ -263,6 +283,9 @@ fn slack(input: &CompactionInput<'_>) -> u64 {
 
 /// Divisor: the expected length of a summary as a part of the longest possible one.
 const USUAL_SUMMARY_PART: u64 = 4;
+
+/// Divisor: the largest part of the share to keep that is given up because of a large message.
+const SMALLER_PART: u64 = 4;
 
 /// The slack in percent of the window. It is used if the view would otherwise be much smaller than promised, because
 /// the next older round is kept or dropped as a unit.
@@ -293,9 +316,8 @@ pub(super) fn start(thread: &Thread, keep: KeptTail) -> Option<usize> {
         KeptTail::From(first) => {
             // A summary at the front has a higher number than the entries after it.
             let own = entries.iter().position(|entry| entry.seq == first);
-            let behind = |entry: &std::sync::Arc<epitome_thread::Entry>| {
-                entry.seq >= first && !matches!(entry.change, Change::Compacted { .. })
-            };
+            let behind =
+                |entry: &Arc<Entry>| entry.seq >= first && !matches!(entry.change, Change::Compacted { .. });
             let mut at = own.or_else(|| entries.iter().position(behind)).unwrap_or(entries.len());
             while view.is_inside_round(at) {
                 at -= 1;

@@ -104,8 +104,10 @@ fn everything_from_a_named_entry_on_is_kept_even_without_a_gain() {
     conversation.replies("Yes.");
     let named = conversation.add_prompt("look");
     conversation.replies(words(5_000));
-    let decision = conversation.decide(100_000, Trigger::Manual, KeptTail::From(named));
-    assert_eq!(decision, CompactionDecision::Nothing(CompactionRefusal::NoGain));
+    let decision = |entry| conversation.decide(100_000, Trigger::Manual, KeptTail::From(entry));
+    let CompactionDecision::Summarise(plan) = decision(named) else { panic!("two entries precede it") };
+    assert_eq!(plan.through, Seq(named.0 - 1));
+    assert_eq!(decision(Seq(1)), CompactionDecision::Nothing(CompactionRefusal::NothingLeft));
     // A number of messages is not a fixed position: if it would keep everything, everything is compacted.
     assert!(matches!(
         conversation.decide(100_000, Trigger::Manual, KeptTail::Messages(4)),

@@ -52,7 +52,7 @@ type RecallCase = (&'static str, usize, usize, bool, &'static [usize], u64, Trig
 #[test]
 fn recalled_outcomes_of_the_running_turn_are_dropped_last() {
     let cases: [RecallCase; 8] = [
-        ("old words go", 4_000, 600, false, &[1_500, 1_500], 10_000, Trigger::Threshold, Whole, Cut),
+        ("old words go", 4_000, 600, false, &[2_500, 1_700], 10_000, Trigger::Threshold, Whole, Cut),
         ("it is the newest", 8_000, 600, false, &[], 10_000, Trigger::Threshold, Whole, Whole),
         ("an earlier turn did", 4_000, 600, true, &[1_500, 2_500], 10_000, Trigger::Threshold, Gone, Gone),
         ("others do", 10, 600, false, &[2_000, 2_000, 2_000], 8_000, Trigger::Must, Whole, Cut),

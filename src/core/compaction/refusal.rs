@@ -4,6 +4,9 @@
 pub enum CompactionRefusal {
     #[error("a summary would not be shorter than what it replaces")]
     NoGain,
+    /// Of a requested compaction, which needs no gain.
+    #[error("everything is kept or already compacted")]
+    NothingLeft,
     #[error(
         "the system text and the tools take {frame} of the {window} tokens that the model holds and {reserve} are kept \
          for its reply, so that no conversation fits; choose a model with a larger window, or make the instructions \

@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 
 /// When and how a long conversation is compacted. Shares and ratios are fractions of the context window, from
 /// 0 to 1.
-///
-/// The key `summary_role` has no field: a summary is sent as a user message, which every provider accepts;
-/// any other role is reported as a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionSettings {
     /// Whether compaction runs automatically.
@@ -20,6 +17,9 @@ pub struct CompactionSettings {
     /// Maximum size of the tail that an automatic compaction keeps, as a fraction of the window.
     pub preserve_ratio: f64,
     pub model: Summariser,
+    /// Whether the message of a compaction is sent as a system message where the wire format has one anywhere in a
+    /// conversation, instead of as a user message, which every provider accepts.
+    pub summary_as_system: bool,
     /// Whether a summary is prepared in the background before it is needed.
     pub ahead: bool,
     /// Maximum duration of one model call that writes a summary.
@@ -42,7 +42,7 @@ pub struct CompactionSettings {
 /// The model that writes the summary of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Summariser {
-    /// The session's model or the small model, whichever costs less.
+    /// The small model if it costs less than the session's and its window holds the conversation.
     #[default]
     Cheapest,
     Main,
@@ -114,6 +114,7 @@ impl Default for CompactionSettings {
             must_ratio: 0.95,
             preserve_ratio: 0.40,
             model: Summariser::Cheapest,
+            summary_as_system: false,
             ahead: false,
             summary_timeout: Duration::from_secs(120),
             timeout: Duration::from_secs(180),

@@ -37,7 +37,7 @@ fn assert_paired(thread: &Thread, gap: &std::ops::Range<usize>) {
                 assert_eq!(answered, open, "gap {gap:?}");
                 open.clear();
             }
-            ViewItem::User(_) | ViewItem::Agent(..) => {
+            ViewItem::User(_) | ViewItem::Summary(_) | ViewItem::Agent(..) => {
                 assert!(open.is_empty(), "gap {gap:?}: {open:?} have no outcome");
                 if let ViewItem::Agent(message, _) = item {
                     open = message.calls().map(|call| &call.id).collect();

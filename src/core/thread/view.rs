@@ -46,6 +46,8 @@ pub(super) struct PartNumbers {
 #[derive(Clone, Debug)]
 pub enum ViewItem<'a> {
     User(&'a Message),
+    /// The message of a compaction, which is the first item.
+    Summary(&'a Message),
     Agent(&'a Message, &'a ModelName),
     /// All outcomes of the preceding reply, in the order of its calls.
     Outcomes(Vec<&'a ToolOutcome>),
@@ -136,7 +138,7 @@ impl View {
         for entry in &self.shown {
             match &entry.change {
                 Change::Said { message, .. } => items.push(ViewItem::User(message)),
-                Change::Compacted { summary, .. } => items.push(ViewItem::User(summary)),
+                Change::Compacted { summary, .. } => items.push(ViewItem::Summary(summary)),
                 Change::Replied { message, model, .. } => items.push(ViewItem::Agent(message, model)),
                 Change::ToolFinished { outcome } => match items.last_mut() {
                     Some(ViewItem::Outcomes(outcomes)) => outcomes.push(outcome),

@@ -63,9 +63,9 @@ impl Counter {
         known.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens).saturating_add(counted)
     }
 
-    /// Returns the largest likely size of the next request in tokens: the size reported by the provider, if it is
-    /// plausible, and the rest with a margin.
-    pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
+    /// Returns the likely size of the next request in tokens, and the largest likely one: the size reported by the
+    /// provider, if it is plausible, and the rest without and with a margin.
+    pub fn likely(&mut self, ruler: &Ruler, thread: &Thread) -> (u64, u64) {
         let shown = self.in_context(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
         let reported = ruler.reported(thread).filter(|report| self.is_plausible(ruler, *report));
@@ -77,7 +77,13 @@ impl Counter {
         let reported = reported.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens);
         let sure = ruler.at_most(Count { reported, counted });
         let rest = ruler.clone().exact(None).at_most(Count { reported: 0, counted: estimated });
-        shown.max(sure.saturating_add(rest))
+        let likely = reported.saturating_add(counted).saturating_add(estimated);
+        (shown.max(likely), shown.max(sure.saturating_add(rest)))
+    }
+
+    /// The largest likely size of the next request in tokens.
+    pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
+        self.likely(ruler, thread).1
     }
 
     /// Whether a request up to this entry may have this size. Some servers report only the tokens that they had not

@@ -19,7 +19,6 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, Method, Request, Response, StatusCode, Url};
 use tokio::time::timeout;
 
-use super::ProviderError;
 use super::address::is_http;
 use super::budget::{PlannedCall, Reservation};
 use super::cloud::aws::Unsigned;
@@ -30,6 +29,9 @@ use super::http::{
 };
 use super::model_endpoint::Endpoint;
 use super::wire::encoding::Encoded;
+use super::wire::stream::{Decoding, REPLY_BYTES_MAX};
+use super::wire::whole;
+use super::{ProviderError, ProviderEvent};
 use body::BodyPieces;
 #[cfg(feature = "zstd")]
 use epitome_platform::blocking;
@@ -41,6 +43,9 @@ pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 /// Shorter requests are not compressed: they fit in the first packets of a connection.
 #[cfg(feature = "zstd")]
 const COMPRESSED_BYTES_MIN: usize = 16 * 1024;
+
+/// Timeout of a reply in one piece; callers apply a shorter one.
+const WHOLE_REPLY_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// An encoded call that has not been sent yet. Dropping it cancels the call.
 pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderError>> + Send + 'static>>;
@@ -99,6 +104,28 @@ impl Http {
             };
             ReplyStream::open(endpoint, encoded.prefix, response, limits, logged, reservation).await
         }))
+    }
+
+    /// Makes a call whose reply arrives in one piece; `encoded` must be encoded with `Purpose::Whole`.
+    pub async fn whole(
+        &self,
+        endpoint: &Endpoint,
+        encoded: &Encoded,
+    ) -> Result<Vec<ProviderEvent>, ProviderError> {
+        let mut reservation = self.admit(endpoint, encoded).await?;
+        let url = endpoint.whole_url();
+        let answer = self.ask(endpoint, &url, Some(encoded), REPLY_BYTES_MAX, WHOLE_REPLY_TIME_MAX).await?;
+        if answer.status != 200 {
+            return Err(answer.refusal());
+        }
+        let mut decoding = Decoding::new(answer.endpoint, encoded.prefix.clone(), None);
+        let mut events = Vec::new();
+        let decoded = decoding.push(&whole::as_stream(endpoint.wire, answer.body), &mut events);
+        let decoded = decoded.and_then(|()| decoding.end(&mut events));
+        if let Some(reservation) = &mut reservation {
+            events.iter().for_each(|event| reservation.received(event));
+        }
+        decoded.map(|()| events)
     }
 
     /// Opens a connection to an endpoint's service, unless one may be open: the next request needs not wait for name

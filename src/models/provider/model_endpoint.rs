@@ -61,6 +61,8 @@ pub struct Endpoint {
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,
+    /// Whether the message of a compaction is sent as a system message, in the formats that have those anywhere.
+    pub summary_as_system: bool,
     /// Maximum time without progress of a reply; `None` uses the service's default limit.
     pub silence: Option<Duration>,
     /// Proxies and certificates from the environment that was used for resolving.
@@ -103,6 +105,19 @@ impl Endpoint {
             WireFormat::Gemini => {
                 let path = format!("/models/{}:streamGenerateContent", escaped_model(&self.model));
                 with_query(&self.at(&path), "alt=sse")
+            }
+        }
+    }
+
+    /// URL of model calls that are answered in one piece.
+    pub(super) fn whole_url(&self) -> String {
+        match self.wire {
+            WireFormat::Gemini => self.at(&format!("/models/{}:generateContent", escaped_model(&self.model))),
+            WireFormat::AnthropicMessages if self.quirks.is_vertex => {
+                self.url().replace(":streamRawPredict", ":rawPredict")
+            }
+            WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
+                self.url()
             }
         }
     }

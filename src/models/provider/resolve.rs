@@ -173,6 +173,7 @@ fn place(
     }
     endpoint.set_what_is_known(model_settings);
     endpoint.search = ProviderSearch::of(&endpoint, settings);
+    endpoint.summary_as_system = settings.compaction.summary_as_system;
     endpoint.network = network;
     Ok((endpoint, missing))
 }
@@ -274,6 +275,7 @@ impl Endpoint {
             omitted: Omitted::default(),
             search: None,
             native_compaction: false,
+            summary_as_system: false,
             silence: None,
             network: Network::default(),
         }

@@ -40,7 +40,9 @@ fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
         match item {
-            ViewItem::User(message) => drop(writeln!(text, "user: {}", message.text())),
+            ViewItem::User(message) | ViewItem::Summary(message) => {
+                let _ = writeln!(text, "user: {}", message.text());
+            }
             ViewItem::Agent(message, model) => {
                 let _ = writeln!(text, "{model}: {}", message.text());
                 for call in message.calls() {

@@ -112,6 +112,11 @@ impl EventSink for OutboxHandle {
         }
     }
 
+    fn shows_summaries(&self) -> bool {
+        let ClientTraits { compaction, reads_log, .. } = self.outbox.traits();
+        compaction && !reads_log
+    }
+
     fn offers(&self) -> EditorSupport {
         if !scope::allows(self.grant(), AccessScope::Prompt) {
             return EditorSupport::default();

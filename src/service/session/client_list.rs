@@ -128,6 +128,11 @@ impl ClientList {
             .fold(QuestionSupport::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
     }
 
+    /// Whether a client or observer shows a summary while it is written.
+    pub fn shows_summaries(&self) -> bool {
+        self.attachments().any(|attachment| attachment.outlet.shows_summaries())
+    }
+
     /// Whether a client or observer besides `absent` can show a question of this kind.
     pub fn can_show(&self, wants: &QuestionKind, absent: &[ClientId]) -> bool {
         let mut others = self.attachments().filter(|attachment| !absent.contains(&attachment.client));

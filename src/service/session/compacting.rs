@@ -25,6 +25,7 @@ pub use order::CompactionOrder;
 pub(super) use order::without_swap;
 use prepared::PreparedSummary;
 use shown::Announced;
+pub(super) use when::must_compact_at;
 
 /// New tokens in context before old outcomes are examined again.
 const EASE_TOKENS: u64 = 10_000;
@@ -82,6 +83,7 @@ impl Compactor {
         let (http, services) = (core.services.http.clone(), core.services.clone());
         let environment = core.workspace.environment.clone();
         let focus = plan.focus.is_some();
+        let streams = core.clients.shows_summaries();
         let (ruler, thread, budget, plan) =
             (core.ruler(), core.thread.clone(), self.budget(core), plan.clone());
         async move {
@@ -98,6 +100,7 @@ impl Compactor {
                 snapshot,
                 instruction,
                 focus,
+                streams,
                 message_chars: settings.compaction.message_chars,
                 time: (settings.compaction.summary_timeout, settings.compaction.timeout),
                 pieces,

@@ -56,7 +56,7 @@ pub async fn complete(
         basis: None,
     };
     let encoded = effects::encode(endpoint, &request);
-    let answer = summary::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX, None);
+    let answer = summary::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX);
     let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
         .await
         .map_err(|_| CompletionError::Late { model: endpoint.name.clone(), limit: COMPLETION_TIME_MAX })??;

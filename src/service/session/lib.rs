@@ -180,6 +180,11 @@ pub trait EventSink: Send + Sync {
         self.inner().map(|inner| inner.shows()).unwrap_or_default()
     }
 
+    /// Whether the client shows a summary while it is written.
+    fn shows_summaries(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.shows_summaries())
+    }
+
     /// The abilities of the client, an editor, with its open buffers. None by default.
     fn offers(&self) -> EditorSupport {
         self.inner().map(|inner| inner.offers()).unwrap_or_default()

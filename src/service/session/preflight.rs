@@ -1,6 +1,7 @@
 //! Pre-flight checks of a model call: counts the tokens of a request that may not fit, and drops thinking blocks that
 //! the provider rejects.
 
+use super::compacting::must_compact_at;
 use super::core::Core;
 use super::effects::Counting;
 use epitome_provider::endpoint::Endpoint;
@@ -31,13 +32,8 @@ impl Core {
     /// automatic compaction is on. The caller checks whether the turn allows a compaction. After one, or after one
     /// that freed nothing, the call is made anyway, and the provider decides.
     pub(super) fn count_before_call(&mut self, endpoint: &Endpoint) -> Option<Counting> {
-        if endpoint.count_url().is_none() || self.auto_compact_at(endpoint.window).is_none() {
-            return None;
-        }
-        let reserve = u64::from(self.settings.compaction.output_reserve)
-            .min(u64::from(endpoint.max_output))
-            .min(endpoint.window / 4);
-        let room = endpoint.window - reserve;
+        endpoint.count_url()?;
+        let room = (must_compact_at(self, endpoint.window)? * endpoint.window as f64) as u64;
         if self.tokens_at_most() < room / 100 * RISKY_PERCENT {
             return None;
         }

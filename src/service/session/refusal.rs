@@ -41,6 +41,8 @@ pub enum ReplacementRefusal {
          (hooks.cross_session)"
     )]
     NotConfigured { target: SessionId, messages: usize },
+    #[error("the user did not let hooks change {0}")]
+    NotAllowed(SessionId),
     #[error("{0} can't be reached from here")]
     Unreachable(SessionId),
     #[error("there is no conversation {0}")]

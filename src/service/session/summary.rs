@@ -27,6 +27,7 @@ use epitome_provider::compact::{NativeCompaction, compact};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
+use epitome_provider::wire::encoding::Encoding;
 use epitome_provider::{ErrorClass, ModelRequest, ProviderError, models, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
@@ -109,6 +110,8 @@ pub struct SummaryJob {
     pub instruction: String,
     /// Whether the instruction includes a focus from the user or a recipe, in addition to the standard text.
     pub focus: bool,
+    /// Whether somebody sees the summary while it is written.
+    pub streams: bool,
     pub message_chars: usize,
     /// Time limits: for one model call, and for all of them together.
     pub time: (Duration, Duration),
@@ -142,19 +145,20 @@ pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<
         Summariser::Main | Summariser::None => None,
         Summariser::Small => small(),
         Summariser::Named(name) => Some(ModelName(name.clone())),
-        Summariser::Cheapest => small().filter(|small| is_cheaper(settings, &main.name, small, tokens)),
+        Summariser::Cheapest => small().filter(|small| {
+            let fits = models::known(small).is_none_or(|known| tokens <= known.window);
+            fits && is_cheaper(settings, &main.name, small, tokens)
+        }),
     };
     name.filter(|name| *name != main.name)
 }
 
-/// Whether reading the complete conversation costs less with the small model than the cached prefix with the main
-/// one. If a price is unknown, the cached prefix is preferred, because it loses nothing.
+/// Whether a summary by the small model costs less than one by the main model. If a price is unknown, the small model is
+/// one that the user has named.
 fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: u64) -> bool {
-    let output = SUMMARY_TOKENS;
-    let cached = Usage { input: tokens, cache_read: tokens, output, ..Usage::default() };
-    let uncached = Usage { input: tokens, output, ..Usage::default() };
-    let costs = models::cost(settings, main, &cached).zip(models::cost(settings, small, &uncached));
-    costs.is_some_and(|(main, small)| small < main)
+    let usage = Usage { input: tokens, output: SUMMARY_TOKENS, ..Usage::default() };
+    let costs = models::cost(settings, main, &usage).zip(models::cost(settings, small, &usage));
+    costs.is_none_or(|(main, small)| small < main)
 }
 
 /// Appends to the instruction the tables that are kept in addition to the summary.
@@ -264,8 +268,8 @@ async fn summarise_with_prefix(
     let said = instruction(&order.instruction);
     let max_output = output_behind_prefix(order);
     let request = ModelRequest { max_output, ..order.snapshot.request(Some(&said)) };
-    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, Purpose::Reply);
-    ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true, &mut tried.spent).await
+    let encode = |purpose: Purpose| order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
+    ask(order, &order.main, encode, CACHED_TRIES_MAX, true, &mut tried.spent).await
 }
 
 /// Writes the summary from flat text, which is shortened until it fits.
@@ -315,8 +319,8 @@ async fn in_parts(
             cache_key: &order.snapshot.cache_key,
             basis: None,
         };
-        let encoded = effects::encode(endpoint, &request);
-        let summary = ask(order, endpoint, &encoded, retry::ATTEMPTS_MAX, at == last, spent).await?;
+        let encode = |purpose: Purpose| Encoding::default().encode(endpoint, &request, purpose);
+        let summary = ask(order, endpoint, encode, retry::ATTEMPTS_MAX, at == last, spent).await?;
         if at < last {
             spent.push((summary.model.clone(), summary.usage));
         }
@@ -398,13 +402,19 @@ mod tests {
     }
 
     #[test]
-    fn the_small_model_writes_where_it_costs_less_than_the_cached_prefix() {
-        let settings = Settings::default();
-        let of = |main: &str, small: &str, tokens| {
-            is_cheaper(&settings, &ModelName(main.into()), &ModelName(small.into()), tokens)
-        };
-        assert!(of("anthropic/claude-opus-4-8", "openai/gpt-6-luna", 100_000));
-        assert!(!of("anthropic/claude-sonnet-5-5", "anthropic/claude-opus-4-8", 100_000));
-        assert!(!of("anthropic/claude-sonnet-5-5", "somebody/unknown", 100_000));
+    fn the_small_model_writes_where_it_costs_less_and_holds_the_conversation() {
+        let env = [("ANTHROPIC_API_KEY".into(), "k".into())];
+        for (small, tokens, is_writer) in [
+            ("openai/gpt-6-luna", 100_000, true),
+            ("anthropic/claude-haiku-5-5", 100_000, true),
+            ("anthropic/claude-haiku-5-5", 100_000_000, false),
+            ("anthropic/claude-opus-4-8", 100_000, false),
+            ("somebody/unknown", 100_000, true),
+        ] {
+            let settings = Settings { small_model: Some(small.into()), ..Settings::default() };
+            let main = ModelName("anthropic/claude-sonnet-5-5".into());
+            let main = resolve(&main, &settings, &env).expect("its key is there");
+            assert_eq!(writer_name(&settings, &main, tokens).is_some(), is_writer, "{small} of {tokens}");
+        }
     }
 }

@@ -51,7 +51,8 @@ enum PrintedError {
     Message(#[from] ItemError),
 }
 
-/// Reads what a function printed: nothing, or an object with `messages` or `text`, and `continue`.
+/// Reads what a function printed: nothing, or an object with `messages` or `text`, and `continue`. The result of a recipe
+/// in kodelet's form has its text in `recipe_output`.
 fn output(stdout: &[u8]) -> Result<CallbackOutput, PrintedError> {
     if stdout.trim_ascii().is_empty() {
         return Ok(CallbackOutput::default());
@@ -63,7 +64,7 @@ fn output(stdout: &[u8]) -> Result<CallbackOutput, PrintedError> {
         Value::Array(messages) => messages.iter().map(utterance).collect::<Result<_, _>>()?,
         _ => return Err(PrintedError::NoList),
     };
-    let text = match &printed["text"] {
+    let text = match printed.get("text").unwrap_or(&printed["recipe_output"]) {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         _ => return Err(PrintedError::NoText),
@@ -87,6 +88,9 @@ mod tests {
             read(printed).expect("an object"),
             CallbackOutput { messages: vec![said], go_on: true, ..CallbackOutput::default() }
         );
+        let printed = r#"{"recipe_output": "a", "messages": [], "continue": false}"#;
+        let text = "a".to_owned();
+        assert_eq!(read(printed).expect("an object"), CallbackOutput { text, ..CallbackOutput::default() });
         for (printed, why) in [
             ("[1]", "it did not print one JSON object"),
             ("redacted", "it did not print one JSON object"),

@@ -488,7 +488,7 @@ impl<'a> ConfigReader<'a> {
             "timeout_s" => self.set(value, &mut compaction.timeout, call_seconds()),
             "message_chars" => self.set(value, &mut compaction.message_chars, characters()),
             "prune" => self.prune(value, &mut compaction.prune),
-            "summary_role" => self.set(value, &mut (), summary_role()),
+            "summary_role" => self.set(value, &mut compaction.summary_as_system, summary_role()),
         });
     }
 

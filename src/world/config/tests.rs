@@ -216,13 +216,17 @@ fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
 }
 
 #[test]
-fn summary_role_must_be_user() {
+fn summary_role_is_user_or_system() {
     let (settings, problems) =
-        ConfigDisk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
+        ConfigDisk::new("[compaction]\nsummary_role = \"tool\"\nmust_ratio = 0.9\n", "").load(&[]);
     let reported: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
-    assert_eq!(reported, [(Some((2, 16)), "a summary is always sent as a message of the user's")]);
+    assert_eq!(reported, [(Some((2, 16)), "a summary has the role \"user\" or \"system\"")]);
     assert!((settings.compaction.must_ratio - 0.9).abs() < f64::EPSILON);
-    assert_eq!(ConfigDisk::new("[compaction]\nsummary_role = \"user\"\n", "").load(&[]).1, []);
+    for (role, is_system) in [("user", false), ("system", true)] {
+        let text = format!("[compaction]\nsummary_role = \"{role}\"\n");
+        let (settings, problems) = ConfigDisk::new(&text, "").load(&[]);
+        assert_eq!((settings.compaction.summary_as_system, problems), (is_system, Vec::new()));
+    }
 }
 
 #[test]

@@ -98,15 +98,13 @@ pub(super) fn summariser() -> Kind<Summariser> {
     })
 }
 
-/// The role in which summaries are sent; only one is supported. The key exists for files that are shared with other
-/// programs.
-pub(super) fn summary_role() -> Kind<()> {
-    // A summary contains text from tool results, which must not carry the authority of a system message.
-    let error = || ValueError::new("a summary is always sent as a message of the user's");
-    let role = text_like(json!({ "const": "user" })).checked(move |role| {
-        (role != "user").then(|| error().hint("summary_role = \"user\", or leave it out"))
+/// The role in which summaries are sent: whether it is `system`.
+pub(super) fn summary_role() -> Kind<bool> {
+    let role = text_like(json!({ "enum": ["user", "system"] })).checked(|role| {
+        let is_known = role == "user" || role == "system";
+        (!is_known).then(|| ValueError::new("a summary has the role \"user\" or \"system\""))
     });
-    role.into(|()| json!("user"), drop)
+    role.into(|is_system| json!(if *is_system { "system" } else { "user" }), |role| role == "system")
 }
 
 /// A timeout for model calls, from one second to one hour.

@@ -215,21 +215,22 @@ fn the_payload_at_the_recipes_end_has_the_recipes_reply() {
     assert_eq!((project.stored("mutated"), project.stored("compacted")), (1, 0));
 }
 
-/// Regression: a script requested a compaction of a conversation that is too short for one. Its trail reported `done`,
-/// although nothing was done, and the user got no notice.
+/// Regression: a script requested a compaction of a conversation that is too short to gain anything, and was refused.
 #[test]
-fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
+fn a_compaction_of_a_short_conversation_is_made_if_a_script_requests_it() {
     let project = Project::new();
     project.hook(
         "always",
         "#!/bin/sh\ncase $1 in hook) echo agent_stop ;; run) echo '{\"action\":\"compact\"}' ;; esac\n",
     );
     let heard = project.run("say one");
-    assert_eq!(heard.asked.len(), 1);
-    assert_eq!(project.stored("compacted"), 0);
-    assert_eq!(project.trail(), ["agent_stop always refused: callback compact"]);
-    let remark = &project.trail_entries()[0]["run"]["remarks"][0];
-    assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
+    assert_eq!((heard.asked.len(), project.stored("compacted")), (2, 1), "the reply, and the summary");
+    let refused = "agent_stop always refused: callback compact";
+    assert_eq!(
+        project.trail(),
+        ["agent_stop always done: callback compact", refused],
+        "once, not in the recipe"
+    );
 }
 
 /// Regression: the model wrote a summary that was longer than the history. The compaction was refused after that call, although

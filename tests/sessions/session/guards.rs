@@ -1,6 +1,6 @@
 //! Changes of a history by hooks, and their guards: target session, last message, cost, and pins.
 
-use epitome::session::{SessionAnswer, SessionCommand};
+use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, HookRun, HookRunResult, Origin, PartId, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
@@ -149,12 +149,39 @@ fn a_closed_session_is_limited_to_the_configured_window() {
     assert!(mutations(&test, &first).is_empty());
 }
 
+/// Without the setting, the history of another session could not be replaced even if the user was there to be asked.
 #[test]
-fn another_session_is_left_alone_without_the_users_permission() {
-    let (mut test, first, _client) = two("", None);
-    assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    refused(&test, "cross_session");
-    assert!(mutations(&test, &first).is_empty());
+fn the_user_is_asked_once_about_another_session() {
+    for (decision, why) in [
+        (Some(UserDecision::AllowOnce), None),
+        (Some(UserDecision::Reject), Some("the user did not let hooks change")),
+        (None, Some("cross_session")),
+    ] {
+        let (mut test, first, _client) = two("", None);
+        let ticket = test.prompt("Go");
+        let ask = test.client.until(|event| match event {
+            SessionEvent::Ask { ask, permission } => {
+                assert!(permission.card.title.contains(&first.0), "{permission:?}");
+                Some(*ask)
+            }
+            _ => None,
+        });
+        assert!(mutations(&test, &first).is_empty(), "it waits for the answer");
+        let is_answered = decision.is_some();
+        let client = test.client.id;
+        test.send(match decision {
+            Some(decision) => SessionCommand::Decide { ask, decision },
+            None => SessionCommand::Absent { ask, client },
+        });
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
+        if is_answered {
+            assert_eq!(test.ask("Again"), StopReason::EndTurn, "no question is open");
+        }
+        assert_eq!(mutations(&test, &first).len(), if why.is_none() { 2 } else { 0 });
+        if let Some(why) = why {
+            refused(&test, why);
+        }
+    }
 }
 
 #[test]

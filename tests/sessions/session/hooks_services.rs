@@ -122,6 +122,10 @@ fn recipe_run_and_model_complete_work_within_limits() {
     ];
     let answers = ask(&mut test, &calls);
     assert_eq!(answers[0]["result"]["text"], "ok");
+    // As kodelet's design has it.
+    assert_eq!(answers[0]["result"]["recipe_output"], "ok");
+    assert_eq!(answers[0]["result"]["messages"], json!([{ "role": "user", "content": "ok" }]));
+    assert_eq!(answers[0]["result"]["continue"], false);
     assert!(answers[1]["error"]["message"].as_str().is_some_and(|why| why.contains("nothing")));
     assert_eq!(answers[2]["result"]["text"], "ok");
     assert!(answers[3]["error"].is_object() && answers[5]["error"].is_object(), "{answers:?}");

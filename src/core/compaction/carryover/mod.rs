@@ -65,19 +65,27 @@ type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
 type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
 
+/// Tables whose rows are lists of names.
+pub(super) const HEADINGS_OF_NAMES: [&str; 3] =
+    ["Files, newest first", "Files named in results", "Names defined in edits"];
+
+/// Tables whose rows are quotes of any number of lines.
+pub(super) const HEADINGS_OF_QUOTES: [&str; 2] =
+    ["Newest results that left the view", "What the agent said, newest last"];
+
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
 const PARTS: [(&str, PartShare, Compute); 10] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
-    ("Files, newest first", PartShare::State(20, 700), files::touched),
-    ("Files named in results", PartShare::Growing(5), files::mentioned),
-    ("Names defined in edits", PartShare::Percent(8), files::defined),
+    (HEADINGS_OF_NAMES[0], PartShare::State(20, 700), files::touched),
+    (HEADINGS_OF_NAMES[1], PartShare::Growing(5), files::mentioned),
+    (HEADINGS_OF_NAMES[2], PartShare::Percent(8), files::defined),
     ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
     ("Version control, newest first", PartShare::State(5, 400), git::compute),
     ("Newest calls that left the view", PartShare::Growing(8), newest::calls),
-    ("Newest results that left the view", PartShare::Growing(20), newest::results),
-    ("What the agent said, newest last", PartShare::Rest, newest::words),
+    (HEADINGS_OF_QUOTES[0], PartShare::Growing(20), newest::results),
+    (HEADINGS_OF_QUOTES[1], PartShare::Rest, newest::words),
 ];
 
 /// A part's share of the room, in percent.

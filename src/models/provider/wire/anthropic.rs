@@ -35,7 +35,7 @@ impl Format for Anthropic {
 
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::User { compacted, answers, parts } => {
+            WireTurn::User { compacted, answers, parts, .. } => {
                 let given: Vec<&Value> =
                     compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
                 // Only one compaction is accepted, as the very first block; the newest is the one in effect.
@@ -102,7 +102,7 @@ impl Format for Anthropic {
             .system()
             .map(|text| json!([{ "type": "text", "text": text, "cache_control": mark(marks_blocks) }]));
         let (is_answered, summarise) = match meta.purpose {
-            Purpose::Reply => (true, None),
+            Purpose::Reply | Purpose::Whole => (true, None),
             Purpose::Count => (false, None),
             Purpose::Compact { instruction } => {
                 (true, Some(json!({ "type": "summarize", "instructions": instruction })))
@@ -113,7 +113,7 @@ impl Format for Anthropic {
             "model": (!endpoint.quirks.is_vertex).then_some(&endpoint.model),
             "anthropic_version": endpoint.quirks.is_vertex.then_some(VERTEX_VERSION),
             "max_tokens": is_answered.then_some(max_tokens),
-            "stream": is_answered.then_some(true),
+            "stream": (is_answered && meta.purpose != Purpose::Whole).then_some(true),
             "cache_control": mark(endpoint.own_api && goes_on && is_answered),
             "thinking": thinking,
             "output_config": effort,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
-use super::turns::{NO_OUTCOME, WireTurn, call_id, call_name, without_blanks};
+use super::turns::{NO_OUTCOME, WireTurn, call_id, call_name, split_summary, without_blanks};
 use super::{BodyEnvelope, BodyHead, Format, RequestMeta, TurnWriter, is_own, list_of_tools, write};
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
@@ -33,7 +33,11 @@ impl Format for Chat {
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
             WireTurn::Agent { replies } => out.put(&agent(endpoint, replies)),
-            WireTurn::User { compacted: _, answers, parts } => {
+            WireTurn::User { compacted: _, answers, parts, summary } => {
+                let (summary, parts) = split_summary(endpoint, parts, *summary);
+                if let Some(text) = summary {
+                    out.put(&json!({ "role": "system", "content": text }));
+                }
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
                     let id = &answer.call.id;
@@ -48,7 +52,7 @@ impl Format for Chat {
                         content.extend(rest.into_iter().map(part));
                     }
                 }
-                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
+                content.extend(parts.filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
                     out.put(&json!({ "role": "user", "content": user_content(content) }));
                 }
@@ -72,10 +76,11 @@ impl Format for Chat {
             true => effort(endpoint, request),
             false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
         };
+        let streams = meta.purpose != super::Purpose::Whole;
         let fields = json!({
             "model": endpoint.model,
-            "stream": true,
-            "stream_options": { "include_usage": true },
+            "stream": streams.then_some(true),
+            "stream_options": streams.then(|| json!({ "include_usage": true })),
             "max_completion_tokens": is_new.then_some(max_tokens),
             "max_tokens": (!is_new).then_some(max_tokens),
             "reasoning_effort": effort,

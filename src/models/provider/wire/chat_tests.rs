@@ -9,7 +9,7 @@ use crate::endpoint::test_chat_endpoint;
 use crate::wire::views_tests::{
     OwnedView, body, call, document, image, outcome, outcome_document, text, thinking,
 };
-use epitome_thread::{OutcomeContent, OutcomeStatus};
+use epitome_thread::{OutcomeContent, OutcomeStatus, ViewItem};
 
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");
@@ -53,6 +53,34 @@ fn an_ordinary_conversation() {
             ],
         })
     );
+}
+
+/// `summary_role = "system"` was refused, although these formats accept a system message anywhere.
+#[test]
+fn a_summary_is_a_system_message_if_the_settings_say_so() {
+    let view =
+        OwnedView::default().user(vec![text("So far."), text("e1 to e9 left.")]).user(vec![text("and?")]);
+    let mut request = view.request();
+    if let ViewItem::User(summary) = request.items[0] {
+        request.items[0] = ViewItem::Summary(summary);
+    }
+    for (summary_as_system, expected) in [
+        (false, json!([{"role": "user", "content": "So far.\n\ne1 to e9 left.\n\nand?"}])),
+        (
+            true,
+            json!([
+                {"role": "system", "content": "So far.\n\ne1 to e9 left."},
+                {"role": "user", "content": "and?"},
+            ]),
+        ),
+    ] {
+        let endpoint = Endpoint { summary_as_system, ..compatible() };
+        let sent = body(&endpoint, &view.request());
+        assert_eq!(
+            sent["messages"].as_array().expect("a list")[1..],
+            expected.as_array().expect("a list")[..]
+        );
+    }
 }
 
 #[test]

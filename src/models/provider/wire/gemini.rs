@@ -49,7 +49,7 @@ impl Format for Gemini {
 
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::User { compacted: _, answers, parts } => {
+            WireTurn::User { answers, parts, .. } => {
                 let mut sent = responses(endpoint, answers);
                 for part in parts.iter().filter_map(|part| said(part, endpoint)) {
                     // The format has no field for a name, but users refer to documents by it.
@@ -89,7 +89,7 @@ impl Format for Gemini {
         let system = meta.system().map(|text| json!({ "parts": [text_part(text)] }));
         let max_output_tokens = request.max_output.min(endpoint.max_output);
         let (before, tail, model, generation_config) = match meta.purpose {
-            Purpose::Reply | Purpose::Compact { .. } => {
+            Purpose::Reply | Purpose::Whole | Purpose::Compact { .. } => {
                 let thinking = thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
                 let config = json!({ "maxOutputTokens": max_output_tokens, "thinkingConfig": thinking });
                 ("", "]}", None, Some(config))

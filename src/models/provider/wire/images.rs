@@ -71,7 +71,7 @@ fn images_of<'a>(items: &[ViewItem<'a>]) -> Vec<(&'a str, &'a str)> {
     let mut images: Vec<(&'a str, &'a str)> = Vec::new();
     for item in items {
         match item {
-            ViewItem::User(message) => {
+            ViewItem::User(message) | ViewItem::Summary(message) => {
                 for part in &message.content {
                     if let Content::Image { mime_type, data, .. } = part {
                         images.push((mime_type, data));

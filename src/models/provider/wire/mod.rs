@@ -31,6 +31,7 @@ mod turns;
 mod usage_tests;
 #[cfg(test)]
 pub(crate) mod views_tests;
+pub(super) mod whole;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -105,6 +106,8 @@ impl RequestMeta<'_> {
 pub enum Purpose<'a> {
     /// A streamed reply.
     Reply,
+    /// A reply in one piece, which nobody sees before it is complete.
+    Whole,
     /// A count of the tokens of the same request, by the provider's counting endpoint.
     Count,
     /// A compaction in the provider's own form. `instruction` is the complete instruction; it replaces Anthropic's

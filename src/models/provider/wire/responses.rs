@@ -5,7 +5,9 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
-use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_id, call_name, without_thinking_at_end};
+use super::turns::{
+    CallAnswer, NO_OUTCOME, WireTurn, call_id, call_name, split_summary, without_thinking_at_end,
+};
 use super::{
     BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, compaction, is_of_provider, is_own,
     list_of_tools,
@@ -43,9 +45,13 @@ impl Format for Responses {
 
     fn turn(&self, endpoint: &Endpoint, turn: &WireTurn<'_>, out: &mut TurnWriter<'_>) -> bool {
         match turn {
-            WireTurn::User { compacted, answers, parts } => {
+            WireTurn::User { compacted, answers, parts, summary } => {
+                let (summary, parts) = split_summary(endpoint, parts, *summary);
                 for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
                     out.put(given);
+                }
+                if let Some(text) = summary {
+                    out.put(&json!({ "type": "message", "role": "system", "content": text }));
                 }
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
@@ -55,7 +61,7 @@ impl Format for Responses {
                         json!({ "type": "function_call_output", "call_id": call_id, "output": output });
                     out.put(&item);
                 }
-                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
+                content.extend(parts.filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
                     out.put(&json!({ "type": "message", "role": "user", "content": content }));
                 }
@@ -125,7 +131,7 @@ impl Format for Responses {
         if let Purpose::Compact { instruction } = meta.purpose {
             return short(endpoint, request, meta.system(), instruction);
         }
-        let is_reply = meta.purpose == Purpose::Reply;
+        let is_reply = matches!(meta.purpose, Purpose::Reply | Purpose::Whole);
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
         // Reasoning of models that are controlled by effort levels. The summary is for users.
@@ -151,7 +157,7 @@ impl Format for Responses {
         let fields = json!({
             "model": endpoint.model,
             "store": is_reply.then_some(false),
-            "stream": is_reply.then_some(true),
+            "stream": (meta.purpose == Purpose::Reply).then_some(true),
             // A plan has its own limit.
             "max_output_tokens": (is_reply && !endpoint.is_plan).then_some(max_tokens),
             "include": (!include.is_empty()).then_some(include),

@@ -17,8 +17,14 @@ use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 pub enum WireTurn<'a> {
     /// The answers to all calls of the preceding message, in order, followed by the user's parts. Never empty. Parts
     /// are non-blank text, images, documents, resources and links. The first turn may also contain providers'
-    /// compactions of everything before it; they don't replace any part.
-    User { compacted: Vec<&'a Native>, answers: Vec<CallAnswer<'a>>, parts: Vec<Cow<'a, Content>> },
+    /// compactions of everything before it; they don't replace any part. `summary` of the parts, the first ones, are the
+    /// message of a compaction.
+    User {
+        compacted: Vec<&'a Native>,
+        answers: Vec<CallAnswer<'a>>,
+        parts: Vec<Cow<'a, Content>>,
+        summary: usize,
+    },
     /// Replies: usually one, several if a model paused and continued. Each has non-blank text or calls. It may also
     /// contain blank texts and thinking that its provider accepts back, even at the end.
     Agent { replies: Vec<Vec<&'a Content>> },
@@ -96,7 +102,7 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
     for (at, item) in items.iter().enumerate() {
         begin.resize(turns.len(), at.saturating_sub(1));
         match item {
-            ViewItem::User(message) => {
+            ViewItem::User(message) | ViewItem::Summary(message) => {
                 let mut said: Vec<Cow<'a, Content>> =
                     message.content.iter().filter(|part| is_sendable(part)).map(Cow::Borrowed).collect();
                 if said.is_empty() {
@@ -108,7 +114,8 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
                     Some(WireTurn::Agent { .. }) => turns.push(user(said)),
                     None => {
                         let compacted = message.content.iter().filter_map(native).collect();
-                        turns.push(WireTurn::User { compacted, answers: Vec::new(), parts: said });
+                        let summary = if let ViewItem::Summary(_) = item { said.len() } else { 0 };
+                        turns.push(WireTurn::User { compacted, answers: Vec::new(), parts: said, summary });
                     }
                 }
             }
@@ -128,7 +135,12 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
                 let answers: Vec<CallAnswer<'a>> =
                     message.calls().map(|call| CallAnswer { call, outcome: None }).collect();
                 if !answers.is_empty() {
-                    turns.push(WireTurn::User { compacted: Vec::new(), answers, parts: Vec::new() });
+                    turns.push(WireTurn::User {
+                        compacted: Vec::new(),
+                        answers,
+                        parts: Vec::new(),
+                        summary: 0,
+                    });
                 }
             }
             ViewItem::Outcomes(outcomes) => {
@@ -176,7 +188,22 @@ pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Con
 }
 
 fn user<'a>(parts: Vec<Cow<'a, Content>>) -> WireTurn<'a> {
-    WireTurn::User { compacted: Vec::new(), answers: Vec::new(), parts }
+    WireTurn::User { compacted: Vec::new(), answers: Vec::new(), parts, summary: 0 }
+}
+
+/// Splits the text of a compaction's message off a turn of the user, if the settings want it as a system message. Files in
+/// it stay: a system message has none.
+pub fn split_summary<'b, 'a>(
+    endpoint: &Endpoint,
+    parts: &'b [Cow<'a, Content>],
+    summary: usize,
+) -> (Option<String>, impl Iterator<Item = &'b Cow<'a, Content>>) {
+    let summary = if endpoint.summary_as_system { summary } else { 0 };
+    let texts: Vec<&str> = parts[..summary].iter().filter_map(|part| part.as_text()).collect();
+    let text = (!texts.is_empty()).then(|| texts.join("\n\n"));
+    let rest = parts.iter().enumerate();
+    let rest = rest.filter(move |(at, part)| *at >= summary || part.as_text().is_none());
+    (text, rest.map(|(_, part)| part))
 }
 
 fn native(part: &Content) -> Option<&Native> {

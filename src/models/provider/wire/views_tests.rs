@@ -192,7 +192,7 @@ impl OwnedView {
             );
         }
         let items = thread.view().items().into_iter().map(|item| match item {
-            ViewItem::User(message) => OwnedItem::User(message.clone()),
+            ViewItem::User(message) | ViewItem::Summary(message) => OwnedItem::User(message.clone()),
             ViewItem::Agent(message, model) => OwnedItem::Agent(message.clone(), model.clone()),
             ViewItem::Outcomes(outcomes) => OwnedItem::Outcomes(outcomes.into_iter().cloned().collect()),
         });

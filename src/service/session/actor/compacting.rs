@@ -214,7 +214,7 @@ impl Session {
         }
         let id = self.compactor.announced_id().unwrap_or_else(|| self.core.fresh_message());
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
-        let budget = self.compactor.budget(&self.core);
+        let budget = self.compactor.budget_now(&mut self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
         self.start_job(cpu_worker::run(composing), JobResult::CompactionComposed);
     }
@@ -264,7 +264,8 @@ impl Session {
             let scene = CompactionInput::new(&ruler, &thread, &budget);
             match compaction::decided(&scene, &wish) {
                 CompactionDecision::Summarise(plan) => {
-                    let written = SummaryResult { text: Some(summary), ..SummaryResult::default() };
+                    let text = Some(summary);
+                    let written = SummaryResult { text, is_reply: true, ..SummaryResult::default() };
                     compaction::compacted_in(&scene, &plan, id, written)
                 }
                 CompactionDecision::Nothing(reason) => Err(reason),

@@ -1,6 +1,7 @@
 //! A hook's history for another conversation: sending it there, and applying one that comes from there.
 
 use super::Session;
+use crate::UserDecision;
 use crate::called::guarded;
 use crate::core::Core;
 use crate::cross_session_edit::{Mutation, Replaced, ReplacedAnswer, RequesterContext, may_change, replaced};
@@ -28,7 +29,8 @@ impl Core {
 }
 
 impl Session {
-    /// Sends a hook's history to another conversation. The turn waits for the result.
+    /// Sends a hook's history to another conversation, if the settings or the user allow it. The turn waits for the
+    /// result.
     pub(super) fn mutate_elsewhere(
         &mut self,
         pending: PendingResolution,
@@ -38,9 +40,6 @@ impl Session {
     ) {
         let way = match (SessionId::parse(&target), self.core.process.sessions()) {
             (None, _) => Err(ReplacementRefusal::NotAnId(target)),
-            (Some(target), _) if !self.core.settings.hooks.cross_session => {
-                Err(ReplacementRefusal::NotConfigured { target, messages: messages.len() })
-            }
             (Some(target), None) => Err(ReplacementRefusal::Unreachable(target)),
             (Some(target), Some(sessions)) => Ok((target, sessions)),
         };
@@ -53,8 +52,28 @@ impl Session {
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
+        let allowed = match self.core.settings.hooks.cross_session {
+            true => None,
+            false => Some(self.hooks.ask_about_conversation(&self.core, &mutation.by, count, &target)),
+        };
         self.hooks.keep_pending(pending);
-        let mutating = guarded(sessions.mutate(target.clone(), mutation));
+        let named = target.clone();
+        let mutating = guarded(async move {
+            let allowed = match allowed {
+                Some(asked) => asked.await.unwrap_or(UserDecision::Dismissed),
+                None => UserDecision::AllowOnce,
+            };
+            match allowed {
+                UserDecision::AllowOnce | UserDecision::AllowAlways => sessions.mutate(named, mutation).await,
+                UserDecision::Absent => {
+                    Err(ReplacementRefusal::NotConfigured { target: named, messages: count })
+                }
+                UserDecision::Reject
+                | UserDecision::RejectBecause(_)
+                | UserDecision::RejectAlways
+                | UserDecision::Dismissed => Err(ReplacementRefusal::NotAllowed(named)),
+            }
+        });
         self.start_job(mutating, move |replaced| JobResult::OtherReplaced { target, count, replaced });
     }
 

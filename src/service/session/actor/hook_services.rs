@@ -195,8 +195,15 @@ impl Session {
         self.serve_noted(&hook, &format!("recipe.run {name}"), None);
         let text = async move {
             let child = run.await?;
+            let text = &child.text;
+            let messages =
+                if text.is_empty() { json!([]) } else { json!([{ "role": "user", "content": text }]) };
             // Histories that its hooks hand over apply to no conversation here.
-            Ok(json!({ "text": child.text, "histories_left_aside": child.handed.len() }))
+            let aside = child.handed.len();
+            Ok(json!({
+                "text": text, "recipe_output": text, "messages": messages, "continue": false,
+                "histories_left_aside": aside,
+            }))
         };
         self.core.start(served(answer, text), |()| BackgroundResult::Done);
     }

@@ -71,7 +71,7 @@ fn native(view: &View, has_tools: bool) -> Vec<Change> {
     };
     for item in view.items() {
         match item {
-            ViewItem::User(said) => {
+            ViewItem::User(said) | ViewItem::Summary(said) => {
                 let message = message(said.content.clone());
                 changes.push(Change::Said { message, origin: Origin::Person });
             }

@@ -26,6 +26,23 @@ impl Core {
     }
 }
 
+/// The fraction of the window at which the conversation is compacted before it is sent, because the next request might
+/// not fit; `None` if it isn't. Never below the configured threshold: in a small window, the room for a reply is a
+/// large part.
+pub(crate) fn must_compact_at(core: &Core, size: u64) -> Option<f64> {
+    let threshold = core.auto_compact_at(size)?;
+    let reserve = core.reserve() as f64 / size.max(1) as f64;
+    Some((core.settings.compaction.must_ratio - reserve).max(threshold))
+}
+
+/// The tokens in context that are compared with a threshold: the likely ones, so that a compaction is made at the
+/// configured share and not before; or an upper bound of them, if that might exceed the window.
+fn used_of(core: &mut Core, size: u64) -> u64 {
+    let (likely, most) = core.model.likely_tokens(&core.thread);
+    let is_risky = most as f64 >= size as f64 * core.settings.compaction.must_ratio;
+    if is_risky { most } else { likely }
+}
+
 impl Compactor {
     pub(crate) fn is_paused(&self, core: &Core) -> bool {
         self.backoff.is_paused(&core.ruler(), &core.thread, core.model.window())
@@ -45,7 +62,7 @@ impl Compactor {
     pub(crate) fn is_due(&self, core: &mut Core) -> bool {
         let Some(size) = core.model.known_window() else { return false };
         let Some(at) = core.auto_compact_at(size) else { return false };
-        let used = core.tokens_at_most();
+        let used = used_of(core, size);
         if exact_counts_pay(used, size, at) {
             core.model.load_vocabulary();
         }
@@ -53,18 +70,15 @@ impl Compactor {
     }
 
     /// Whether the next request might not fit, so that the conversation must be shortened before it is sent.
-    /// Never below the configured threshold: in a small window, the room for a reply is a large part.
     pub(crate) fn is_due_before(&self, core: &mut Core, endpoint: &Endpoint) -> bool {
         let size = endpoint.window;
-        let Some(threshold) = core.auto_compact_at(size) else { return false };
-        let reserve = core.reserve() as f64 / size.max(1) as f64;
-        let at = (core.settings.compaction.must_ratio - reserve).max(threshold);
+        let Some(at) = must_compact_at(core, size) else { return false };
         // If the provider counts tokens before the call, the upper bound of the estimate is unnecessary.
         let used = match endpoint.count_url() {
             Some(_) => core.tokens_in_context(),
-            None => core.tokens_at_most(),
+            None => used_of(core, size),
         };
-        if exact_counts_pay(used, size, threshold) {
+        if exact_counts_pay(used, size, at) {
             core.model.load_vocabulary();
         }
         // Just after a compaction, a model with a smaller window may have been chosen.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::HookHost;
 use crate::background::{BackgroundResult, HookDiscovery};
@@ -25,7 +25,8 @@ use epitome_recipe::parse::{Recipe, RecipeSource};
 use epitome_recipe::render;
 use epitome_thread::visible::{code, fenced};
 use epitome_thread::{
-    CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, ToolDisplay, ToolKind, ToolOutcome,
+    CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, SessionId, ToolDisplay, ToolKind,
+    ToolOutcome,
 };
 
 /// The state of the user's consent.
@@ -35,6 +36,8 @@ pub struct HookConsent {
     trust: Option<TrustStore>,
     /// Everything that was asked about in this session, with any answer.
     asked: BTreeSet<TrustSubject>,
+    /// Whether hooks may replace the histories of these conversations, by the user's answers in this session.
+    conversations: BTreeMap<SessionId, bool>,
     open: Option<OpenConsent>,
     /// Number of discoveries started; results of an earlier one are ignored.
     looks: u64,
@@ -46,7 +49,7 @@ impl HookConsent {
     }
 }
 
-/// An open question to the user whether to trust items of a repository.
+/// An open question to the user whether to trust items of a repository, or a hook that changes another conversation.
 struct OpenConsent {
     ask: AskId,
     permission: Arc<PermissionRequest>,
@@ -54,6 +57,8 @@ struct OpenConsent {
     items: Vec<(TrustSubject, Option<ServerRecord>)>,
     /// The command that waits for the answer; `None` if all prompts do.
     prompt: Option<QueuedPrompt>,
+    /// The conversation to be changed, and the job of the running turn that waits for the answer.
+    conversation: Option<(SessionId, oneshot::Sender<UserDecision>)>,
 }
 
 /// A program of a repository that the user has neither allowed nor refused.
@@ -194,6 +199,9 @@ impl HookHost {
         let open = self.consent.open.take_if(|open| open.ask == ask)?;
         core.announce(&SessionEvent::Withdrawn { ask });
         let (status, words, kept) = match decision {
+            UserDecision::AllowOnce if open.conversation.is_some() => {
+                (OutcomeStatus::Completed, "Allowed for this session.", None)
+            }
             UserDecision::AllowOnce => {
                 (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::TrustDecision::Once))
             }
@@ -217,6 +225,13 @@ impl HookHost {
             && let Err(why) = trust.remember_recorded(&open.items, kept)
         {
             core.notify(NoticeSeverity::Warning, why.to_string());
+        }
+        if let Some((target, answer)) = open.conversation {
+            if *decision != UserDecision::Absent {
+                self.consent.conversations.insert(target, status == OutcomeStatus::Completed);
+            }
+            // The turn may have ended.
+            drop(answer.send(decision.clone()));
         }
         let looks_again = open.prompt.is_none() && kept.is_some();
         self.is_read &= !looks_again;
@@ -282,8 +297,57 @@ impl HookHost {
         });
         core.announce(&SessionEvent::Ask { ask, permission: permission.clone() });
         let items = items.into_iter().map(|untrusted| (untrusted.item, untrusted.record)).collect();
-        self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
+        self.consent.open = Some(OpenConsent { ask, permission, items, prompt, conversation: None });
         true
+    }
+
+    /// Asks once in a session whether its hooks may replace the history of another conversation. The answer is that of the
+    /// user, or that nobody is there.
+    pub(crate) fn ask_about_conversation(
+        &mut self,
+        core: &Core,
+        by: &str,
+        messages: usize,
+        target: &SessionId,
+    ) -> oneshot::Receiver<UserDecision> {
+        let (answer, decided) = oneshot::channel();
+        let known = match self.consent.conversations.get(target) {
+            Some(true) => Some(UserDecision::AllowOnce),
+            Some(false) => Some(UserDecision::Reject),
+            None if core.clients.is_empty() || self.consent.open.is_some() => Some(UserDecision::Absent),
+            None => None,
+        };
+        if let Some(known) = known {
+            drop(answer.send(known));
+            return decided;
+        }
+        let ask = AskId::fresh();
+        let text = format!(
+            "The hook {} of this conversation wants to replace the history of another one, {target}, by {messages} \
+             messages. Your answer applies to these two conversations until this session ends; `hooks.cross_session = \
+             true` in your settings allows it everywhere.",
+            code(by)
+        );
+        let permission = Arc::new(PermissionRequest {
+            call: CallId(format!("trust_{}", ask.0)),
+            tool: "trust".to_owned(),
+            input: serde_json::json!({ "what": "conversation", "target": target }),
+            card: CallDisplay {
+                title: format!("Let a hook replace the history of {target}?"),
+                kind: ToolKind::Other,
+                locations: Vec::new(),
+            },
+            preview: vec![ToolDisplay::Text { text }],
+            because: None,
+            always: None,
+            never: None,
+            agent: None,
+        });
+        core.announce(&SessionEvent::Ask { ask, permission: permission.clone() });
+        let conversation = Some((target.clone(), answer));
+        self.consent.open =
+            Some(OpenConsent { ask, permission, items: Vec::new(), prompt: None, conversation });
+        decided
     }
 
     /// Whether the user was asked about this item in this session.
@@ -299,6 +363,7 @@ impl HookHost {
     /// Whether the open question blocks only the prompt of this ticket; with `None`, whether it blocks all prompts.
     pub(crate) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
         let open = self.consent.open.as_ref();
+        let open = open.filter(|open| open.conversation.is_none());
         open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
     }
 

@@ -34,6 +34,11 @@ impl ModelLink {
         self.counter.in_context(&self.ruler(thread), thread)
     }
 
+    /// The likely tokens of the next request, and an upper bound of them.
+    pub fn likely_tokens(&mut self, thread: &Thread) -> (u64, u64) {
+        self.counter.likely(&self.ruler(thread), thread)
+    }
+
     /// Upper bound of the tokens of the next request, to decide whether it fits.
     pub fn tokens_at_most(&mut self, thread: &Thread) -> u64 {
         self.counter.at_most(&self.ruler(thread), thread)

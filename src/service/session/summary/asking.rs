@@ -10,22 +10,33 @@ use epitome_compaction as compaction;
 use epitome_provider::collect::{Collector, ModelReply, PieceKind, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
+use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::{Message, MessageId, ModelName, Usage};
 
 /// Requests a summary; transient errors are retried, up to `tries_max` attempts in total. The usage of a reply that is no
-/// summary is added to `spent`.
+/// summary is added to `spent`. The reply streams only if somebody sees that, or the service refuses it in one piece.
 pub(super) async fn ask(
     order: &SummaryJob,
     endpoint: &Endpoint,
-    request: &Encoded,
+    encode: impl Fn(Purpose<'static>) -> Encoded,
     tries_max: u32,
     shown: bool,
     spent: &mut Vec<(ModelName, Usage)>,
 ) -> Result<WrittenSummary, ProviderError> {
     let pieces = shown.then_some(&order.pieces);
-    let work = answer(&order.http, endpoint, request, tries_max, pieces);
+    let work = async {
+        if !order.streams && !endpoint.is_plan {
+            let request = encode(Purpose::Whole);
+            match delivered(&order.http, endpoint, &request, tries_max, Delivery::Whole).await {
+                Err(error) if matches!(error.class, ErrorClass::Refused) => {}
+                done => return done,
+            }
+        }
+        let request = encode(Purpose::Reply);
+        delivered(&order.http, endpoint, &request, tries_max, Delivery::Streamed(pieces)).await
+    };
     let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
     let usage = reply.usage;
     let summary = summary_of(order, endpoint, reply);
@@ -35,19 +46,36 @@ pub(super) async fn ask(
     summary
 }
 
-/// Returns the complete reply to a request; transient errors are retried, up to `tries_max` attempts in total. The
-/// text of a summary is sent to `pieces` as it streams.
+/// How a reply arrives.
+#[derive(Clone, Copy)]
+enum Delivery<'a> {
+    Whole,
+    /// In pieces. The text of a summary is sent to the channel.
+    Streamed(Option<&'a mpsc::Sender<String>>),
+}
+
+/// Returns the complete reply to a request, which streams; transient errors are retried, up to `tries_max` attempts in
+/// total.
 pub(crate) async fn answer(
     http: &Http,
     endpoint: &Endpoint,
     request: &Encoded,
     tries_max: u32,
-    pieces: Option<&mpsc::Sender<String>>,
+) -> Result<ModelReply, ProviderError> {
+    delivered(http, endpoint, request, tries_max, Delivery::Streamed(None)).await
+}
+
+async fn delivered(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    tries_max: u32,
+    delivery: Delivery<'_>,
 ) -> Result<ModelReply, ProviderError> {
     let mut tries = 0;
     loop {
         let mut is_shown = false;
-        let error = match collect(http, endpoint, request, pieces, &mut is_shown).await {
+        let error = match collect(http, endpoint, request, delivery, &mut is_shown).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
@@ -64,11 +92,17 @@ async fn collect(
     http: &Http,
     endpoint: &Endpoint,
     request: &Encoded,
-    pieces: Option<&mpsc::Sender<String>>,
+    delivery: Delivery<'_>,
     is_shown: &mut bool,
 ) -> Result<ModelReply, ProviderError> {
-    let mut stream = http.start(endpoint, request)?.await?;
     let mut collector = Collector::new(&endpoint.name);
+    let Delivery::Streamed(pieces) = delivery else {
+        for event in http.whole(endpoint, request).await? {
+            collector.feed(event);
+        }
+        return Ok(collector.finish());
+    };
+    let mut stream = http.start(endpoint, request)?.await?;
     let mut between = BetweenTags::default();
     while let Some(events) = stream.next().await? {
         for event in events {

@@ -82,7 +82,7 @@ fn conversation(session: &str, view: &View) -> String {
 
 fn section(item: &ViewItem<'_>) -> String {
     match item {
-        ViewItem::User(message) => titled("User", &message.text()),
+        ViewItem::User(message) | ViewItem::Summary(message) => titled("User", &message.text()),
         ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), &reply_text(message)),
         ViewItem::Outcomes(outcomes) => outcomes
             .iter()

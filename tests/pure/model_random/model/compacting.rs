@@ -77,9 +77,11 @@ impl Model {
             Trigger::Must => "compactions or prunings that must be",
         });
         self.is_counted(after)?;
-        // A mandatory compaction, and one that the provider requested, may gain any amount.
+        // A mandatory compaction, and one that the provider requested, may gain any amount. One that was requested otherwise
+        // is made even if it gains nothing.
         let is_enough = match trigger {
-            Trigger::Manual | Trigger::Hook | Trigger::Threshold if is_summary => after * 10 <= before * 9,
+            Trigger::Manual | Trigger::Hook if is_summary => true,
+            Trigger::Threshold if is_summary => after * 10 <= before * 9,
             Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Must | Trigger::Overflow => {
                 after < before
             }
