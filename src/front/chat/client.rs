@@ -8,13 +8,15 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
-use epitome_client::{AcpLink, Handshake, LinkMessage, halves, question_answer, sentence};
+use epitome_client::{
+    AcpLink, Handshake, LinkMessage, elicitation, halves, question_answer, selected, sentence,
+};
 use epitome_platform::file_uri;
 use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
 use epitome_session::QuestionReply;
 use futures_util::FutureExt as _;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::form::{FormDialog, form_of};
@@ -140,10 +142,11 @@ enum AnswerPurpose {
 
 /// Initializes a connection. Blocking. Fails with a sentence.
 pub fn initialize(stream: local::Stream) -> Result<InitializedChat, String> {
-    let info = json!({ "name": "epitome-chat", "version": env!("CARGO_PKG_VERSION") });
-    let capabilities = json!({ "elicitation": { "form": {}, "url": {} } });
-    let mut handshake = Handshake::begin(halves(stream)?, &info, &capabilities)?;
-    let has_login = handshake.call("auth/status", json!({}))?["state"] != "unauthenticated";
+    let info = wire::Implementation::new("epitome-chat", env!("CARGO_PKG_VERSION"));
+    let capabilities = wire::ClientCapabilities::new().elicitation(elicitation());
+    let mut handshake = Handshake::begin(halves(stream)?, info, capabilities)?;
+    let status = handshake.call("auth/status", &wire::AuthStatusRequest::new())?;
+    let has_login = status["state"] != "unauthenticated";
     let (link, _, stream) = handshake.finish();
     Ok(InitializedChat { link, stream, has_login })
 }
@@ -173,39 +176,37 @@ impl ChatConnection {
         let link = &mut self.link;
         match request {
             ChatRequest::Create { cwd } => {
-                link.request("session/new", wire::NewSessionRequest::new(cwd), AnswerPurpose::Create);
+                link.request("session/new", &wire::NewSessionRequest::new(cwd), AnswerPurpose::Create);
             }
             ChatRequest::Resume { session, cwd } => {
                 let start = wire::ReplayFrom::Start(wire::ReplayFromStart::new());
                 let params = wire::ResumeSessionRequest::new(session.clone(), cwd).replay_from(start);
-                link.request("session/resume", params, AnswerPurpose::Resume(session));
+                link.request("session/resume", &params, AnswerPurpose::Resume(session));
             }
             ChatRequest::Close { session } => {
-                link.request("session/close", wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
+                link.request("session/close", &wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
             }
             ChatRequest::List { cwd, cursor } => {
                 let pending = AnswerPurpose::List { is_next: cursor.is_some() };
                 let params =
                     wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
-                link.request("session/list", params, pending);
+                link.request("session/list", &params, pending);
             }
             ChatRequest::Prompt { session, text, cwd } => {
                 let params = wire::PromptRequest::new(session, content(&text, &cwd));
-                link.request("session/prompt", params, AnswerPurpose::Prompt(text));
+                link.request("session/prompt", &params, AnswerPurpose::Prompt(text));
             }
             ChatRequest::Cancel { session } => {
-                link.notify("session/cancel", wire::CancelSessionNotification::new(session));
+                link.notify("session/cancel", &wire::CancelSessionNotification::new(session));
             }
             ChatRequest::SetOption { session, option, value } => {
                 let params = wire::SetSessionConfigOptionRequest::new(session, option, value);
-                link.request("session/set_config_option", params, AnswerPurpose::SetOption);
+                link.request("session/set_config_option", &params, AnswerPurpose::SetOption);
             }
             ChatRequest::Decide { card, option } => {
-                let outcome =
-                    wire::RequestPermissionOutcome::Selected(wire::SelectedPermissionOutcome::new(option));
-                link.answer(&json!(card), wire::RequestPermissionResponse::new(outcome));
+                link.answer(&card.into(), &selected(option));
             }
-            ChatRequest::Fill { card, reply } => link.answer(&json!(card), question_answer(reply)),
+            ChatRequest::Fill { card, reply } => link.answer(&card.into(), &question_answer(reply)),
         }
         self.unsent.extend(link.take_lines());
     }

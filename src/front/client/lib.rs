@@ -24,5 +24,6 @@ pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
 pub use handshake::{Handshake, halves, sentence, with_hint};
 pub use link::{AcpLink, LinkMessage};
 pub use session_client::{
-    OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest, question_answer,
+    OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest, cancelled, elicitation,
+    question_answer, selected,
 };
