@@ -366,8 +366,8 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     let state = serve::runtime()?.block_on(async {
         let context = project.mcp_context();
         // Without a client that answers questions, the link arrives as a notice.
-        let (door, _asked) = QuestionSender::new();
-        let (mut hub, mut news) = Hub::new(context, door);
+        let (questions, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(context, questions);
         hub.start([server], |_| false);
         let settled = async {
             loop {

@@ -141,11 +141,11 @@ impl View {
     fn put(&mut self, spot: ViewPosition, content: &[Content]) {
         match spot {
             ViewPosition::Message(at) => {
-                let said = content.iter().filter(|content| is_text(content) || content.is_attachment());
-                let said: Vec<Content> = said.cloned().collect();
+                let kept = content.iter().filter(|content| is_text(content) || content.is_attachment());
+                let kept: Vec<Content> = kept.cloned().collect();
                 self.alter(at, |change| match change {
                     Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
-                        message.content = said;
+                        message.content = kept;
                     }
                     _ => {}
                 });

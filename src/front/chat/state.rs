@@ -222,7 +222,7 @@ impl ChatState {
                 }
             }
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
-            ChatEvent::Agent(message) => self.hear(message, now),
+            ChatEvent::Agent(message) => self.receive(message, now),
         }
     }
 
@@ -500,7 +500,7 @@ impl ChatState {
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────────
 
-    fn hear(&mut self, message: AgentMessage, now: Duration) {
+    fn receive(&mut self, message: AgentMessage, now: Duration) {
         match message {
             AgentMessage::Update(notification) => {
                 // Others are those of subagents, and of a session that was just closed.

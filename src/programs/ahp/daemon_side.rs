@@ -66,12 +66,12 @@ impl<S: FrameSink> AhpHost<S> {
 
     /// Changes a session, and begins its next turn if it can.
     fn change_and_go_on(&mut self, session: &str, now: Timestamp, change: impl FnOnce(&mut SharedSession)) {
-        let order = self.change(session, |session| {
+        let command = self.change(session, |session| {
             change(session);
             session.next_queued(now)
         });
-        if let Some(order) = order.flatten() {
-            self.order(session, order);
+        if let Some(command) = command.flatten() {
+            self.execute(session, command);
         }
     }
 

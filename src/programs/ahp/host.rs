@@ -24,7 +24,7 @@ use super::failure::{RequestFailure, invalid, misplaced, not_found, read, too_ma
 use super::log::ActionLog;
 use super::messages::of_form;
 use super::models::{AgentModels, MODEL};
-use super::session::{AgentOrder, PROVIDER, SharedSession};
+use super::session::{AgentCommand, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
 use epitome_client::{AcpLink, selected};
@@ -390,9 +390,9 @@ impl<S: FrameSink> AhpHost<S> {
             false => Err("the action is for another channel".to_owned()),
         };
         match result {
-            Ok(orders) => {
+            Ok(commands) => {
                 self.distribute(&session);
-                orders.into_iter().for_each(|order| self.order(&channel, order));
+                commands.into_iter().for_each(|command| self.execute(&channel, command));
             }
             Err(reason) => {
                 let envelope = self.log.envelope(&channel, action, Some(origin), Some(reason));
@@ -401,13 +401,13 @@ impl<S: FrameSink> AhpHost<S> {
         }
     }
 
-    pub(super) fn order(&mut self, channel: &str, order: AgentOrder) {
+    pub(super) fn execute(&mut self, channel: &str, command: AgentCommand) {
         let Some(session) = uri::session_of(channel) else { return };
         let Some(id) = self.sessions.get(&session).and_then(|open| open.session.agent_id.clone()) else {
             return;
         };
-        match order {
-            AgentOrder::Prompt { turn, model, blocks } => {
+        match command {
+            AgentCommand::Prompt { turn, model, blocks } => {
                 if let Some(model) = model {
                     let params = wire::SetSessionConfigOptionRequest::new(id.as_str(), MODEL, model.as_str());
                     let pending = AgentRequest::Nothing("the model could not be set");
@@ -416,11 +416,11 @@ impl<S: FrameSink> AhpHost<S> {
                 let params = json!({ "sessionId": id, "prompt": blocks });
                 self.agent.request("session/prompt", &params, AgentRequest::Prompt { session, turn });
             }
-            AgentOrder::Cancel => {
+            AgentCommand::Cancel => {
                 self.agent.notify("session/cancel", &wire::CancelSessionNotification::new(id));
             }
-            AgentOrder::Decide { request, option } => self.agent.answer(&request, &selected(option)),
-            AgentOrder::SetTitle(title) => {
+            AgentCommand::Decide { request, option } => self.agent.answer(&request, &selected(option)),
+            AgentCommand::SetTitle(title) => {
                 let params = wire::SetSessionTitleRequest::new(id, title);
                 let pending = AgentRequest::Nothing("a title could not be set");
                 self.agent.request("session/set_title", &params, pending);

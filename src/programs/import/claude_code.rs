@@ -272,7 +272,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
         let mut prompt = Vec::new();
         for part in contents(content) {
-            let Content::Text { text: said } = &part else {
+            let Content::Text { text: words } = &part else {
                 prompt.push(part);
                 continue;
             };
@@ -284,7 +284,7 @@ impl<'a> ClaudeCodeReader<'a> {
             } else if line["isMeta"] == true || begins_with(&part, &NOT_TYPED) {
                 self.log.later(|log| log.context(vec![part], BY));
             } else {
-                prompt.push(typed(said).map_or(part, text));
+                prompt.push(typed(words).map_or(part, text));
             }
         }
         if !prompt.is_empty() {
@@ -338,8 +338,8 @@ impl<'a> ClaudeCodeReader<'a> {
     }
 
     /// Returns the complete text of a result that the model read only in part.
-    fn saved(&self, said: &str) -> Option<String> {
-        let (_, path) = said.split_once(SAVED_TO)?;
+    fn saved(&self, words: &str) -> Option<String> {
+        let (_, path) = words.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;
         let folder = Path::new(self.file.path.file_stem()?).join("tool-results");
         (self.context.read_sibling)(&folder.join(name))
@@ -356,12 +356,12 @@ impl<'a> ClaudeCodeReader<'a> {
 }
 
 /// Returns the text that the user typed, for a command that Claude Code expanded to a prompt.
-fn typed(said: &str) -> Option<String> {
+fn typed(words: &str) -> Option<String> {
     let tagged = |tag: &str| {
-        let (_, rest) = said.split_once(&format!("<{tag}>"))?;
+        let (_, rest) = words.split_once(&format!("<{tag}>"))?;
         Some(rest.split_once(&format!("</{tag}>"))?.0.trim())
     };
-    if !said.trim_start().starts_with("<command-message>") {
+    if !words.trim_start().starts_with("<command-message>") {
         return None;
     }
     let name = tagged("command-name")?;

@@ -273,19 +273,19 @@ impl ClineReader {
     }
 
     fn user(&mut self, message: &Value) {
-        let (mut said, mut context) = (Vec::new(), Vec::new());
+        let (mut prompt, mut context) = (Vec::new(), Vec::new());
         let mut continued = None;
         // The result of a call by tags. Its parts follow it.
         let mut result: Option<(ClineCall, Vec<Content>)> = None;
         for block in blocks(message) {
             if block["type"] == "tool_result" {
-                self.native_result(block, &mut said);
+                self.native_result(block, &mut prompt);
                 continue;
             }
             let Some(words) = block_text(block) else {
                 match (image(block), &mut result) {
                     (Some(image), Some((_, content))) => content.push(image),
-                    (Some(image), None) => said.push(image),
+                    (Some(image), None) => prompt.push(image),
                     (None, _) => self.log.left_out("parts of messages that are not known here"),
                 }
                 continue;
@@ -295,7 +295,7 @@ impl ClineReader {
                 continue;
             }
             if let Some(found) = RESULT.captures(words) {
-                self.result(result.take(), &mut said);
+                self.result(result.take(), &mut prompt);
                 let rest = words[found[0].len()..].to_owned();
                 if rest.starts_with(CONTINUED) {
                     continued = Some(rest.clone());
@@ -305,21 +305,21 @@ impl ClineReader {
                     Some((_, content)) if !rest.is_empty() => content.push(text(rest)),
                     Some(_) => {}
                     // Messages of the agent have no result except the user's answer.
-                    None => typed(&rest, &mut said),
+                    None => typed(&rest, &mut prompt),
                 }
             } else if let Some((_, content)) = &mut result {
                 content.push(text(words));
             } else if words.starts_with(CONTINUED) {
                 continued = Some(words.to_owned());
             } else {
-                let before = said.len();
-                typed(words, &mut said);
-                if said.len() == before {
+                let before = prompt.len();
+                typed(words, &mut prompt);
+                if prompt.len() == before {
                     context.push(text(words));
                 }
             }
         }
-        self.result(result, &mut said);
+        self.result(result, &mut prompt);
         if let Some(summary) = continued {
             self.open.clear();
             self.log.compacted(None, summary, Trigger::Threshold, 0);
@@ -327,12 +327,12 @@ impl ClineReader {
         // Text without tags is from the user if there was no call, unless it starts with a bracket or a heading.
         let is_program =
             |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
-        if said.is_empty() && !context.is_empty() && !context.iter().any(is_program) {
-            said = std::mem::take(&mut context);
+        if prompt.is_empty() && !context.is_empty() && !context.iter().any(is_program) {
+            prompt = std::mem::take(&mut context);
         }
-        if !said.is_empty() {
-            self.task.get_or_insert(joined_text(&said));
-            self.log.prompt(said);
+        if !prompt.is_empty() {
+            self.task.get_or_insert(joined_text(&prompt));
+            self.log.prompt(prompt);
         }
         self.log.context(context, BY);
     }
@@ -343,10 +343,10 @@ impl ClineReader {
         Some(self.open.remove(place))
     }
 
-    fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, said: &mut Vec<Content>) {
+    fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, prompt: &mut Vec<Content>) {
         let Some((call, content)) = result else { return };
         let words = joined_text(&content);
-        typed_tag(&words, "feedback", said);
+        typed_tag(&words, "feedback", prompt);
         self.outcome(call.names.first(), &call.name, status(&words), content);
     }
 
@@ -356,12 +356,12 @@ impl ClineReader {
         self.log.outcome(id.map(String::as_str), status, outcome_content(content), code);
     }
 
-    fn native_result(&mut self, block: &Value, said: &mut Vec<Content>) {
+    fn native_result(&mut self, block: &Value, prompt: &mut Vec<Content>) {
         let id = block["tool_use_id"].as_str();
         let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
         else {
             // Messages of the agent have no result except the user's answer.
-            blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
+            blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", prompt));
             return;
         };
         let call = self.open.remove(place);
@@ -373,7 +373,7 @@ impl ClineReader {
                 })
                 .collect();
             let words = texts.join("\n");
-            typed_tag(&words, "feedback", said);
+            typed_tag(&words, "feedback", prompt);
             let failed = block["is_error"] == true || blocks(block).any(|block| block["success"] == false);
             let status = match status(&words) {
                 OutcomeStatus::Completed if failed => OutcomeStatus::Failed,
@@ -555,17 +555,17 @@ fn parameters(body: &str) -> Value {
 }
 
 /// Adds the text that the user typed, extracted from its tags.
-fn typed(words: &str, said: &mut Vec<Content>) {
-    TYPED.iter().for_each(|tag| typed_tag(words, tag, said));
+fn typed(words: &str, prompt: &mut Vec<Content>) {
+    TYPED.iter().for_each(|tag| typed_tag(words, tag, prompt));
 }
 
-fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
+fn typed_tag(words: &str, tag: &str, prompt: &mut Vec<Content>) {
     let found = words.split_once(&format!("<{tag}")).and_then(|(_, rest)| {
         // The tag may have attributes.
         let (_, rest) = rest.split_once('>')?;
         rest.rsplit_once(&format!("</{tag}>")).map(|(inner, _)| inner.trim())
     });
-    said.extend(found.filter(|inner| !inner.is_empty()).map(text));
+    prompt.extend(found.filter(|inner| !inner.is_empty()).map(text));
 }
 
 /// Returns the status of a call according to the start of its result.

@@ -174,12 +174,13 @@ impl GeminiSession {
     /// Finds the newest items that are equal to these messages, and changes their ids to the new ones. Returns the
     /// index of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
-        let is_said = |item: &GeminiItem| match &item.what {
+        let is_message = |item: &GeminiItem| match &item.what {
             GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
             GeminiItemKind::Summary { .. } => false,
         };
-        let said: Vec<usize> = (0..self.items.len()).filter(|at| is_said(&self.items[*at])).collect();
-        let places = said.get(said.len().checked_sub(tail.len())?..)?.to_vec();
+        let messages_at: Vec<usize> =
+            (0..self.items.len()).filter(|at| is_message(&self.items[*at])).collect();
+        let places = messages_at.get(messages_at.len().checked_sub(tail.len())?..)?.to_vec();
         let is_same = |(at, message): (&usize, &Value)| match &self.items[*at].what {
             GeminiItemKind::Message(known) => {
                 let (one, other) = (words(&known["content"]), words(&message["content"]));
@@ -262,15 +263,15 @@ impl GeminiReader {
             self.log.context(context, BY);
         } else if !words(typed).is_empty() && typed != content {
             // Contents of mentioned files and other additions follow the user's text.
-            let said = self.contents(typed);
-            let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
+            let prompt = self.contents(typed);
+            let is_typed = |part: &Content| prompt.iter().any(|typed| is_same(typed, part));
             let context: Vec<Content> =
                 self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
-            self.log.prompt(said);
+            self.log.prompt(prompt);
             self.log.context(context, BY);
         } else {
-            let said = self.contents(content);
-            self.log.prompt(said);
+            let prompt = self.contents(content);
+            self.log.prompt(prompt);
         }
     }
 
@@ -339,8 +340,8 @@ impl GeminiReader {
     fn contents(&mut self, value: &Value) -> Vec<Content> {
         let mut contents = Vec::new();
         for part in one_or_many(value) {
-            if let Some(said) = text_of(part).or_else(|| text_of(&part["text"])) {
-                contents.push(if part["thought"] == true { thinking(said) } else { text(said) });
+            if let Some(words) = text_of(part).or_else(|| text_of(&part["text"])) {
+                contents.push(if part["thought"] == true { thinking(words) } else { text(words) });
             } else if part["inlineData"].is_object() {
                 match inline_data(part) {
                     Some(content) => contents.push(content),

@@ -153,7 +153,9 @@ impl UpdateWriter {
                         notification(target.buffer, "elicitation/complete", &done);
                     }
                 }
-                SessionEvent::Wish { ask, wish: request } => editor_request(session, ask, &request, target),
+                SessionEvent::EditorRequest { ask, request } => {
+                    editor_request(session, ask, &request, target)
+                }
                 SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {

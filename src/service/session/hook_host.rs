@@ -135,8 +135,8 @@ impl HookHost {
 
     /// The scripts to run for this context. If not `all`, only those that a recipe can't disable.
     pub(super) fn scripts(&self, hook_context: &HookContext, all: bool) -> Vec<ChainLink> {
-        let heard = |hook: &&Arc<Hook>| all || hook.place == HookOrigin::Enforced;
-        let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
+        let is_selected = |hook: &&Arc<Hook>| all || hook.place == HookOrigin::Enforced;
+        let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(is_selected).cloned().collect();
         chain::links(&hooks, hook_context)
     }
 

@@ -159,8 +159,8 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            let order = order(runner, hook, event, HookProgram::script(path), line(&input()));
-            process::run(order).await.unwrap_or_else(failed)
+            let spec = process_spec(runner, hook, event, HookProgram::script(path), line(&input()));
+            process::run(spec).await.unwrap_or_else(failed)
         }
         HookKind::Claude { line: prompt, options, .. }
             if let ClaudeAction::Prompt { small } = options.action =>
@@ -178,19 +178,19 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
         }
         HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
-            let mut order = order(runner, hook, event, program, line(&input()));
-            order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
+            let mut spec = process_spec(runner, hook, event, program, line(&input()));
+            spec.more.push(("CLAUDE_PROJECT_DIR", project(hook, &spec.cwd)));
             if let Some(plugin) = &options.plugin {
-                order.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
-                order.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
+                spec.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
+                spec.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
             }
             if event == "SessionStart" {
-                match runner.transcript.exports_file(order.sandbox.is_some()).await {
-                    Ok(path) => order.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
+                match runner.transcript.exports_file(spec.sandbox.is_some()).await {
+                    Ok(path) => spec.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
                     Err(error) => return RawOutcome::Failed(error.to_string()),
                 }
             }
-            let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
+            let ran = runner.aside.run(&hook.name, spec, options.runs_async).await;
             ran.unwrap_or_else(failed)
         }
         HookKind::Webhook { url, headers, secret } => {
@@ -198,11 +198,11 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             webhook::post(&runner.http, to, line(&input()), limit).await
         }
         HookKind::Resident { path } => {
-            let mut order = order(runner, hook, event, HookProgram::script(path), Vec::new());
+            let mut spec = process_spec(runner, hook, event, HookProgram::script(path), Vec::new());
             // One process handles many events.
-            order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
+            spec.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
-            let resident = Resident { name, digest, order, services: runner.services.clone() };
+            let resident = Resident { name, digest, spec, services: runner.services.clone() };
             runner.residents.ask(resident, input(), limit).await
         }
     }
@@ -259,7 +259,13 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
+fn process_spec(
+    runner: &Runner,
+    hook: &Hook,
+    event: &str,
+    program: HookProgram,
+    stdin: Vec<u8>,
+) -> ProcessSpec {
     let workspace = &runner.at.workspace;
     let more = vec![
         (EVENT_VARIABLE, OsString::from(event)),

@@ -124,7 +124,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// The agent that the call would start, if any. Its context then contains an `AgentRunner`.
-    fn agent_order(&self, _input: &Value) -> Option<task::TaskOrder> {
+    fn agent_request(&self, _input: &Value) -> Option<task::TaskRequest> {
         None
     }
 
