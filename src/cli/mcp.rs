@@ -153,7 +153,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
                 "name": server.name,
                 "source": source(server),
                 "transport": transport(server),
-                "command": server.way.place(),
+                "command": server.way.target(),
                 "enabled": server.enabled,
                 "loggedIn": has_login(project, &logins, server),
             })
@@ -173,7 +173,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
             (true, true) => ", logged in",
             (true, false) => "",
         };
-        let _ = writeln!(text, "{}  {} ({}{state})", server.name, server.way.place(), source(server));
+        let _ = writeln!(text, "{}  {} ({}{state})", server.name, server.way.target(), source(server));
     }
     // A server with a mistake is not among them.
     if !project.settings_problems.is_empty() {

@@ -246,7 +246,7 @@ fn is_unknown_model(endpoint: &Endpoint, status: u16, body: &ErrorBody) -> bool 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
     match endpoint.provider() {
         "gemini" => "Gemini".into(),
-        "local" => format!("The local server at {}", endpoint.place()),
+        "local" => format!("The local server at {}", endpoint.shown_url()),
         other => provider_title(other).to_owned(),
     }
 }
@@ -303,7 +303,7 @@ fn hint(
         ErrorClass::Auth => Some(check_key(endpoint, failure, body)),
         ErrorClass::TooLong { window: false, .. } if failure.status == 413 => Some(format!(
             "{TOO_LONG} If there is a proxy before {}, the limit may be its own.",
-            endpoint.place()
+            endpoint.shown_url()
         )),
         ErrorClass::TooLong { .. } => Some(TOO_LONG.into()),
         ErrorClass::BadReasoning => {
@@ -319,11 +319,11 @@ fn hint(
         }
         ErrorClass::Refused if failure.status == 404 && is_unsupported(endpoint, body) => None,
         ErrorClass::Refused if failure.status == 404 => {
-            Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
+            Some(format!("Check the model's name and the base URL {}.", endpoint.shown_url()))
         }
         ErrorClass::Refused if matches!(failure.status, 300..400) => Some(format!(
             "It redirects elsewhere, which is not followed: check the base URL {}.",
-            endpoint.place()
+            endpoint.shown_url()
         )),
         ErrorClass::Refused if failure.status == 407 => {
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
@@ -344,7 +344,7 @@ fn hint(
 
 /// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, body: &ErrorBody) -> String {
-    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
+    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.shown_url()) };
     let mut hint = match &endpoint.key_variable {
         None if endpoint.credential.is_stored() => {
             format!(

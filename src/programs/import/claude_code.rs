@@ -93,10 +93,10 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
 
 /// Returns the indices of the lines that lead to the newest message, and of lines that belong to them.
 fn newest_branch(lines: &[Value]) -> HashSet<usize> {
-    let places = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
+    let main_lines = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
     let by_id: HashMap<&str, usize> =
-        places().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
-    let mut next = places().rfind(|at| is_message(&lines[*at]));
+        main_lines().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
+    let mut next = main_lines().rfind(|at| is_message(&lines[*at]));
     let mut kept = HashSet::new();
     while let Some(at) = next
         && kept.insert(at)
@@ -112,12 +112,12 @@ fn newest_branch(lines: &[Value]) -> HashSet<usize> {
     }
     let replies: HashSet<&str> = kept.iter().filter_map(|at| lines[*at]["message"]["id"].as_str()).collect();
     kept.extend(
-        places().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
+        main_lines().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
     );
     let calls: HashSet<&str> =
         kept.iter().flat_map(|at| parts(&lines[*at])).filter_map(|part| part["id"].as_str()).collect();
     let is_result = |part: &Value| part["tool_use_id"].as_str().is_some_and(|id| calls.contains(id));
-    kept.extend(places().filter(|at| parts(&lines[*at]).any(is_result)));
+    kept.extend(main_lines().filter(|at| parts(&lines[*at]).any(is_result)));
     kept
 }
 

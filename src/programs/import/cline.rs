@@ -137,8 +137,8 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         calls: 0,
         task: None,
     };
-    for (place, message) in messages.iter().enumerate() {
-        reader.message(place, message);
+    for (index, message) in messages.iter().enumerate() {
+        reader.message(index, message);
     }
     reader.truncated(messages.len());
     let mut log = reader.log;
@@ -166,15 +166,15 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
 /// For each truncation, returns the index of the message before which it happened, and of the first message that was
 /// still sent.
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
-    let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
+    let behind = |index: &Value| usize::try_from(index.as_i64()?.checked_add(1)?).ok();
     let mut deleted: Vec<(usize, usize)> = Vec::new();
     for message in list(shown) {
-        let place = behind(&message["conversationHistoryIndex"]);
+        let index = behind(&message["conversationHistoryIndex"]);
         let sent = behind(&message["conversationHistoryDeletedRange"][1]);
-        if let (Some(place), Some(sent)) = (place, sent)
+        if let (Some(index), Some(sent)) = (index, sent)
             && deleted.last().is_none_or(|(_, last)| *last < sent)
         {
-            deleted.push((place.max(sent), sent));
+            deleted.push((index.max(sent), sent));
         }
     }
     deleted
@@ -224,8 +224,8 @@ struct ClineCall {
 }
 
 impl ClineReader {
-    fn message(&mut self, place: usize, message: &Value) {
-        self.truncated(place);
+    fn message(&mut self, index: usize, message: &Value) {
+        self.truncated(index);
         self.first.push(self.log.next_seq());
         self.log.at(at(message).unwrap_or_default());
         match message["role"].as_str() {
@@ -240,8 +240,8 @@ impl ClineReader {
     }
 
     /// Adds the truncations that happened before this message.
-    fn truncated(&mut self, place: usize) {
-        while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
+    fn truncated(&mut self, index: usize) {
+        while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= index) {
             self.deleted.remove(0);
             self.without_summary(self.first.get(sent).copied());
         }
@@ -339,8 +339,8 @@ impl ClineReader {
 
     /// Returns the call by tags that this result belongs to; `None` for messages to the user.
     fn called(&mut self, name: &str) -> Option<ClineCall> {
-        let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
-        Some(self.open.remove(place))
+        let index = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
+        Some(self.open.remove(index))
     }
 
     fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, prompt: &mut Vec<Content>) {
@@ -358,13 +358,13 @@ impl ClineReader {
 
     fn native_result(&mut self, block: &Value, prompt: &mut Vec<Content>) {
         let id = block["tool_use_id"].as_str();
-        let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
+        let Some(index) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
         else {
             // Messages of the agent have no result except the user's answer.
             blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", prompt));
             return;
         };
-        let call = self.open.remove(place);
+        let call = self.open.remove(index);
         if let [name] = call.names.as_slice() {
             let texts: Vec<String> = blocks(block)
                 .filter_map(|block| match block_text(block) {

@@ -136,7 +136,7 @@ struct BrokenLines {
 impl BrokenLines {
     /// Describes them in a sentence for the user.
     fn words(&self) -> String {
-        let (line, _) = self.first.place.unwrap_or_default();
+        let (line, _) = self.first.position.unwrap_or_default();
         match (self.count, self.is_last) {
             (1, true) => "its last line is not whole and was left out".to_owned(),
             (1, false) => format!("line {line} was left out: {}", self.first.message),
@@ -315,7 +315,7 @@ fn objects(file: ImportFile, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
     }
     if let Some(broken) = &mut broken {
         let last = text.lines().count() as u64;
-        broken.is_last = broken.is_last && broken.first.place.is_some_and(|(line, _)| line == last);
+        broken.is_last = broken.is_last && broken.first.position.is_some_and(|(line, _)| line == last);
     }
     (objects, broken)
 }

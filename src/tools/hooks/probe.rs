@@ -172,7 +172,7 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         program: HookProgram::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
         cwd: search.workspace.cwd.clone(),
-        environment: Arc::new(candidate.place.environment(search.workspace)),
+        environment: Arc::new(candidate.origin.environment(search.workspace)),
         more: vec![
             ("EPITOME_CWD", search.workspace.cwd.clone().into()),
             ("EPITOME_HOOK_NAME", candidate.name.as_str().into()),

@@ -74,7 +74,7 @@ impl HookSandbox {
         let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None)?;
         let mut confinement = made.confinement;
         let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
-        confinement.places.writable.extend(own);
+        confinement.paths.writable.extend(own);
         Some((confinement, made.variables))
     }
 }

@@ -171,7 +171,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if let ClaudeAction::Post { headers, variables } = &options.action =>
         {
             let workspace = &runner.at.workspace;
-            let environment = hook.place.environment(workspace);
+            let environment = hook.origin.environment(workspace);
             let headers = action::headers(headers, variables, &environment);
             let to = Webhook { url, headers: &headers, secret: None };
             webhook::post(&runner.http, to, line(&input()), limit).await
@@ -231,7 +231,7 @@ async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome 
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    if !hook.place.is_repository() {
+    if !hook.origin.is_repository() {
         // The user's own hooks need no consent.
         return true;
     }
@@ -278,13 +278,13 @@ fn process_spec(
         program,
         stdin,
         cwd: workspace.cwd.clone(),
-        environment: Arc::new(hook.place.environment(workspace)),
+        environment: Arc::new(hook.origin.environment(workspace)),
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
         sandbox: match hook.is_pinned() {
             true => None,
-            false => hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
+            false => hook.origin.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
         },
     }
 }
@@ -293,7 +293,7 @@ fn process_spec(
 /// hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
-    let settings = hook.files.first().filter(|_| hook.place.is_repository() && !is_of_plugin);
+    let settings = hook.files.first().filter(|_| hook.origin.is_repository() && !is_of_plugin);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

@@ -179,7 +179,7 @@ impl ReplyStream {
         let body = read_error(&mut response).await;
         if status == 200 && (kind.starts_with("text/html") || !body.contains("\"error\"")) {
             let what = format!("answered with {kind} instead of a stream of events");
-            let hint = format!("Check that {} is the base URL of the service.", endpoint.place());
+            let hint = format!("Check that {} is the base URL of the service.", endpoint.shown_url());
             let error = failure::error(&endpoint, ErrorClass::Broken, &what, Some(hint));
             return Err(logged.failed(error));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::child::ChildLog;
-use crate::subagents::{RunningAgent, agent_id, call_with_place};
+use crate::subagents::{RunningAgent, agent_id, numbered_call};
 use crate::tasks::{AgentStarter, report};
 use crate::work::RecipeRun;
 use epitome_hooks::hook_context::EventData;
@@ -26,7 +26,7 @@ impl Session {
         let name = request.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
         let number = self.subagents.start(id, RunningAgent { request, child_log: child_log.clone() });
         // Every running call belongs to a reply.
-        let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
+        let (session, title) = numbered_call(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );

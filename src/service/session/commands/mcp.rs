@@ -98,7 +98,7 @@ fn line(status: &ServerStatus) -> String {
         McpSource::Person => "yours",
         McpSource::Repository { .. } => "of the repository, allowed",
     };
-    let way = spec.way.place();
+    let way = spec.way.target();
     let state = match state {
         ServerState::Idle => "started when it is used; from earlier:".to_owned(),
         ServerState::Connecting if !tools.is_empty() => "being connected; from earlier:".to_owned(),
