@@ -161,7 +161,7 @@ impl View {
             }
             ViewPosition::Outcome(at) => {
                 let put = |outcome: &ToolOutcome| ToolOutcome {
-                    content: content.iter().filter_map(outcome_content).collect(),
+                    content: content.iter().cloned().filter_map(OutcomeContent::of).collect(),
                     ..ToolOutcome::text(outcome.call.clone(), outcome.status, "")
                 };
                 self.alter(at, |change| {
@@ -254,23 +254,4 @@ pub(super) fn placeholder(by: &str, note: &str, at: PartId) -> String {
 
 fn is_text(content: &Content) -> bool {
     matches!(content, Content::Text { .. })
-}
-
-fn outcome_content(content: &Content) -> Option<OutcomeContent> {
-    match content {
-        Content::Text { text } => Some(OutcomeContent::Text { text: text.clone() }),
-        Content::Image { mime_type, data, .. } => {
-            Some(OutcomeContent::Image { mime_type: mime_type.clone(), data: data.clone() })
-        }
-        Content::Document { mime_type, data, name } => Some(OutcomeContent::Document {
-            mime_type: mime_type.clone(),
-            data: data.clone(),
-            name: name.clone(),
-        }),
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    }
 }

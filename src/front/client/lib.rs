@@ -20,7 +20,7 @@ mod handshake;
 mod link;
 mod session_client;
 
-pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
+pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices, slash_commands};
 pub use handshake::{Handshake, halves, sentence, with_hint};
 pub use link::{AcpLink, LinkMessage};
 pub use session_client::{

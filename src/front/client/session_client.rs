@@ -88,9 +88,8 @@ impl<K, W: Write> SessionClient<K, W> {
         name: &str,
         forms: QuestionForms,
     ) -> Result<(SessionClient<K, W>, R), String> {
-        let elicitation = (forms == QuestionForms::Shown).then(elicitation);
         let capabilities = wire::ClientCapabilities::new()
-            .elicitation(elicitation)
+            .elicitation((forms == QuestionForms::Shown).then(elicitation))
             .meta(epitome_meta(json!({ "log": true })));
         let info = wire::Implementation::new(name, env!("CARGO_PKG_VERSION"));
         let handshake = Handshake::begin(halves, info, capabilities)?;
@@ -231,24 +230,16 @@ impl<K, W: Write> SessionClient<K, W> {
 impl OpenedSession {
     /// Reads the answer to a request that opens a session.
     pub fn read(answer: Value) -> Result<OpenedSession, SessionError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Answer {
-            session_id: Option<SessionId>,
-            #[serde(default)]
-            config_options: Vec<wire::SessionConfigOption>,
-            #[serde(default)]
-            available_commands: Vec<wire::AvailableCommand>,
-        }
         let cwd = answer.pointer("/_meta/epitome/cwd").and_then(Value::as_str).unwrap_or_default().into();
-        let answer = Answer::deserialize(answer);
-        let Answer { session_id, config_options, available_commands } =
-            answer.map_err(|error| SessionError::Internal(format!("the answer can't be read: {error}")))?;
+        let session = answer["sessionId"].as_str().map(|id| SessionId(id.to_owned()));
+        let opened = wire::ResumeSessionResponse::deserialize(answer)
+            .map_err(|error| SessionError::Internal(format!("the answer can't be read: {error}")))?;
+        let choices = events::choices(opened.config_options);
         Ok(OpenedSession {
-            session: session_id,
+            session,
             cwd,
-            choices: events::choices(config_options),
-            commands: events::commands(available_commands),
+            choices,
+            commands: events::slash_commands(opened.available_commands),
         })
     }
 }
@@ -295,11 +286,9 @@ pub fn cancelled() -> wire::RequestPermissionResponse {
 pub fn question_answer(reply: QuestionReply) -> wire::CreateElicitationResponse {
     wire::CreateElicitationResponse::new(match reply {
         QuestionReply::Accepted(fields) => {
-            let content =
-                fields.into_iter().map(|(name, value)| (name, wire::ElicitationContentValue::Other(value)));
-            wire::ElicitationAction::Accept(
-                wire::ElicitationAcceptAction::new().content(content.collect::<BTreeMap<_, _>>()),
-            )
+            let other = |(name, value)| (name, wire::ElicitationContentValue::Other(value));
+            let content: BTreeMap<_, _> = fields.into_iter().map(other).collect();
+            wire::ElicitationAction::Accept(wire::ElicitationAcceptAction::new().content(content))
         }
         QuestionReply::Declined => wire::ElicitationAction::Decline,
         QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {

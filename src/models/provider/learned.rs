@@ -339,8 +339,7 @@ impl Learned {
         };
         let _turn = turn.lock().await;
         let is_due = when == RefreshTime::Now || listing::is_near(endpoint) || {
-            let asked_at =
-                self.inner.state.lock().cache.services.get(&service).map_or(0, |service| service.asked_at);
+            let asked_at = self.inner.state.lock().cache.services.get(&service).map_or(0, |it| it.asked_at);
             now().saturating_sub(asked_at) >= LIST_AGE_MAX.as_millis() as u64
         };
         if !is_due {
@@ -399,13 +398,8 @@ impl Learned {
     }
 
     fn known(&self, endpoint: &Endpoint) -> ModelEntry {
-        self.inner
-            .state
-            .lock()
-            .cache
-            .model(&endpoint.shown_url(), &endpoint.model)
-            .cloned()
-            .unwrap_or_default()
+        let service = endpoint.shown_url();
+        self.inner.state.lock().cache.model(&service, &endpoint.model).cloned().unwrap_or_default()
     }
 }
 

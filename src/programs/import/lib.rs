@@ -218,19 +218,7 @@ fn begins_with(part: &Content, starts: &[&str]) -> bool {
 
 /// Converts the parts of a call's result that a model can read.
 fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
-    let parts = content.into_iter().filter_map(|part| match part {
-        Content::Text { text } => Some(OutcomeContent::Text { text }),
-        Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-        Content::Document { mime_type, data, name } => {
-            Some(OutcomeContent::Document { mime_type, data, name })
-        }
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    });
-    parts.collect()
+    content.into_iter().filter_map(OutcomeContent::of).collect()
 }
 
 /// Describes a command that the user ran outside of the conversation, with its output.

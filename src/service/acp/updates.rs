@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use wire::SessionUpdate;
 
 use super::envelope::session_update;
-use super::model::{AcpVersion, MessagePiece, TextUpdate, Update};
+use super::model::{AcpVersion, MessagePiece, TextUpdate, Update, UpdateLine};
 use epitome_session::{NoticeSeverity, TextKind};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
@@ -265,25 +265,27 @@ pub(super) fn notice(severity: NoticeSeverity, text: &str) -> Update {
 
 /// The line with which a front end shows why its session waits for a daemon.
 pub fn waiting_line(session: &str, text: &str, version: AcpVersion) -> Vec<u8> {
-    let mut line = Vec::new();
-    match version {
+    let update = match version {
         AcpVersion::V1 => {
             let chunk = wire_v1::ContentChunk::new(format!("{text}\n\n").into());
-            session_update(&mut line, session, &wire_v1::SessionUpdate::AgentThoughtChunk(chunk));
+            UpdateLine::V1(wire_v1::SessionUpdate::AgentThoughtChunk(chunk))
         }
         AcpVersion::V2 => {
-            let notice = wire::Notice::new(wire::NoticeSeverity::Warning, text);
-            session_update(&mut line, session, &SessionUpdate::Notice(notice));
+            UpdateLine::V2(SessionUpdate::Notice(wire::Notice::new(wire::NoticeSeverity::Warning, text)))
         }
-    }
-    line
+    };
+    line_of(session, &update)
 }
 
 /// The line with which a front end shows that a session no longer runs. Only in version 2.
 pub fn idle_line(session: &str) -> Vec<u8> {
-    let mut line = Vec::new();
     let idle = wire::StateUpdate::Idle(wire::IdleStateUpdate::new());
-    session_update(&mut line, session, &SessionUpdate::StateUpdate(idle));
+    line_of(session, &UpdateLine::V2(SessionUpdate::StateUpdate(idle)))
+}
+
+fn line_of(session: &str, update: &UpdateLine) -> Vec<u8> {
+    let mut line = Vec::new();
+    session_update(&mut line, session, update);
     line
 }
 

@@ -159,7 +159,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            let spec = process_spec(runner, hook, event, HookProgram::script(path), line(&input()));
+            let spec = spec_of(runner, hook, event, HookProgram::script(path), line(&input()));
             process::run(spec).await.unwrap_or_else(failed)
         }
         HookKind::Claude { line: prompt, options, .. }
@@ -178,7 +178,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
         }
         HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
-            let mut spec = process_spec(runner, hook, event, program, line(&input()));
+            let mut spec = spec_of(runner, hook, event, program, line(&input()));
             spec.more.push(("CLAUDE_PROJECT_DIR", project(hook, &spec.cwd)));
             if let Some(plugin) = &options.plugin {
                 spec.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
@@ -198,7 +198,7 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             webhook::post(&runner.http, to, line(&input()), limit).await
         }
         HookKind::Resident { path } => {
-            let mut spec = process_spec(runner, hook, event, HookProgram::script(path), Vec::new());
+            let mut spec = spec_of(runner, hook, event, HookProgram::script(path), Vec::new());
             // One process handles many events.
             spec.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
@@ -259,13 +259,7 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn process_spec(
-    runner: &Runner,
-    hook: &Hook,
-    event: &str,
-    program: HookProgram,
-    stdin: Vec<u8>,
-) -> ProcessSpec {
+fn spec_of(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
     let workspace = &runner.at.workspace;
     let more = vec![
         (EVENT_VARIABLE, OsString::from(event)),

@@ -416,7 +416,7 @@ impl McpClient {
 
     /// The question as shown to the user. The error completes a sentence that begins with "The MCP server x".
     fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, &'static str> {
-        let headed = |message: &str| {
+        let full = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
             format!("The MCP server {} asks: {}", self.server, cut.trim())
         };
@@ -431,11 +431,7 @@ impl McpClient {
                 if wants_secret(&message, &schema) {
                     return Err("asks for a secret in a form, which is not safe; the question was declined");
                 }
-                Ok(UserQuestion {
-                    message: headed(&message),
-                    wants: QuestionKind::Form { schema },
-                    call: None,
-                })
+                Ok(UserQuestion { message: full(&message), wants: QuestionKind::Form { schema }, call: None })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
                 if !is_page(&url) {
@@ -445,11 +441,7 @@ impl McpClient {
                 }
                 // The server's id may not be unique; the id shown to the client must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
-                Ok(UserQuestion {
-                    message: headed(&message),
-                    wants: QuestionKind::Url { url, id },
-                    call: None,
-                })
+                Ok(UserQuestion { message: full(&message), wants: QuestionKind::Url { url, id }, call: None })
             }
             _ => Err("asks in an unsupported way; the question was declined"),
         }

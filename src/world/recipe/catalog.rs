@@ -8,9 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
 use super::definition::{Parsed, Recipe, RecipeOwner, RecipeSource};
-use super::folders::{
-    FolderKind, RecipeFolder, SKILL_FILE, extra_folder, hook_folders, id_of, recipe_folders,
-};
+use super::folders::{FolderKind, RecipeFolder, SKILL_FILE, extra_folder, hook_folders, id_of, locations};
 use super::foreign;
 use super::handlers::{self, UnknownHandler};
 use super::parse;
@@ -84,8 +82,8 @@ impl RecipeCatalog {
     pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> RecipeCatalog {
         let roots = paths.repository_roots(cwd);
         let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
-        for recipe_folder in recipe_folders(&roots, paths, extra) {
-            loader.recipe_folder(&recipe_folder);
+        for location in locations(&roots, paths, extra) {
+            loader.location(&location);
         }
         for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
             loader.plugin(plugin);
@@ -186,21 +184,18 @@ impl RecipeCatalog {
         let mut roots = Vec::new();
         let repository = paths.repository_roots(cwd);
         let mut walk = FolderWalk::new(&repository);
-        for recipe_folder in recipe_folders(&repository, paths, extra) {
+        for location in locations(&repository, paths, extra) {
             // For a missing folder, its nearest existing ancestor is watched.
-            directories.extend(existing.nearest(&recipe_folder.folder));
-            let folders = if existing.contains(&recipe_folder.folder) {
-                walk.folders(&recipe_folder)
-            } else {
-                Vec::new()
-            };
+            directories.extend(existing.nearest(&location.folder));
+            let folders =
+                if existing.contains(&location.folder) { walk.folders(&location) } else { Vec::new() };
             for (folder, _) in folders {
-                walk.below(recipe_folder.owner, &folder, 1, &mut |path, is_folder| {
+                walk.below(location.owner, &folder, 1, &mut |path, is_folder| {
                     directories.extend(is_folder.then_some(path));
                 });
                 directories.insert(folder);
             }
-            roots.push(recipe_folder.folder);
+            roots.push(location.folder);
         }
         WatchPlan { directories, roots }
     }
@@ -222,20 +217,20 @@ impl Loader {
         Loader { walk, hook_folders, catalog, ids, counts: [0; 2] }
     }
 
-    fn recipe_folder(&mut self, recipe_folder: &RecipeFolder) {
-        for (folder, prefix) in self.walk.folders(recipe_folder) {
+    fn location(&mut self, location: &RecipeFolder) {
+        for (folder, prefix) in self.walk.folders(location) {
             let mut files = Vec::new();
-            self.walk.below(recipe_folder.owner, &folder, 1, &mut |path, is_folder| {
+            self.walk.below(location.owner, &folder, 1, &mut |path, is_folder| {
                 files.extend((!is_folder).then_some(path));
             });
-            if self.walk.is_spent(recipe_folder.owner) {
+            if self.walk.is_spent(location.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem::new(&folder, message));
             }
             // `a` and `a.md` have the same id; sort so that precedence does not depend on directory order.
             files.sort();
             for file in files {
-                self.file(recipe_folder, &folder, &prefix, &file);
+                self.file(location, &folder, &prefix, &file);
             }
         }
     }
@@ -253,10 +248,10 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let recipe_folder =
+        let location =
             |folder: &Path, kind| RecipeFolder::plain(folder.to_path_buf(), kind, RecipeOwner::User);
         if path.is_dir() {
-            return self.recipe_folder(&recipe_folder(path, FolderKind::Recipes));
+            return self.location(&location(path, FolderKind::Recipes));
         }
         let folder = path.parent().unwrap_or(path);
         let name = path.file_name().unwrap_or_default();
@@ -270,7 +265,7 @@ impl Loader {
         if kind != FolderKind::Skills && id_of(kind, folder, path).is_none() {
             return self.problem(Problem::new(path, "a recipe's file is called name.md or name"));
         }
-        self.file(&recipe_folder(folder, kind), folder, "", path);
+        self.file(&location(folder, kind), folder, "", path);
     }
 
     /// Adds all commands and skills of a plugin as `/plugin:name`.
@@ -290,44 +285,42 @@ impl Loader {
                 (false, true) => path,
                 _ => path.parent().unwrap_or(path),
             };
-            let recipe_folder = RecipeFolder {
+            let location = RecipeFolder {
                 plugin: Some(plugin.clone()),
                 ..RecipeFolder::plain(folder.to_path_buf(), kind, plugin.owner())
             };
             match file.is_dir() {
-                true => self.recipe_folder(&recipe_folder),
-                false => self.file(&recipe_folder, folder, "", &file),
+                true => self.location(&location),
+                false => self.file(&location, folder, "", &file),
             }
         }
     }
 
-    fn file(&mut self, recipe_folder: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
+    fn file(&mut self, location: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
         let name = path.file_name().unwrap_or_default();
-        if recipe_folder.kind == FolderKind::Skills
-            && name != SKILL_FILE
-            && name.eq_ignore_ascii_case(SKILL_FILE)
+        if location.kind == FolderKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE)
         {
             let message = format!("this is not read: the file of a skill is called {SKILL_FILE}");
             return self.problem(Problem::new(path, message).at((1, 1)).with_hint("rename the file"));
         }
-        let Some(id) = id_of(recipe_folder.kind, folder, path) else { return };
+        let Some(id) = id_of(location.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
             let message = "a command's name cannot have white space";
             return self.problem(Problem::new(path, message).with_hint("rename the file"));
         }
-        match self.read(recipe_folder, &id, path) {
+        match self.read(location, &id, path) {
             Ok(Some(parsed)) => self.add(parsed),
             Ok(None) => {}
             Err(problem) => self.problem(problem),
         }
     }
 
-    fn read(&self, recipe_folder: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
-        let text = self.walk.read(recipe_folder.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
-        let source = recipe_folder.owner.source(path);
+    fn read(&self, location: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
+        let text = self.walk.read(location.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
+        let source = location.owner.source(path);
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
-        let mut parsed = match recipe_folder.kind {
+        let mut parsed = match location.kind {
             FolderKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
             FolderKind::Recipes | FolderKind::RecipesWithFrontMatter | FolderKind::Plugins => {
                 parse::parse(id, source, &text)?
@@ -341,11 +334,11 @@ impl Loader {
                 foreign::skill(id, folder, source, &text)
             }
         };
-        match &recipe_folder.plugin {
+        match &location.plugin {
             Some(plugin) => foreign::add_plugin(&mut parsed.recipe, plugin),
-            None => foreign::add_aliases(&mut parsed.recipe, recipe_folder.kind.prefix()),
+            None => foreign::add_aliases(&mut parsed.recipe, location.kind.prefix()),
         }
-        if recipe_folder.kind == FolderKind::Plugins && id.contains('@') {
+        if location.kind == FolderKind::Plugins && id.contains('@') {
             // Plugins are installed as `org@repo` and called as `org/repo/name`; the folder's spelling
             // becomes an alias.
             parsed.recipe.aliases.push(id.to_owned());

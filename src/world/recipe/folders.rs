@@ -61,15 +61,14 @@ impl FolderKind {
 
 /// All folders, in order of precedence. `repository` contains the session's directory and the root of its
 /// repository; relative paths in `extra` are relative to the former.
-pub(super) fn recipe_folders(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
+pub(super) fn locations(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
     use FolderKind::{
         ClaudeCommands, CodexPrompts, GeminiCommands, OpencodeCommands, Plugins, Recipes,
         RecipesWithFrontMatter, Skills,
     };
     use RecipeOwner::{Repository, User};
-    let mut recipe_folders = Vec::new();
-    let mut add =
-        |folder: PathBuf, kind, owner| recipe_folders.push(RecipeFolder::plain(folder, kind, owner));
+    let mut locations = Vec::new();
+    let mut add = |folder: PathBuf, kind, owner| locations.push(RecipeFolder::plain(folder, kind, owner));
     for root in repository {
         add(root.join(".epitome/recipes"), Recipes, Repository);
         add(root.join(".kodelet/recipes"), Recipes, Repository);
@@ -114,14 +113,13 @@ pub(super) fn recipe_folders(repository: &[PathBuf], paths: &Paths, extra: &[Pat
         add(home.join(".codex/prompts"), CodexPrompts, User);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
-    let of_user: BTreeSet<PathBuf> = recipe_folders
+    let of_user: BTreeSet<PathBuf> = locations
         .iter()
-        .filter(|recipe_folder| recipe_folder.owner == User)
-        .map(|recipe_folder| recipe_folder.folder.clone())
+        .filter(|location| location.owner == User)
+        .map(|location| location.folder.clone())
         .collect();
-    recipe_folders
-        .retain(|recipe_folder| recipe_folder.owner == User || !of_user.contains(&recipe_folder.folder));
-    recipe_folders
+    locations.retain(|location| location.owner == User || !of_user.contains(&location.folder));
+    locations
 }
 
 /// An additional folder; a relative path is relative to the session's directory.

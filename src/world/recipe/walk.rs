@@ -61,17 +61,17 @@ impl FolderWalk {
     }
 
     /// The folders to walk below a folder of recipes, each with the prefix of its ids.
-    pub(super) fn folders(&mut self, recipe_folder: &RecipeFolder) -> Vec<(PathBuf, String)> {
-        let folders = match recipe_folder.kind {
+    pub(super) fn folders(&mut self, location: &RecipeFolder) -> Vec<(PathBuf, String)> {
+        let folders = match location.kind {
             FolderKind::Plugins => {
                 // The user agreed to what `Plugin` reads of an installed one.
-                let installed = match recipe_folder.owner {
-                    RecipeOwner::User => InstalledRecords::load(&recipe_folder.folder),
+                let installed = match location.owner {
+                    RecipeOwner::User => InstalledRecords::load(&location.folder),
                     RecipeOwner::Repository => Ok(InstalledRecords::default()),
                 };
                 // `PluginCatalog` reports unreadable records.
                 let Ok(installed) = installed else { return Vec::new() };
-                let plugins = self.children(recipe_folder.owner, &recipe_folder.folder).into_iter();
+                let plugins = self.children(location.owner, &location.folder).into_iter();
                 plugins
                     .filter_map(|plugin| {
                         let name = plugin.file_name()?.to_str()?;
@@ -87,12 +87,12 @@ impl FolderWalk {
             | FolderKind::OpencodeCommands
             | FolderKind::GeminiCommands
             | FolderKind::Skills => {
-                vec![(recipe_folder.folder.clone(), recipe_folder.kind.prefix().to_owned())]
+                vec![(location.folder.clone(), location.kind.prefix().to_owned())]
             }
         };
         folders
             .into_iter()
-            .filter(|(folder, _)| folder.is_dir() && self.may_enter(recipe_folder.owner, folder))
+            .filter(|(folder, _)| folder.is_dir() && self.may_enter(location.owner, folder))
             .collect()
     }
 

@@ -33,7 +33,7 @@ impl ChatFixture {
         fixture.receive(AgentMessage::Opened {
             session: "s_1".to_owned().into(),
             options: serde_json::from_value(options).expect("options"),
-            commands: serde_json::from_value(compact).expect("commands"),
+            commands: slash_commands(serde_json::from_value(compact).expect("commands")),
         });
         fixture
     }
