@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::recipes::place;
+use super::recipes::location;
 use super::terminal;
 use super::{CliError, serve};
 use crate::problem::Problem;
@@ -73,7 +73,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
             Some((end, _)) => format!("{}…", agent.description[..end].trim_end()),
             None => agent.description.clone(),
         };
-        let _ = writeln!(text, "{:width$}  {about} [{}]", agent.name, place(&agent.source, cwd));
+        let _ = writeln!(text, "{:width$}  {about} [{}]", agent.name, location(&agent.source, cwd));
     }
     for path in &catalog.shadowed {
         let _ = writeln!(text, "\nNot used, because an earlier file has its name: {}", path.display());

@@ -198,10 +198,10 @@ impl Demo {
             let is_there = seen.prompts.iter().any(|replayed| replayed == prompt);
             expect(is_there, || format!("the prompt {prompt:?} did not come back"))?;
         }
-        let compaction = seen.said.find("Compacted").zip(seen.said.find("Undone"));
+        let compaction = seen.text.find("Compacted").zip(seen.text.find("Undone"));
         let in_order = compaction.is_some_and(|(compacted, undone)| compacted < undone);
-        expect(in_order, || format!("the compaction did not come back in its place: {:?}", seen.said))?;
-        let interrupted = seen.said.find("Interrupted").map(|at| seen.said[at..].to_owned());
+        expect(in_order, || format!("the compaction did not come back in its place: {:?}", seen.text))?;
+        let interrupted = seen.text.find("Interrupted").map(|at| seen.text[at..].to_owned());
         let (prompts, calls) = (seen.prompts.len(), seen.calls.len());
         self.screen.narrate(&format!(
             "daemon: process {process}; back came {prompts} prompts, {calls} tool calls with their results,"
@@ -214,8 +214,8 @@ impl Demo {
 
     fn go_on(&mut self) -> Result<(), String> {
         self.prompt(story::LAST)?;
-        let said = &self.screen.seen.said;
-        expect(said.contains(story::LAST_ANSWER), || format!("the last answer was {said:?}"))?;
+        let text = &self.screen.seen.text;
+        expect(text.contains(story::LAST_ANSWER), || format!("the last answer was {text:?}"))?;
         let sent = self.model.last_request().ok_or("the model was never asked")?.to_string();
         for (part, what) in
             [(story::TASK, "what was said before the kill"), (story::LOG_LINE, "what the undo brought back")]

@@ -198,7 +198,7 @@ fn text_of(found: &FoundHooks) -> String {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
         let _ = writeln!(out, "{}  {}", hook.name, events.join(", "));
         let path = hook.files.first().map_or_else(String::new, |path| path.display().to_string());
-        let (place, kind, digest) = (word(hook.place), kind(hook), short(&hook.digest));
+        let (place, kind, digest) = (word(hook.origin), kind(hook), short(&hook.digest));
         let _ = writeln!(out, "    {place} · {kind} · {digest} · {path}");
         if !hook.manifest.description.is_empty() {
             let _ = writeln!(out, "    {}", hook.manifest.description);

@@ -49,8 +49,8 @@ impl InventoryKind {
         InventoryKind { name, used: BTreeMap::new(), unused: Vec::new(), more }
     }
 
-    fn add(&mut self, place: &Path) {
-        *self.used.entry(place.to_path_buf()).or_default() += 1;
+    fn add(&mut self, folder: &Path) {
+        *self.used.entry(folder.to_path_buf()).or_default() += 1;
     }
 
     fn problems(&mut self, problems: &[Problem]) {
@@ -86,7 +86,7 @@ fn recipes_of(catalog: &RecipeCatalog, skills: bool) -> InventoryKind {
     let mut kind = InventoryKind::new(name, "epitome recipes list");
     for recipe in catalog.recipes.iter().filter(|recipe| recipe.is_skill() == skills) {
         if let RecipeSource::User(path) | RecipeSource::Repository(path) = &recipe.source {
-            kind.add(place(path));
+            kind.add(folder(path));
         }
     }
     let is_skill = |path: &Path| path.file_name().is_some_and(|name| name.eq_ignore_ascii_case("SKILL.md"));
@@ -159,7 +159,7 @@ fn servers(cwd: &Path, paths: &Paths) -> InventoryKind {
 
 fn instructions(cwd: &Path, paths: &Paths) -> InventoryKind {
     let mut kind = InventoryKind::new("instructions", "/context in a session");
-    for folder in instruction_files::places(cwd, paths) {
+    for folder in instruction_files::all(cwd, paths) {
         let (files, problems) = folder.read();
         files.iter().for_each(|file| kind.add(&file.path));
         kind.problems(&problems);
@@ -172,7 +172,7 @@ fn instructions(cwd: &Path, paths: &Paths) -> InventoryKind {
 }
 
 /// Returns the directory of commands or skills that contains a file.
-fn place(path: &Path) -> &Path {
+fn folder(path: &Path) -> &Path {
     let is_root = |folder: &&Path| {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         ["commands", "command", "skills", "prompts", "recipes"].contains(&name)
@@ -187,8 +187,8 @@ fn text(kind: &InventoryKind) -> String {
         0 => text.push('\n'),
         unused => text.push_str(&format!(", {unused} with remarks or not used (`{}`)\n", kind.more)),
     }
-    for (place, count) in &kind.used {
-        let _ = writeln!(text, "  {count:>4}  {}", place.display());
+    for (folder, count) in &kind.used {
+        let _ = writeln!(text, "  {count:>4}  {}", folder.display());
     }
     for line in kind.unused.iter().take(LINES_MAX) {
         let _ = writeln!(text, "     -  {line}");
@@ -201,7 +201,7 @@ fn text(kind: &InventoryKind) -> String {
 
 fn to_json(kind: &InventoryKind) -> Value {
     let used =
-        kind.used.iter().map(|(place, count)| json!({"path": place.display().to_string(), "count": count}));
+        kind.used.iter().map(|(folder, count)| json!({"path": folder.display().to_string(), "count": count}));
     json!({ "kind": kind.name, "used": used.collect::<Vec<_>>(), "unused": kind.unused })
 }
 
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn everything_of_other_agents_is_counted_or_explained() {
-        let place = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
             std::fs::write(path, text).expect("a file");
         };
@@ -228,9 +228,9 @@ mod tests {
             r#"{"plugins": {"x@y": {"installPath": "/gone"}}}"#,
         );
         write("w/CLAUDE.md", "Rules.");
-        let home = place.path().join("home");
+        let home = folder.path().join("home");
         let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) };
-        let found = kinds(&place.path().join("w"), &paths);
+        let found = kinds(&folder.path().join("w"), &paths);
         let counts: Vec<_> = found
             .iter()
             .map(|kind| (kind.name, kind.used.values().sum::<usize>(), kind.unused.len()))

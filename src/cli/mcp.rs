@@ -153,7 +153,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
                 "name": server.name,
                 "source": source(server),
                 "transport": transport(server),
-                "command": server.way.place(),
+                "command": server.way.target(),
                 "enabled": server.enabled,
                 "loggedIn": has_login(project, &logins, server),
             })
@@ -173,7 +173,7 @@ fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
             (true, true) => ", logged in",
             (true, false) => "",
         };
-        let _ = writeln!(text, "{}  {} ({}{state})", server.name, server.way.place(), source(server));
+        let _ = writeln!(text, "{}  {} ({}{state})", server.name, server.way.target(), source(server));
     }
     // A server with a mistake is not among them.
     if !project.settings_problems.is_empty() {
@@ -366,8 +366,8 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     let state = serve::runtime()?.block_on(async {
         let context = project.mcp_context();
         // Without a client that answers questions, the link arrives as a notice.
-        let (door, _asked) = QuestionSender::new();
-        let (mut hub, mut news) = Hub::new(context, door);
+        let (questions, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(context, questions);
         hub.start([server], |_| false);
         let settled = async {
             loop {

@@ -14,7 +14,7 @@ use crate::chat::markdown::Markdown;
 use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
-use crate::thread::visible::{shortened, visible, visible_line};
+use crate::thread::visible::{shortened, unfenced, visible, visible_line};
 use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome};
 use epitome_client::{ClientEvent, ContextUsage};
 
@@ -485,15 +485,6 @@ pub fn shown_lines(shown: &[ToolDisplay], style: Style, lines_max: usize) -> Vec
         }
     }
     limited(lines, lines_max)
-}
-
-/// Returns the content of a text that is one fenced Markdown block, as editors receive commands; otherwise the text.
-fn unfenced(text: &str) -> &str {
-    let text = text.trim_end();
-    let inside = text.starts_with("```").then(|| text.split_once('\n')).flatten();
-    let inside =
-        inside.and_then(|(_, rest)| rest.rsplit_once('\n').filter(|(_, end)| end.starts_with("```")));
-    inside.map_or(text, |(inside, _)| inside)
 }
 
 /// Formats one line of a diff in color.

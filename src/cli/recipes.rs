@@ -251,7 +251,7 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
 }
 
 /// The source of a recipe or an agent: a path, relative to the working directory if it is below it.
-pub fn place(source: &RecipeSource, cwd: &Path) -> String {
+pub fn location(source: &RecipeSource, cwd: &Path) -> String {
     match source {
         RecipeSource::BuiltIn => "built in".to_owned(),
         RecipeSource::User(path) | RecipeSource::Repository(path) => {

@@ -53,7 +53,7 @@ pub fn hook_settings(bytes: &[u8]) {
     let (_, problems) = claude::parse(path, &text, HookOrigin::User, Path::new("/w"));
     let lines = text.split('\n').count() as u64;
     for problem in problems {
-        let line = problem.place.map_or(1, |(line, _)| line);
+        let line = problem.position.map_or(1, |(line, _)| line);
         assert!((1..=lines).contains(&line), "line {line} of {lines}: {}", problem.message);
     }
 }

@@ -90,7 +90,7 @@ fn outcome(example: &Example) -> Vec<String> {
         }
         Ok(Evaluated::Needs(calls)) => calls.iter().map(|words| format!("? {}", words.join(" "))).collect(),
         Err(error) => {
-            let (line, column) = error.place(&source);
+            let (line, column) = error.position(&source);
             vec![format!("! {line}:{column} {}", error.message)]
         }
     };
@@ -232,7 +232,7 @@ proptest::proptest! {
         let mut scope = TemplateScope::default();
         scope.variables.insert("a".to_owned(), TemplateValue::Text("1".to_owned()));
         if let Err(error) = compile(&source).and_then(|template| evaluate(&template, &scope, &BTreeMap::new())) {
-            error.place(&source);
+            error.position(&source);
         }
     }
 

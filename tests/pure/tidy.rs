@@ -9,7 +9,7 @@ use toml::Table;
 /// other agents, and the chat is a client like any other.
 const PRIVATE_CRATES: [(&str, &[&str]); 8] = [
     ("sled", &["store"]),
-    ("agent-client-protocol", &["acp", "acp_check", "chat", "client"]),
+    ("agent-client-protocol", &["acp", "acp_check", "ahp", "chat", "client"]),
     ("ahp", &["ahp"]),
     ("ratatui", &["chat"]),
     ("reqwest", &["provider"]),

@@ -144,7 +144,7 @@ fn an_executable_declares_its_events() {
         let events: Vec<(HookEvent, &str)> =
             found.hooks[0].events.iter().map(|(event, name)| (*event, name.as_str())).collect();
         assert_eq!(events, wanted, "{answer}");
-        assert_eq!(found.hooks[0].place, HookOrigin::User);
+        assert_eq!(found.hooks[0].origin, HookOrigin::User);
     }
 }
 
@@ -243,7 +243,7 @@ fn faults_in_declarative_files_have_a_location() {
         assert!(found.hooks.is_empty(), "{text}");
         assert!(problem.message.contains(message), "{text}: {problem}");
         if place.is_some() {
-            assert_eq!(problem.place, place, "{text}: {problem}");
+            assert_eq!(problem.position, place, "{text}: {problem}");
         }
         assert!(problem.hint.as_deref().unwrap_or_default().contains(hint), "{text}: {problem}");
     }
@@ -328,7 +328,7 @@ fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
     let places: Vec<(&str, HookOrigin, String)> = found
         .hooks
         .iter()
-        .map(|hook| (hook.name.as_str(), hook.place, disk.relative(&hook.files[0])))
+        .map(|hook| (hook.name.as_str(), hook.origin, disk.relative(&hook.files[0])))
         .collect();
     let wanted = [
         ("guard", HookOrigin::Enforced, "home/hooks/enforced/guard"),
@@ -349,7 +349,7 @@ fn an_invalid_hook_shadows_nothing() {
     disk.program("repo/.epitome/hooks/lint", "#!/bin/sh\nexit 1\n");
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, HookOrigin::User));
+    assert_eq!((found.hooks.len(), found.hooks[0].origin), (1, HookOrigin::User));
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn hooks_of_a_repository_do_not_run_before_consent() {
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
     assert_eq!(names(&found), ["lint"], "an untrusted hook shadows nothing");
-    assert_eq!(found.hooks[0].place, HookOrigin::User);
+    assert_eq!(found.hooks[0].origin, HookOrigin::User);
     let waiting: Vec<&str> = found.untrusted.iter().map(|item| item.name.as_str()).collect();
     assert_eq!(waiting, ["lint", "then.yaml", "acme/tools/notify"]);
     assert!(found.untrusted[1].what.contains("turn_end"), "{}", found.untrusted[1].what);
@@ -439,7 +439,7 @@ fn hooks_of_a_repository_do_not_run_before_consent() {
     disk.allow_all();
     let found = disk.find();
     assert_eq!(names(&found), ["lint", "then.yaml", "acme/tools/notify"]);
-    assert_eq!((found.hooks[0].place, disk.marks()), (HookOrigin::Repository, 2));
+    assert_eq!((found.hooks[0].origin, disk.marks()), (HookOrigin::Repository, 2));
     disk.find();
     assert_eq!(disk.marks(), 2, "the answers are known");
 }
@@ -644,7 +644,7 @@ fn the_users_own_settings_need_no_consent_and_can_disable_all_hooks() {
     disk.write(".claude/settings.json", &json!({"hooks": hooks}).to_string());
     disk.write("repo/.claude/settings.json", &json!({"hooks": hooks}).to_string());
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, HookOrigin::User, 1));
+    assert_eq!((found.hooks.len(), found.hooks[0].origin, found.untrusted.len()), (1, HookOrigin::User, 1));
     disk.write(".claude/settings.json", &json!({"hooks": hooks, "disableAllHooks": true}).to_string());
     let found = disk.find();
     assert_eq!((found.hooks.len(), found.untrusted.len()), (0, 0));

@@ -93,7 +93,7 @@ pub(super) fn hooks(project: &Project) -> String {
     let mut out = String::new();
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
-        let _ = writeln!(out, "{} ({:?}, {}): {}", hook.name, hook.place, events.join(", "), what(hook));
+        let _ = writeln!(out, "{} ({:?}, {}): {}", hook.name, hook.origin, events.join(", "), what(hook));
     }
     let _ = writeln!(
         out,

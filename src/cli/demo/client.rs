@@ -108,9 +108,9 @@ impl DemoClient {
         }
     }
 
-    /// Shows events until the agent has said this last.
+    /// Shows events until this is the last text of the agent.
     pub fn watch(&mut self, words: &str, screen: &mut Screen) -> Result<(), String> {
-        while !screen.seen.said.trim_end().ends_with(words) {
+        while !screen.seen.text.trim_end().ends_with(words) {
             self.next(screen)?;
         }
         Ok(())

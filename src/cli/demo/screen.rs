@@ -26,7 +26,7 @@ const OUTPUT_LINES_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub struct ScreenContents {
     /// The agent's text since `forget`.
-    pub said: String,
+    pub text: String,
     /// The messages of the user.
     pub prompts: Vec<String>,
     /// Calls with the status of their result, in the order of their announcement.
@@ -83,7 +83,7 @@ impl Screen {
         self.pause(STEP_PAUSE);
         self.write(&format!("{} {prompt}\n", self.style.paint(Color::Cyan, "you ▸")));
         self.pause(STEP_PAUSE);
-        self.seen.said.clear();
+        self.seen.text.clear();
     }
 
     pub fn end_line(&mut self) {
@@ -92,7 +92,7 @@ impl Screen {
         }
     }
 
-    fn text(&mut self, text: &str) {
+    fn type_words(&mut self, text: &str) {
         let text = visible(text).into_owned();
         for word in text.split_inclusive(' ') {
             self.write(word);
@@ -143,7 +143,7 @@ impl Screen {
                 Change::Commanded { typed, .. } => self.seen.prompts.push(typed.clone()),
                 Change::TurnEnded { reason, .. } => {
                     if let Some(words) = text::ending(*reason) {
-                        self.said(words, is_replay);
+                        self.show_text(words, is_replay);
                     }
                 }
                 _ => {}
@@ -159,9 +159,9 @@ impl Screen {
             // Replayed text needs no check.
             ShownPart::Text { .. } if is_replay => {}
             ShownPart::Text { kind: TextKind::Reply, text, .. } | ShownPart::Notice(_, text) => {
-                self.said(text, is_replay);
+                self.show_text(text, is_replay);
             }
-            ShownPart::Line(text) => self.said(text, is_replay),
+            ShownPart::Line(text) => self.show_text(text, is_replay),
             ShownPart::Call(call) => {
                 self.titles.insert(call.id.clone(), text::call_title(call));
                 self.seen.calls.push((call.id.clone(), None));
@@ -183,8 +183,8 @@ impl Screen {
         }
     }
 
-    fn said(&mut self, text: &str, is_replay: bool) {
-        self.seen.said.push_str(text);
+    fn show_text(&mut self, text: &str, is_replay: bool) {
+        self.seen.text.push_str(text);
         if is_replay {
             return;
         }
@@ -192,7 +192,7 @@ impl Screen {
             let who = self.style.paint(Color::Green, "agent ▸");
             self.write(&format!("{who} "));
         }
-        self.text(text);
+        self.type_words(text);
     }
 
     /// Shows a permission request, which is then allowed once.

@@ -62,8 +62,8 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     runtime.block_on(async {
         let around = project.mcp_context();
         // Questions can't be answered here.
-        let (door, _asked) = QuestionSender::new();
-        let (mut hub, mut news) = Hub::new(around, door);
+        let (questions, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(around, questions);
         hub.start(servers.into_iter().cloned(), |_| false);
         let settled = async {
             let is_connecting = |status: &ServerStatus| status.state == ServerState::Connecting;

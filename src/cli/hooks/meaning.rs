@@ -78,7 +78,9 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(text) = summary {
         say(format!("the summary is, without a model: {text}"));
     }
-    follow_ups.iter().for_each(|said| say(format!("the agent continues with: {}", describe_message(said))));
+    follow_ups
+        .iter()
+        .for_each(|message| say(format!("the agent continues with: {}", describe_message(message))));
     if *go_on {
         say("the agent continues".to_owned());
     }
@@ -110,7 +112,7 @@ fn describe_action(action: &HistoryAction) -> Vec<String> {
             );
             [head]
                 .into_iter()
-                .chain(messages.iter().map(|said| format!("  {}", describe_message(said))))
+                .chain(messages.iter().map(|message| format!("  {}", describe_message(message))))
                 .collect()
         }
         HistoryAction::Callback(callback) => vec![describe_callback(callback)],
@@ -145,7 +147,7 @@ fn describe_edit(edit: &RequestedEdit) -> String {
         RequestedEdit::Mask(part, text) => format!("{part} is shown as: {text}"),
         RequestedEdit::Drop(part) => format!("{part} is left out"),
         RequestedEdit::Replace(part, text) => format!("{part} becomes: {text}"),
-        RequestedEdit::Append(said) => format!("appended to the history: {}", describe_message(said)),
+        RequestedEdit::Append(message) => format!("appended to the history: {}", describe_message(message)),
     }
 }
 
@@ -157,13 +159,13 @@ fn describe_tail(keep: HistoryTail) -> String {
     }
 }
 
-fn describe_message(said: &Utterance) -> String {
-    let role = match said.role {
+fn describe_message(message: &Utterance) -> String {
+    let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::System => "system",
     };
-    format!("{role}: {}", said.text)
+    format!("{role}: {}", message.text)
 }
 
 #[cfg(test)]

@@ -74,12 +74,12 @@ pub(super) fn test(
     let began = Instant::now();
     let ran = serve::runtime()?.block_on(deliver(&runner, hook, registered, || input));
     let took = began.elapsed();
-    let said = interpret(hook, &hook_context, registered, ran.clone());
+    let outcome = interpret(hook, &hook_context, registered, ran.clone());
     terminal::print(&match json {
-        true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
-        false => text(&ran, &said, took),
+        true => format!("{}\n", json_of(hook, event, &ran, &outcome, took)),
+        false => text(&ran, &outcome, took),
     })?;
-    Ok(i32::from(said.status != RunStatus::Result))
+    Ok(i32::from(outcome.status != RunStatus::Result))
 }
 
 /// Creates a runner like that of a session in this directory.
@@ -113,7 +113,7 @@ impl HookServices for NoSession {
     }
 }
 
-fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
+fn text(ran: &RawOutcome, outcome: &RunOutcome, took: Duration) -> String {
     let mut out = String::new();
     let mut block = |title: &str, text: &str| {
         if !text.trim().is_empty() {
@@ -126,10 +126,10 @@ fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
     let (title, stdout, stderr) = printed(ran);
     block(title, &stdout);
     block(if title == "stdout" { "stderr" } else { "not run" }, &stderr);
-    block("remarks", &said.remarks.join("\n"));
-    let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
-    let meaning = meaning(&said.output);
-    let short = match (said.status, meaning.is_empty()) {
+    block("remarks", &outcome.remarks.join("\n"));
+    let _ = writeln!(out, "end: {} after {} ms", outcome.end, took.as_millis());
+    let meaning = meaning(&outcome.output);
+    let short = match (outcome.status, meaning.is_empty()) {
         (RunStatus::Failed, true) => " the run failed, so what it printed is ignored",
         (RunStatus::Skipped, true) => " it was not run",
         (RunStatus::Result, true) => " nothing",
@@ -156,12 +156,12 @@ fn printed(ran: &RawOutcome) -> (&'static str, String, String) {
     }
 }
 
-fn json_of(hook: &Hook, event: HookEvent, ran: &RawOutcome, said: &RunOutcome, took: Duration) -> Value {
+fn json_of(hook: &Hook, event: HookEvent, ran: &RawOutcome, outcome: &RunOutcome, took: Duration) -> Value {
     let (_, stdout, stderr) = printed(ran);
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
-        "end": said.end, "came": format!("{:?}", said.status).to_lowercase(), "remarks": said.remarks,
-        "milliseconds": took.as_millis() as u64, "meaning": meaning(&said.output),
+        "end": outcome.end, "came": format!("{:?}", outcome.status).to_lowercase(), "remarks": outcome.remarks,
+        "milliseconds": took.as_millis() as u64, "meaning": meaning(&outcome.output),
     })
 }
 

@@ -111,21 +111,21 @@ mod tests {
 
     #[test]
     fn a_folder_is_copied_as_a_whole_and_replaced() {
-        let place = tempfile::tempdir().expect("a folder");
+        let scratch = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = scratch.path().join(path);
             fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
             fs::write(path, text).expect("a file");
         };
         write("from/commands/a.md", "A");
         write("from/.git/config", "not copied");
-        let own = place.path().join("own");
-        let first = FolderCopy::of(&place.path().join("from")).expect("it is read");
+        let own = scratch.path().join("own");
+        let first = FolderCopy::of(&scratch.path().join("from")).expect("it is read");
         first.install(&own, "p").expect("it is copied");
         assert_eq!(first.files, [PathBuf::from("commands/a.md")]);
-        fs::remove_file(place.path().join("from/commands/a.md")).expect("it is there");
+        fs::remove_file(scratch.path().join("from/commands/a.md")).expect("it is there");
         write("from/commands/b.md", "A");
-        let second = FolderCopy::of(&place.path().join("from")).expect("it is read");
+        let second = FolderCopy::of(&scratch.path().join("from")).expect("it is read");
         assert_ne!(first.digest, second.digest, "a name is part of it");
         second.install(&own, "p").expect("it is copied");
         let names: Vec<_> = fs::read_dir(own.join("p/commands")).expect("a folder").flatten().collect();
@@ -136,9 +136,9 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_link_is_refused() {
-        let place = tempfile::tempdir().expect("a folder");
-        std::os::unix::fs::symlink("/etc", place.path().join("etc")).expect("a link");
-        let why = FolderCopy::of(place.path()).err().expect("it is refused").message;
+        let scratch = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink("/etc", scratch.path().join("etc")).expect("a link");
+        let why = FolderCopy::of(scratch.path()).err().expect("it is refused").message;
         assert!(why.contains("etc is a link"), "{why}");
     }
 }

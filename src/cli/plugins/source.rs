@@ -50,12 +50,12 @@ pub struct FoundPlugin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PluginSource {
     plugin: Option<String>,
-    place: SourcePlace,
+    location: SourceLocation,
     reference: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum SourcePlace {
+enum SourceLocation {
     Folder(PathBuf),
     Git(String),
     Npm { package: String, registry: Option<String> },
@@ -66,12 +66,12 @@ impl Display for PluginSource {
         if let Some(plugin) = &self.plugin {
             write!(f, "{plugin}@")?;
         }
-        match (&self.place, &self.reference) {
-            (SourcePlace::Folder(folder), _) => write!(f, "{}", folder.display()),
+        match (&self.location, &self.reference) {
+            (SourceLocation::Folder(folder), _) => write!(f, "{}", folder.display()),
             // Only the entry of a marketplace names a registry; it isn't the source that was given.
-            (SourcePlace::Npm { package, registry: _ }, _) => write!(f, "{NPM}{package}"),
-            (SourcePlace::Git(url), None) => write!(f, "{url}"),
-            (SourcePlace::Git(url), Some(reference)) => write!(f, "{url}#{reference}"),
+            (SourceLocation::Npm { package, registry: _ }, _) => write!(f, "{NPM}{package}"),
+            (SourceLocation::Git(url), None) => write!(f, "{url}"),
+            (SourceLocation::Git(url), Some(reference)) => write!(f, "{url}#{reference}"),
         }
     }
 }
@@ -91,14 +91,14 @@ pub fn find(
     let resolved = source.to_string();
     let mut entry: Option<(MarketplaceEntry, PathBuf)> = None;
     for _ in 0..STEPS_MAX {
-        let (folder, commit, fetched) = match &source.place {
-            SourcePlace::Folder(folder) => (folder.clone(), None, None),
-            SourcePlace::Git(url) => {
+        let (folder, commit, fetched) = match &source.location {
+            SourceLocation::Folder(folder) => (folder.clone(), None, None),
+            SourceLocation::Git(url) => {
                 let fetched = scratch_below(scratch)?;
                 let commit = fetch(url, source.reference.as_deref(), fetched.path())?;
                 (fetched.path().to_path_buf(), Some(commit), Some(fetched))
             }
-            SourcePlace::Npm { package, registry } => {
+            SourceLocation::Npm { package, registry } => {
                 let fetched = scratch_below(scratch)?;
                 unpack(package, registry.as_deref(), fetched.path())?;
                 (fetched.path().join(PACKAGE), None, Some(fetched))
@@ -149,14 +149,14 @@ pub fn find(
                 });
             }
             EntrySource::Git { url, reference, folder } => {
-                let place = SourcePlace::Git(checked_url(url)?);
+                let location = SourceLocation::Git(checked_url(url)?);
                 let reference = reference.clone();
-                source = PluginSource { plugin: None, place, reference };
+                source = PluginSource { plugin: None, location, reference };
                 entry = Some((chosen.clone(), folder.clone()));
             }
             EntrySource::Npm { package, registry } => {
-                let place = SourcePlace::Npm { package: package.clone(), registry: registry.clone() };
-                source = PluginSource { plugin: None, place, reference: None };
+                let location = SourceLocation::Npm { package: package.clone(), registry: registry.clone() };
+                source = PluginSource { plugin: None, location, reference: None };
                 entry = Some((chosen.clone(), PathBuf::new()));
             }
             EntrySource::Unsupported(what) => {
@@ -207,8 +207,8 @@ fn parse(
     marketplace: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<PluginSource, CliError> {
     if let Some(package) = text.strip_prefix(NPM) {
-        let place = SourcePlace::Npm { package: package.to_owned(), registry: None };
-        return Ok(PluginSource { plugin: None, place, reference: None });
+        let location = SourceLocation::Npm { package: package.to_owned(), registry: None };
+        return Ok(PluginSource { plugin: None, location, reference: None });
     }
     // An address may contain a user name before its host.
     let is_plugin = |name: &str| !name.is_empty() && name != "git" && !name.contains([':', '/']);
@@ -230,17 +230,17 @@ fn parse(
         };
         let folder = path.canonicalize().ok().filter(|path| path.is_dir());
         let folder = folder.ok_or_else(|| format!("{} is no directory", path.display()))?;
-        return Ok(PluginSource { plugin, place: SourcePlace::Folder(folder), reference: None });
+        return Ok(PluginSource { plugin, location: SourceLocation::Folder(folder), reference: None });
     }
-    let (place, reference) = match rest.split_once('#') {
-        Some((place, reference)) => (place, Some(reference.to_owned())),
+    let (location, reference) = match rest.split_once('#') {
+        Some((location, reference)) => (location, Some(reference.to_owned())),
         None => (rest, None),
     };
-    let place = match marketplace(place).filter(|_| plugin.is_some()) {
-        Some(folder) => SourcePlace::Folder(folder),
-        None => SourcePlace::Git(address(place)?),
+    let location = match marketplace(location).filter(|_| plugin.is_some()) {
+        Some(folder) => SourceLocation::Folder(folder),
+        None => SourceLocation::Git(address(location)?),
     };
-    Ok(PluginSource { plugin, place, reference })
+    Ok(PluginSource { plugin, location, reference })
 }
 
 /// Returns the address of a repository; `owner/name` is one on GitHub.
@@ -355,49 +355,50 @@ mod tests {
 
     #[test]
     fn only_names_of_packages_are_given_to_npm() {
-        let place = tempfile::tempdir().expect("a folder");
+        let location = tempfile::tempdir().expect("a folder");
         for package in
             ["--eval", "", "./x", "/x", "a/b", "@a/b/c", "https://x.example/a.tgz", "a b", "file:x"]
         {
-            let why = unpack(package, None, place.path()).expect_err("it is refused").message;
+            let why = unpack(package, None, location.path()).expect_err("it is refused").message;
             assert!(why.contains("is no package of npm"), "{package}: {why}");
         }
-        let why = unpack("x", Some("http://x.example"), place.path()).expect_err("it is refused").message;
+        let why = unpack("x", Some("http://x.example"), location.path()).expect_err("it is refused").message;
         assert!(why.contains("no https address"), "{why}");
     }
 
     #[test]
     fn sources_are_directories_addresses_and_entries_of_marketplaces() {
         let scratch = tempfile::tempdir().expect("a folder");
-        let place = scratch.path().canonicalize().expect("it exists");
-        let own = place.join("own");
+        let location = scratch.path().canonicalize().expect("it exists");
+        let own = location.join("own");
         fs::create_dir_all(own.join("tools")).expect("a folder");
-        let git = |url: &str| SourcePlace::Git(url.to_owned());
+        let git = |url: &str| SourceLocation::Git(url.to_owned());
         let known = |name: &str| (name == "acme").then(|| PathBuf::from("/m/acme"));
         let absolute = format!("fmt@{}", own.display());
         for (text, plugin, wanted, reference) in [
-            ("./own", None, SourcePlace::Folder(own.clone()), None),
-            ("../w/own/../own", None, SourcePlace::Folder(own.clone()), None),
+            ("./own", None, SourceLocation::Folder(own.clone()), None),
+            ("../w/own/../own", None, SourceLocation::Folder(own.clone()), None),
             ("o/r", None, git("https://github.com/o/r.git"), None),
             ("o/r#v1", None, git("https://github.com/o/r.git"), Some("v1")),
             ("own/tools", None, git("https://github.com/own/tools.git"), None),
             ("https://x.example/r.git", None, git("https://x.example/r.git"), None),
             ("git@x.example:o/r.git", None, git("git@x.example:o/r.git"), None),
             ("https://me@x.example/r.git", None, git("https://me@x.example/r.git"), None),
-            ("fmt@acme", Some("fmt"), SourcePlace::Folder("/m/acme".into()), None),
-            ("fmt@./own", Some("fmt"), SourcePlace::Folder(own.clone()), None),
-            (&absolute, Some("fmt"), SourcePlace::Folder(own.clone()), None),
+            ("fmt@acme", Some("fmt"), SourceLocation::Folder("/m/acme".into()), None),
+            ("fmt@./own", Some("fmt"), SourceLocation::Folder(own.clone()), None),
+            (&absolute, Some("fmt"), SourceLocation::Folder(own.clone()), None),
             ("fmt@o/r#v1", Some("fmt"), git("https://github.com/o/r.git"), Some("v1")),
             ("fmt@git@x.example:r", Some("fmt"), git("git@x.example:r"), None),
-            ("npm:@s/x@1", None, SourcePlace::Npm { package: "@s/x@1".to_owned(), registry: None }, None),
+            ("npm:@s/x@1", None, SourceLocation::Npm { package: "@s/x@1".to_owned(), registry: None }, None),
         ] {
-            let text = text.replace("../w", &format!("../{}", place.file_name().expect("named").display()));
-            let source = parse(&text, Some(&place), known);
+            let text =
+                text.replace("../w", &format!("../{}", location.file_name().expect("named").display()));
+            let source = parse(&text, Some(&location), known);
             let (plugin, reference) = (plugin.map(str::to_owned), reference.map(str::to_owned));
-            let wanted = PluginSource { plugin, place: wanted, reference };
+            let wanted = PluginSource { plugin, location: wanted, reference };
             assert_eq!(source.as_ref(), Ok(&wanted), "{text}");
-            // A record leads to the same place from any directory.
-            if wanted.place != SourcePlace::Folder("/m/acme".into()) {
+            // A record leads to the same source from any directory.
+            if wanted.location != SourceLocation::Folder("/m/acme".into()) {
                 assert_eq!(parse(&wanted.to_string(), None, known), Ok(wanted), "{text}");
             }
         }
@@ -412,7 +413,7 @@ mod tests {
             "../nowhere/r",
             "./own#v1",
         ] {
-            assert!(parse(text, Some(&place), known).is_err(), "{text}");
+            assert!(parse(text, Some(&location), known).is_err(), "{text}");
         }
         for relative in ["./own", "fmt@./own"] {
             assert!(parse(relative, None, known).is_err(), "{relative}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::place;
+use super::location;
 use crate::recipe::catalog::{RecipeCatalog, Shadowed};
 use crate::recipe::command;
 use crate::recipe::parse::Recipe;
@@ -16,7 +16,7 @@ pub fn list(catalog: &RecipeCatalog, cwd: &Path) -> String {
     let mut text = String::new();
     let width = catalog.recipes.iter().map(|recipe| recipe.id.chars().count()).max().unwrap_or(0);
     for recipe in &catalog.recipes {
-        let mut notes = vec![place(&recipe.source, cwd)];
+        let mut notes = vec![location(&recipe.source, cwd)];
         if !recipe.aliases.is_empty() {
             notes.push(format!("also {}", recipe.aliases.join(", ")));
         }
@@ -29,7 +29,8 @@ pub fn list(catalog: &RecipeCatalog, cwd: &Path) -> String {
     if !catalog.shadowed.is_empty() {
         text += "\nHidden by a recipe of the same name:\n";
         for Shadowed { id, source, by } in &catalog.shadowed {
-            let _ = writeln!(text, "{id:width$}  {} is hidden by {}", place(source, cwd), place(by, cwd));
+            let _ =
+                writeln!(text, "{id:width$}  {} is hidden by {}", location(source, cwd), location(by, cwd));
         }
     }
     if !catalog.problems.is_empty() {

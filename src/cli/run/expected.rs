@@ -53,14 +53,14 @@ impl ExpectedJson {
     /// Adds to a prompt what the model has to know about the schema.
     pub fn begin(&mut self, prompt: &mut Vec<Content>) {
         self.retries = RETRIES;
-        let order = format!(
+        let instruction = format!(
             "When you are done, reply with JSON that matches this JSON Schema, and with nothing else:\n{}",
             self.schema
         );
         match prompt.first_mut() {
             // A slash command is only recognized in the first text.
-            Some(Content::Text { text }) => *text = format!("{text}\n\n{order}"),
-            _ => prompt.push(Content::Text { text: order }),
+            Some(Content::Text { text }) => *text = format!("{text}\n\n{instruction}"),
+            _ => prompt.push(Content::Text { text: instruction }),
         }
     }
 

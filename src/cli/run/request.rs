@@ -523,15 +523,15 @@ impl PromptRequest {
     fn prompt_with(&self, piped: &str) -> Result<String, CliError> {
         let words = self.words.join(" ");
         let parts = [words.trim(), piped.trim_end()];
-        let said: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
-        let said = said.join("\n\n");
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
+        let prompt = parts.join("\n\n");
         match &self.recipe {
-            Some(recipe) => Ok(format!("/{recipe} {said}").trim_end().to_owned()),
-            None if said.is_empty() && self.program.reads_stream => Ok(said),
-            None if said.is_empty() && self.attached.is_empty() => {
+            Some(recipe) => Ok(format!("/{recipe} {prompt}").trim_end().to_owned()),
+            None if prompt.is_empty() && self.program.reads_stream => Ok(prompt),
+            None if prompt.is_empty() && self.attached.is_empty() => {
                 Err(CliError::usage("there is no prompt: give it as an argument or on stdin"))
             }
-            None => Ok(said),
+            None => Ok(prompt),
         }
     }
 }

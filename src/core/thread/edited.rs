@@ -52,8 +52,8 @@ impl View {
             ViewEdit::Append { role, message } => {
                 *appended += 1;
                 let spoken = HistoryMessage { role: *role, message: message.clone() };
-                let place = PartNumbers { nth: Some(*appended), calls: None };
-                self.push(spoken_entry(layer, &spoken, by), place);
+                let numbers = PartNumbers { nth: Some(*appended), calls: None };
+                self.push(spoken_entry(layer, &spoken, by), numbers);
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ impl View {
         let texts: HashMap<Seq, &str> = masks.iter().map(|mask| (mask.entry, mask.text.as_str())).collect();
         for at in 0..self.shown.len() {
             let entry = &self.shown[at];
-            let Some(text) = texts.get(&entry.seq).filter(|_| self.places[at].nth.is_none()) else {
+            let Some(text) = texts.get(&entry.seq).filter(|_| self.part_numbers[at].nth.is_none()) else {
                 continue;
             };
             let content = [Content::Text { text: (*text).to_owned() }];
@@ -81,20 +81,20 @@ impl View {
     }
 
     pub(super) fn find(&self, part: PartId) -> Option<ViewPosition> {
-        let shown = self.shown.iter().zip(&self.places).enumerate();
+        let shown = self.shown.iter().zip(&self.part_numbers).enumerate();
         let mut of_entry = shown.filter(|(_, (entry, _))| entry.seq == part.entry);
-        of_entry.find_map(|(at, (entry, place))| match &entry.change {
+        of_entry.find_map(|(at, (entry, numbers))| match &entry.change {
             Change::Said { .. } | Change::Compacted { .. } => {
-                (place.nth == part.part).then_some(ViewPosition::Message(at))
+                (numbers.nth == part.part).then_some(ViewPosition::Message(at))
             }
             Change::ToolFinished { .. } => part.part.is_none().then_some(ViewPosition::Outcome(at)),
             Change::Replied { message, .. } => {
-                if place.nth == part.part && has_text(&message.content) {
+                if numbers.nth == part.part && has_text(&message.content) {
                     return Some(ViewPosition::Text(at));
                 }
                 let calls = 0..message.calls().count();
                 let number = part.part?;
-                let call = calls.into_iter().find(|call| place.call_number(*call) == number)?;
+                let call = calls.into_iter().find(|call| numbers.call_number(*call) == number)?;
                 Some(ViewPosition::Call(at, call))
             }
             _ => None,
@@ -141,11 +141,11 @@ impl View {
     fn put(&mut self, spot: ViewPosition, content: &[Content]) {
         match spot {
             ViewPosition::Message(at) => {
-                let said = content.iter().filter(|content| is_text(content) || content.is_attachment());
-                let said: Vec<Content> = said.cloned().collect();
+                let kept = content.iter().filter(|content| is_text(content) || content.is_attachment());
+                let kept: Vec<Content> = kept.cloned().collect();
                 self.alter(at, |change| match change {
                     Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
-                        message.content = said;
+                        message.content = kept;
                     }
                     _ => {}
                 });
@@ -161,7 +161,7 @@ impl View {
             }
             ViewPosition::Outcome(at) => {
                 let put = |outcome: &ToolOutcome| ToolOutcome {
-                    content: content.iter().filter_map(outcome_content).collect(),
+                    content: content.iter().cloned().filter_map(OutcomeContent::of).collect(),
                     ..ToolOutcome::text(outcome.call.clone(), outcome.status, "")
                 };
                 self.alter(at, |change| {
@@ -201,8 +201,9 @@ impl View {
         }
         let count = self.shown[at].change.calls().count();
         let numbers = (0..count).filter(|other| *other != call);
-        self.places[at].calls = Some(numbers.map(|other| self.places[at].call_number(other)).collect());
-        // By its place: the ids of calls come from providers, and `numbers` lacks only one.
+        self.part_numbers[at].calls =
+            Some(numbers.map(|other| self.part_numbers[at].call_number(other)).collect());
+        // By its number: the ids of calls come from providers, and `numbers` lacks only one.
         let mut nth = 0usize..;
         content.retain(|content| content.as_call().is_none() || nth.next() != Some(call));
         self.set_reply(at, content);
@@ -236,7 +237,7 @@ impl View {
 
     fn remove(&mut self, at: usize) {
         self.shown.remove(at);
-        self.places.remove(at);
+        self.part_numbers.remove(at);
         if at < self.head {
             self.head -= 1;
         }
@@ -253,23 +254,4 @@ pub(super) fn placeholder(by: &str, note: &str, at: PartId) -> String {
 
 fn is_text(content: &Content) -> bool {
     matches!(content, Content::Text { .. })
-}
-
-fn outcome_content(content: &Content) -> Option<OutcomeContent> {
-    match content {
-        Content::Text { text } => Some(OutcomeContent::Text { text: text.clone() }),
-        Content::Image { mime_type, data, .. } => {
-            Some(OutcomeContent::Image { mime_type: mime_type.clone(), data: data.clone() })
-        }
-        Content::Document { mime_type, data, name } => Some(OutcomeContent::Document {
-            mime_type: mime_type.clone(),
-            data: data.clone(),
-            name: name.clone(),
-        }),
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    }
 }

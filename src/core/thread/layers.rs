@@ -398,7 +398,7 @@ fn is_same(a: &View, b: &View) -> bool {
     let same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b) || a == b;
     a.shown.len() == b.shown.len()
         && a.head == b.head
-        && a.places == b.places
+        && a.part_numbers == b.part_numbers
         && a.shown.iter().zip(&b.shown).all(same)
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::describe::{EntryLine, EntryPart, describe};
 use super::lines::{call_title, status};
-use super::text::{attached, outcome_text, outcomes_of, role_and_text, said};
+use super::text::{attached, outcome_text, outcomes_of, prompt_text, role_and_text};
 use super::visible::fenced;
 use super::{CallId, Change, ChangeGroup, Content, Entries, Seq, Thread, ToolOutcome};
 
@@ -66,7 +66,7 @@ fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, (Seq, &ToolOut
         EntryPart::Reply(message) => {
             return message.content.iter().for_each(|content| markdown_content(content, outcomes, text));
         }
-        EntryPart::Prompt(message, origin) => said(message, origin),
+        EntryPart::Prompt(message, origin) => prompt_text(message, origin),
         EntryPart::Typed(typed) => format!("`{typed}`"),
         EntryPart::Summary(message) => quoted(&message.text()),
         EntryPart::Spoken(role, message) => quoted(&role_and_text(role, message)),
@@ -77,8 +77,8 @@ fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, (Seq, &ToolOut
 
 fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, (Seq, &ToolOutcome)>, text: &mut String) {
     match content {
-        Content::Text { text: said } => {
-            let _ = write!(text, "\n{}\n", said.trim_end());
+        Content::Text { text: inner } => {
+            let _ = write!(text, "\n{}\n", inner.trim_end());
         }
         Content::Call(call) => {
             let outcome = outcomes.get(&call.id);

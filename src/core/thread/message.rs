@@ -335,6 +335,22 @@ pub enum OutcomeContent {
 }
 
 impl OutcomeContent {
+    /// The same content of a message; `None` for what no tool returns.
+    pub fn of(content: Content) -> Option<OutcomeContent> {
+        match content {
+            Content::Text { text } => Some(OutcomeContent::Text { text }),
+            Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
+            Content::Document { mime_type, data, name } => {
+                Some(OutcomeContent::Document { mime_type, data, name })
+            }
+            Content::Thinking { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. }
+            | Content::Call(_)
+            | Content::Search(_) => None,
+        }
+    }
+
     /// The text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {

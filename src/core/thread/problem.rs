@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Problem {
     pub path: PathBuf,
     /// Line and column, both from 1, if known.
-    pub place: Option<(u64, u64)>,
+    pub position: Option<(u64, u64)>,
     pub message: String,
     pub hint: Option<String>,
     /// Whether it does not matter, also in a file in which nothing may be wrong.
@@ -19,12 +19,12 @@ pub struct Problem {
 impl Problem {
     /// A problem without position and hint; see [`at`](Problem::at) and [`with_hint`](Problem::with_hint).
     pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Problem {
-        Problem { path: path.into(), place: None, message: message.into(), hint: None, is_notice: false }
+        Problem { path: path.into(), position: None, message: message.into(), hint: None, is_notice: false }
     }
 
     /// Adds line and column.
-    pub fn at(self, place: (u64, u64)) -> Problem {
-        Problem { place: Some(place), ..self }
+    pub fn at(self, position: (u64, u64)) -> Problem {
+        Problem { position: Some(position), ..self }
     }
 
     pub fn with_hint(self, hint: impl Into<String>) -> Problem {
@@ -33,8 +33,8 @@ impl Problem {
 
     /// The JSON form, for machine-readable output.
     pub fn to_json(&self) -> serde_json::Value {
-        let Problem { path, place, message, hint, is_notice: _ } = self;
-        let (line, column) = (place.map(|place| place.0), place.map(|place| place.1));
+        let Problem { path, position, message, hint, is_notice: _ } = self;
+        let (line, column) = (position.map(|position| position.0), position.map(|position| position.1));
         serde_json::json!({
             "path": path.display().to_string(), "line": line, "column": column, "message": message, "hint": hint,
         })
@@ -46,7 +46,7 @@ impl Error for Problem {}
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
-        if let Some((line, column)) = self.place {
+        if let Some((line, column)) = self.position {
             write!(f, ":{line}:{column}")?;
         }
         write!(f, ": {}", self.message)?;
@@ -58,7 +58,7 @@ impl fmt::Display for Problem {
 }
 
 /// Line and column of a byte offset, both from 1; the column counts characters.
-pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
+pub fn position_in(text: &str, offset: usize) -> (u64, u64) {
     let before = &text[..text.floor_char_boundary(offset)];
     let line_start = before.rfind('\n').map_or(0, |index| index + 1);
     let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;

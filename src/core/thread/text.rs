@@ -109,7 +109,7 @@ impl<'a> TextRenderer<'a> {
             EntryPart::Reply(message) => {
                 return message.content.iter().for_each(|content| self.content(content, block));
             }
-            EntryPart::Prompt(message, origin) => (said(message, origin), 2),
+            EntryPart::Prompt(message, origin) => (prompt_text(message, origin), 2),
             EntryPart::Typed(typed) => (typed.to_owned(), 2),
             EntryPart::Run(run) => (run_line(run), 2),
             EntryPart::Summary(message) => (self.shortened(&message.text()), 4),
@@ -332,7 +332,7 @@ fn run_line(run: &HookRun) -> String {
 }
 
 /// The text that the user typed, followed by the names of the attachments.
-pub(super) fn said(message: &Message, origin: &Origin) -> String {
+pub(super) fn prompt_text(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
         Origin::Person

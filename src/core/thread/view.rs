@@ -26,7 +26,7 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 pub struct View {
     pub(super) shown: Vec<Arc<Entry>>,
     /// For each entry of `shown`, how its parts are numbered.
-    pub(super) places: Vec<PartNumbers>,
+    pub(super) part_numbers: Vec<PartNumbers>,
     /// Number of entries that the newest compaction or mutation put in front. They are newer than the entries
     /// that follow them.
     pub(super) head: usize,
@@ -153,8 +153,8 @@ impl View {
     /// Everything that an edit can address, in the order of the view. A reply without text has no text part.
     pub fn pieces(&self) -> Vec<(PartId, ViewPart<'_>)> {
         let mut pieces = Vec::with_capacity(self.shown.len());
-        for (entry, place) in self.shown.iter().zip(&self.places) {
-            let own = PartId { entry: entry.seq, part: place.nth };
+        for (entry, numbers) in self.shown.iter().zip(&self.part_numbers) {
+            let own = PartId { entry: entry.seq, part: numbers.nth };
             match &entry.change {
                 Change::Said { message, origin } => pieces.push((own, ViewPart::Said(message, origin))),
                 Change::Compacted { summary, .. } => pieces.push((own, ViewPart::Summary(summary))),
@@ -165,7 +165,7 @@ impl View {
                     }
                     let calls = message.calls().enumerate();
                     pieces.extend(calls.map(|(at, call)| {
-                        let part = Some(place.call_number(at));
+                        let part = Some(numbers.call_number(at));
                         (PartId { entry: entry.seq, part }, ViewPart::Call(call))
                     }));
                 }
@@ -185,7 +185,7 @@ impl View {
         let cut = self.cut(through);
         View {
             shown: self.shown[..cut].to_vec(),
-            places: self.places[..cut].to_vec(),
+            part_numbers: self.part_numbers[..cut].to_vec(),
             head: self.head,
             revision: self.revision,
         }
@@ -277,9 +277,9 @@ impl View {
         self.revision = seq;
     }
 
-    pub(super) fn push(&mut self, entry: Arc<Entry>, place: PartNumbers) {
+    pub(super) fn push(&mut self, entry: Arc<Entry>, numbers: PartNumbers) {
         self.shown.push(entry);
-        self.places.push(place);
+        self.part_numbers.push(numbers);
     }
 
     /// Inserts an outcome after its reply, before the outcomes of later calls. An outcome without a call, or
@@ -304,15 +304,15 @@ impl View {
             }
         }
         self.shown.insert(at, entry.clone());
-        self.places.insert(at, PartNumbers::default());
+        self.part_numbers.insert(at, PartNumbers::default());
     }
 
     fn put_in_front(&mut self, through: Seq, derived: Vec<(Arc<Entry>, PartNumbers)>) {
         let cut = self.cut(through);
-        let (entries, places): (Vec<_>, Vec<_>) = derived.into_iter().unzip();
+        let (entries, part_numbers): (Vec<_>, Vec<_>) = derived.into_iter().unzip();
         self.head = entries.len();
         self.shown.splice(..cut, entries);
-        self.places.splice(..cut, places);
+        self.part_numbers.splice(..cut, part_numbers);
     }
 
     /// The index after the last entry that a layer replaces. It includes all entries that an older layer put

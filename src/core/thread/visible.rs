@@ -56,6 +56,14 @@ pub fn fenced(language: &str, text: &str) -> String {
     format!("{fence}{language}\n{text}{end}{fence}")
 }
 
+/// A text without the fences of the code block that it consists of. A line of fences within it stays.
+pub fn unfenced(text: &str) -> &str {
+    let text = text.trim_matches('\n');
+    let fence = &text[..text.len() - text.trim_start_matches('`').len()];
+    let inner = text.split_once('\n').map(|(_, inner)| inner).filter(|_| fence.len() >= 3);
+    inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
+}
+
 /// A quotation of the model for a Markdown text.
 pub fn model_says(words: &str) -> String {
     format!("The model says: {}", code(words))

@@ -119,7 +119,8 @@ pub enum ReadAnswer {
     Drafts(Vec<ImportDraft>),
     /// Why it can't be read, as in a `Problem`.
     Refused {
-        place: Option<(u64, u64)>,
+        #[serde(rename = "place")]
+        position: Option<(u64, u64)>,
         message: String,
         hint: Option<String>,
     },
@@ -160,7 +161,7 @@ impl ImportFile<'_> {
         let words = error.to_string();
         let words = words.rsplit_once(" at line ").map_or(words.as_str(), |(words, _)| words);
         let mut problem = self.problem(line, format!("this line can't be read: {words}"));
-        problem.place = Some((line as u64, column));
+        problem.position = Some((line as u64, column));
         problem
     }
 }

@@ -121,10 +121,10 @@ enum TurnState {
     Starting {
         first: Box<TurnState>,
     },
-    /// Hooks check the prompts in `said`, in order. `entered` if at least one prompt entered the view; otherwise the turn
+    /// Hooks check the prompts in `prompts`, in order. `entered` if at least one prompt entered the view; otherwise the turn
     /// continues with `then`.
     Greeting {
-        said: VecDeque<Change>,
+        prompts: VecDeque<Change>,
         entered: bool,
         then: Continuation,
     },
@@ -177,16 +177,16 @@ impl Continuation {
 }
 
 impl Turn {
-    /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
+    /// Creates a turn that starts with the prompt `prompt`, if hooks let it into the view. Prompts that a
     /// crashed or failed turn left in the queue are older, so they enter the view first.
-    pub fn prompt(said: Change, thread: &Thread, limits: TurnLimits) -> Turn {
+    pub fn prompt(prompt: Change, thread: &Thread, limits: TurnLimits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         // One that was sent again is in the queue already.
-        if !matches!(said, Change::Said { origin: Origin::Queue { .. }, .. }) {
-            all.push_back(said);
+        if !matches!(prompt, Change::Said { origin: Origin::Queue { .. }, .. }) {
+            all.push_back(prompt);
         }
         let then = Continuation::End(StopReason::Refusal);
-        let state = TurnState::Greeting { said: all, entered: false, then };
+        let state = TurnState::Greeting { prompts: all, entered: false, then };
         Turn::new(state, VecDeque::new(), limits)
     }
 
@@ -234,7 +234,7 @@ impl Turn {
             }
             let effect = match &mut self.state {
                 TurnState::Starting { .. } => Effect::RunHooks(HookPoint::SessionStart),
-                TurnState::Greeting { said, entered, then } => match said.front() {
+                TurnState::Greeting { prompts, entered, then } => match prompts.front() {
                     Some(first) => Effect::RunHooks(HookPoint::Prompt(Box::new(first.clone()))),
                     None if *entered => {
                         self.enter(TurnState::Ready);
@@ -247,8 +247,8 @@ impl Turn {
                     }
                 },
                 TurnState::Ready => {
-                    if let Some(said) = self.take_queued(thread) {
-                        self.greet(said, Continuation::CallModel);
+                    if let Some(prompt) = self.take_queued(thread) {
+                        self.greet(prompt, Continuation::CallModel);
                     } else if self.rounds >= self.limits.rounds {
                         self.enter(TurnState::Ending(StopReason::MaxRounds));
                     } else if let Some(stuck) = self.repeats.stuck(self.limits.repeats) {
@@ -343,9 +343,9 @@ impl Turn {
                 let first = std::mem::replace(&mut **first, TurnState::Ready);
                 self.enter(first);
             }
-            (TurnState::Greeting { said, entered, .. }, EffectResult::Greeted { commits, enters }) => {
+            (TurnState::Greeting { prompts, entered, .. }, EffectResult::Greeted { commits, enters }) => {
                 self.asked = false;
-                if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
+                if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = prompts.pop_front() {
                     // Withdrawn while hooks checked it.
                     if self.withdrawn.contains(&entry) {
                         return;
@@ -436,8 +436,8 @@ impl Turn {
             state => state,
         };
         match state {
-            TurnState::Greeting { said, .. } => {
-                self.commits.extend(said.iter().filter_map(never_entered));
+            TurnState::Greeting { prompts, .. } => {
+                self.commits.extend(prompts.iter().filter_map(never_entered));
             }
             TurnState::Sampling => self.keep(partial),
             TurnState::Calls(calls) => {
@@ -653,8 +653,8 @@ impl Turn {
             Continuation::CallModel => return self.enter(TurnState::Ready),
             Continuation::Stop(reason) | Continuation::End(reason) => reason,
         };
-        if let Some(said) = self.take_queued(thread) {
-            return self.greet(said, then);
+        if let Some(prompt) = self.take_queued(thread) {
+            return self.greet(prompt, then);
         }
         self.enter(match then {
             Continuation::Stop(_) => TurnState::Stopping(reason),
@@ -662,8 +662,8 @@ impl Turn {
         });
     }
 
-    fn greet(&mut self, said: Change, then: Continuation) {
-        self.enter(TurnState::Greeting { said: VecDeque::from([said]), entered: false, then });
+    fn greet(&mut self, prompt: Change, then: Continuation) {
+        self.enter(TurnState::Greeting { prompts: VecDeque::from([prompt]), entered: false, then });
     }
 
     /// Records an overflow, and returns whether too many followed each other with at most one reply between
@@ -713,8 +713,8 @@ fn taken(queued: &Entry) -> Option<Change> {
 }
 
 /// The record of a prompt that was cancelled before it entered the view. A queued one is already in the log.
-fn never_entered(said: &Change) -> Option<Change> {
-    match said {
+fn never_entered(prompt: &Change) -> Option<Change> {
+    match prompt {
         Change::Said { origin: Origin::Queue { .. }, .. } => None,
         Change::Said { message, origin } => {
             let (note, mut message) = (message.id, message.clone());

@@ -3,7 +3,7 @@
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use epitome_thread::terminal_text::drawn;
-use epitome_thread::visible::{visible, visible_line};
+use epitome_thread::visible::{unfenced, visible, visible_line};
 use ratatui::style::Style;
 
 use crate::markdown::{Color, code_spans};
@@ -153,14 +153,6 @@ fn text_of(part: &wire::ToolCallContent) -> Option<&str> {
         },
         _ => None,
     }
-}
-
-/// A text without the fences of the code block that it consists of. A line of fences within it stays.
-fn unfenced(text: &str) -> &str {
-    let text = text.trim_matches('\n');
-    let fence = &text[..text.len() - text.trim_start_matches('`').len()];
-    let inner = text.split_once('\n').map(|(_, inner)| inner).filter(|_| fence.len() >= 3);
-    inner.and_then(|inner| inner.strip_suffix(fence)).map_or(text, |inner| inner.trim_end_matches('\n'))
 }
 
 /// Shows a text of a permission request: sentences, one of which may begin in bold, and fenced code. Code is exact, and

@@ -8,13 +8,15 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
-use epitome_client::{AcpLink, Handshake, LinkMessage, halves, question_answer, sentence};
+use epitome_client::{
+    AcpLink, Handshake, LinkMessage, elicitation, halves, question_answer, selected, sentence, slash_commands,
+};
 use epitome_platform::file_uri;
 use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
-use epitome_session::QuestionReply;
+use epitome_session::{CommandInfo, QuestionReply};
 use futures_util::FutureExt as _;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::form::{FormDialog, form_of};
@@ -86,7 +88,7 @@ pub enum AgentMessage {
     Opened {
         session: wire::SessionId,
         options: Vec<wire::SessionConfigOption>,
-        commands: Vec<wire::AvailableCommand>,
+        commands: Vec<CommandInfo>,
     },
     OpenFailed(String),
     Options(Vec<wire::SessionConfigOption>),
@@ -126,8 +128,8 @@ pub struct ChatConnection {
 
 /// The request to which an answer belongs.
 enum AnswerPurpose {
-    Create,
-    Resume(wire::SessionId),
+    /// The session, if the request named it.
+    Open(Option<wire::SessionId>),
     Close,
     /// `is_next`: it continues a list.
     List {
@@ -140,10 +142,11 @@ enum AnswerPurpose {
 
 /// Initializes a connection. Blocking. Fails with a sentence.
 pub fn initialize(stream: local::Stream) -> Result<InitializedChat, String> {
-    let info = json!({ "name": "epitome-chat", "version": env!("CARGO_PKG_VERSION") });
-    let capabilities = json!({ "elicitation": { "form": {}, "url": {} } });
-    let mut handshake = Handshake::begin(halves(stream)?, &info, &capabilities)?;
-    let has_login = handshake.call("auth/status", json!({}))?["state"] != "unauthenticated";
+    let info = wire::Implementation::new("epitome-chat", env!("CARGO_PKG_VERSION"));
+    let capabilities = wire::ClientCapabilities::new().elicitation(elicitation());
+    let mut handshake = Handshake::begin(halves(stream)?, info, capabilities)?;
+    let has_login =
+        handshake.call("auth/status", &wire::AuthStatusRequest::new())?["state"] != "unauthenticated";
     let (link, _, stream) = handshake.finish();
     Ok(InitializedChat { link, stream, has_login })
 }
@@ -173,39 +176,35 @@ impl ChatConnection {
         let link = &mut self.link;
         match request {
             ChatRequest::Create { cwd } => {
-                link.request("session/new", wire::NewSessionRequest::new(cwd), AnswerPurpose::Create);
+                link.request("session/new", &wire::NewSessionRequest::new(cwd), AnswerPurpose::Open(None));
             }
             ChatRequest::Resume { session, cwd } => {
                 let start = wire::ReplayFrom::Start(wire::ReplayFromStart::new());
                 let params = wire::ResumeSessionRequest::new(session.clone(), cwd).replay_from(start);
-                link.request("session/resume", params, AnswerPurpose::Resume(session));
+                link.request("session/resume", &params, AnswerPurpose::Open(Some(session)));
             }
             ChatRequest::Close { session } => {
-                link.request("session/close", wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
+                link.request("session/close", &wire::CloseSessionRequest::new(session), AnswerPurpose::Close);
             }
             ChatRequest::List { cwd, cursor } => {
                 let pending = AnswerPurpose::List { is_next: cursor.is_some() };
                 let params =
                     wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
-                link.request("session/list", params, pending);
+                link.request("session/list", &params, pending);
             }
             ChatRequest::Prompt { session, text, cwd } => {
                 let params = wire::PromptRequest::new(session, content(&text, &cwd));
-                link.request("session/prompt", params, AnswerPurpose::Prompt(text));
+                link.request("session/prompt", &params, AnswerPurpose::Prompt(text));
             }
             ChatRequest::Cancel { session } => {
-                link.notify("session/cancel", wire::CancelSessionNotification::new(session));
+                link.notify("session/cancel", &wire::CancelSessionNotification::new(session));
             }
             ChatRequest::SetOption { session, option, value } => {
                 let params = wire::SetSessionConfigOptionRequest::new(session, option, value);
-                link.request("session/set_config_option", params, AnswerPurpose::SetOption);
+                link.request("session/set_config_option", &params, AnswerPurpose::SetOption);
             }
-            ChatRequest::Decide { card, option } => {
-                let outcome =
-                    wire::RequestPermissionOutcome::Selected(wire::SelectedPermissionOutcome::new(option));
-                link.answer(&json!(card), wire::RequestPermissionResponse::new(outcome));
-            }
-            ChatRequest::Fill { card, reply } => link.answer(&json!(card), question_answer(reply)),
+            ChatRequest::Decide { card, option } => link.answer(&card.into(), &selected(option)),
+            ChatRequest::Fill { card, reply } => link.answer(&card.into(), &question_answer(reply)),
         }
         self.unsent.extend(link.take_lines());
     }
@@ -301,7 +300,7 @@ fn answered(
         Err(error) => {
             let why = sentence(&error);
             return Ok(match pending {
-                AnswerPurpose::Create | AnswerPurpose::Resume(_) => Some(AgentMessage::OpenFailed(why)),
+                AnswerPurpose::Open(_) => Some(AgentMessage::OpenFailed(why)),
                 AnswerPurpose::Prompt(text) => Some(AgentMessage::PromptFailed { text, why }),
                 AnswerPurpose::List { .. } | AnswerPurpose::SetOption => Some(AgentMessage::Failed(why)),
                 AnswerPurpose::Close => None,
@@ -309,15 +308,11 @@ fn answered(
         }
     };
     Ok(match pending {
-        AnswerPurpose::Create => {
-            let made: wire::NewSessionResponse = serde_json::from_value(answer)?;
-            let (options, commands) = (made.config_options, made.available_commands);
-            Some(AgentMessage::Opened { session: made.session_id, options, commands })
-        }
-        AnswerPurpose::Resume(session) => {
-            let resumed: wire::ResumeSessionResponse = serde_json::from_value(answer)?;
-            let (options, commands) = (resumed.config_options, resumed.available_commands);
-            Some(AgentMessage::Opened { session, options, commands })
+        AnswerPurpose::Open(resumed) => {
+            let session = resumed.or_else(|| Some(answer["sessionId"].as_str()?.into()));
+            let opened: wire::ResumeSessionResponse = serde_json::from_value(answer)?;
+            let (options, commands) = (opened.config_options, slash_commands(opened.available_commands));
+            session.map(|session| AgentMessage::Opened { session, options, commands })
         }
         AnswerPurpose::List { is_next } => {
             let listed: wire::ListSessionsResponse = serde_json::from_value(answer)?;

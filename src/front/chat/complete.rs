@@ -1,14 +1,6 @@
 //! Slash commands: those of the session, those of the chat, and what completes a draft. Pure.
 
-use agent_client_protocol::v2::schema as wire;
-
-/// A command that can be completed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlashCommand {
-    pub name: String,
-    pub description: String,
-    pub hint: Option<String>,
-}
+use epitome_session::CommandInfo;
 
 /// A command that the chat carries out without the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,25 +23,16 @@ const OWN: &[(&str, &str, ChatCommand)] = &[
 ];
 
 /// The session's commands, then those of the chat. A recipe may have the name of one of these; it is then not offered.
-pub fn commands(offered: &[wire::AvailableCommand]) -> Vec<SlashCommand> {
-    let own = OWN.iter().map(|(name, description, _)| SlashCommand {
+pub fn commands(mut offered: Vec<CommandInfo>) -> Vec<CommandInfo> {
+    let own = |(name, description, _): &(&str, &str, ChatCommand)| CommandInfo {
         name: (*name).to_owned(),
         description: (*description).to_owned(),
         hint: None,
-    });
-    let is_own = |name: &str| OWN.iter().any(|(own, ..)| *own == name);
-    let offered = offered.iter().filter(|command| !is_own(command.name())).map(|command| {
-        let hint = match command {
-            wire::AvailableCommand::Command(command) => match &command.input {
-                Some(wire::AvailableCommandInput::Text(text)) => Some(text.hint.clone()),
-                _ => None,
-            },
-            _ => None,
-        };
-        let description = command.description().to_owned();
-        SlashCommand { name: command.name().to_owned(), description, hint }
-    });
-    offered.chain(own).collect()
+        skill: None,
+    };
+    offered.retain(|command| OWN.iter().all(|(own, ..)| *own != command.name));
+    offered.extend(OWN.iter().map(own));
+    offered
 }
 
 /// The chat's own command in a draft.
@@ -60,19 +43,19 @@ pub fn own_command(draft: &str) -> Option<ChatCommand> {
 
 /// The commands that complete a draft: first the command that it is, then those that begin with it, then those that
 /// contain it.
-pub fn completions<'a>(draft: &str, commands: &'a [SlashCommand]) -> Vec<&'a SlashCommand> {
+pub fn completions<'a>(draft: &str, commands: &'a [CommandInfo]) -> Vec<&'a CommandInfo> {
     let Some(typed) = draft.strip_prefix('/').filter(|typed| !typed.contains(char::is_whitespace)) else {
         return Vec::new();
     };
-    let is_it = |command: &&SlashCommand| command.name == typed;
-    let begins = |command: &&SlashCommand| !is_it(command) && command.name.starts_with(typed);
-    let contains = |command: &&SlashCommand| !command.name.starts_with(typed) && command.name.contains(typed);
+    let is_it = |command: &&CommandInfo| command.name == typed;
+    let begins = |command: &&CommandInfo| !is_it(command) && command.name.starts_with(typed);
+    let contains = |command: &&CommandInfo| !command.name.starts_with(typed) && command.name.contains(typed);
     let all = || commands.iter();
     all().filter(is_it).chain(all().filter(begins)).chain(all().filter(contains)).collect()
 }
 
 /// The hint about the arguments of the command that a draft begins with, if none has been typed.
-pub fn hint<'a>(draft: &str, commands: &'a [SlashCommand]) -> Option<&'a str> {
+pub fn hint<'a>(draft: &str, commands: &'a [CommandInfo]) -> Option<&'a str> {
     let (name, rest) = draft.strip_prefix('/')?.split_once(' ')?;
     let command = commands.iter().find(|command| command.name == name)?;
     command.hint.as_deref().filter(|_| rest.is_empty())
@@ -82,12 +65,14 @@ pub fn hint<'a>(draft: &str, commands: &'a [SlashCommand]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn offered() -> Vec<SlashCommand> {
-        let command = |name: &str| {
-            let input = wire::AvailableCommandInput::Text(wire::TextCommandInput::new("[dry]"));
-            wire::AvailableCommand::Command(wire::Command::new(name, "does it").input(input))
+    fn offered() -> Vec<CommandInfo> {
+        let command = |name: &str| CommandInfo {
+            name: name.to_owned(),
+            description: "does it".to_owned(),
+            hint: Some("[dry]".to_owned()),
+            skill: None,
         };
-        commands(&["compact", "context", "undo", "quit"].map(command))
+        commands(["compact", "context", "undo", "quit"].map(command).to_vec())
     }
 
     #[test]

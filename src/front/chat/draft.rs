@@ -1,10 +1,11 @@
 //! The prompt that is being typed, with its history and the completion of commands. Pure.
 
+use epitome_session::CommandInfo;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
-use crate::complete::{SlashCommand, completions};
+use crate::complete::completions;
 use crate::keys::DraftContext;
 use crate::markdown::Color;
 use crate::rows::ink;
@@ -98,7 +99,7 @@ impl Draft {
         (self.selected, self.is_dismissed, self.recalled) = (0, false, None);
     }
 
-    pub fn state(&self, commands: &[SlashCommand]) -> DraftContext {
+    pub fn state(&self, commands: &[CommandInfo]) -> DraftContext {
         let row = self.area.cursor().0;
         DraftContext {
             is_empty: self.is_empty(),
@@ -109,7 +110,7 @@ impl Draft {
     }
 
     /// The completions to show.
-    pub fn offered<'a>(&self, commands: &'a [SlashCommand]) -> Vec<&'a SlashCommand> {
+    pub fn offered<'a>(&self, commands: &'a [CommandInfo]) -> Vec<&'a CommandInfo> {
         if self.is_dismissed || self.recalled.is_some() || self.area.lines().len() > 1 {
             return Vec::new();
         }
@@ -121,14 +122,14 @@ impl Draft {
     }
 
     /// The draft with the selected completion, if that changes it.
-    pub fn completion(&self, commands: &[SlashCommand]) -> Option<String> {
+    pub fn completion(&self, commands: &[CommandInfo]) -> Option<String> {
         let offered = self.offered(commands);
         let chosen = offered.get(self.selected)?;
         let space = if chosen.hint.is_some() { " " } else { "" };
         (self.area.lines()[0].get(1..) != Some(&chosen.name)).then(|| format!("/{}{space}", chosen.name))
     }
 
-    pub fn select(&mut self, commands: &[SlashCommand], forward: bool) {
+    pub fn select(&mut self, commands: &[CommandInfo], forward: bool) {
         let count = self.offered(commands).len().max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;
     }

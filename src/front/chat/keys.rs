@@ -146,7 +146,7 @@ mod tests {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/chat.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
         let keys = HELP.iter().flat_map(|(keys, _)| keys.split([',']).flat_map(|key| key.split(" or ")));
-        let commands = crate::complete::commands(&[]);
+        let commands = crate::complete::commands(Vec::new());
         let commands = commands.iter().map(|command| format!("`/{}`", command.name));
         for named in keys.map(|key| key.trim().to_owned()).chain(commands) {
             assert!(page.contains(&named), "{named} is missing in docs/chat.md");

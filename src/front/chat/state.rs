@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
-use epitome_client::with_hint;
+use epitome_client::{slash_commands, with_hint};
+use epitome_session::CommandInfo;
 use ratatui::crossterm::event::KeyEvent;
 
 use crate::card::{CardAnswer, OpenCard, TYPED_AHEAD};
 use crate::client::{AgentMessage, ChatRequest};
-use crate::complete::{ChatCommand, SlashCommand, commands, own_command};
+use crate::complete::{ChatCommand, commands, own_command};
 use crate::draft::Draft;
 use crate::form::FormDialog;
 use crate::keys::{Focus, KeyAction, action};
@@ -86,7 +87,7 @@ pub struct ChatState {
     forms: VecDeque<OpenForm>,
     picker: Option<Picker>,
     has_help: bool,
-    commands: Vec<SlashCommand>,
+    commands: Vec<CommandInfo>,
     options: Vec<wire::SessionConfigOption>,
     title: Option<String>,
     usage: Option<wire::UsageUpdate>,
@@ -161,7 +162,7 @@ impl ChatState {
             forms: VecDeque::new(),
             picker: None,
             has_help: false,
-            commands: commands(&[]),
+            commands: commands(Vec::new()),
             options: Vec::new(),
             title: None,
             usage: None,
@@ -222,7 +223,7 @@ impl ChatState {
                 }
             }
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
-            ChatEvent::Agent(message) => self.hear(message, now),
+            ChatEvent::Agent(message) => self.receive(message, now),
         }
     }
 
@@ -500,7 +501,7 @@ impl ChatState {
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────────
 
-    fn hear(&mut self, message: AgentMessage, now: Duration) {
+    fn receive(&mut self, message: AgentMessage, now: Duration) {
         match message {
             AgentMessage::Update(notification) => {
                 // Others are those of subagents, and of a session that was just closed.
@@ -525,7 +526,7 @@ impl ChatState {
                 self.is_opening = false;
                 self.session = Some(session);
                 self.options = options;
-                self.commands = commands(&offered);
+                self.commands = commands(offered);
                 if self.activity == SessionActivity::Opening {
                     self.activity = SessionActivity::Idle;
                 }
@@ -622,7 +623,7 @@ impl ChatState {
                 }
             }
             SessionUpdate::AvailableCommandsUpdate(update) => {
-                self.commands = commands(&update.available_commands);
+                self.commands = commands(slash_commands(update.available_commands));
             }
             SessionUpdate::ConfigOptionUpdate(update) => self.options = update.config_options,
             SessionUpdate::SessionInfoUpdate(info) => {
@@ -644,11 +645,8 @@ impl ChatState {
             SessionUpdate::SubagentUpdate(agent) => {
                 let id = agent.session_id.to_string();
                 if let MaybeUndefined::Value(title) = agent.title {
-                    self.transcript.replace(
-                        Speaker::Notice(Color::Dim),
-                        &id,
-                        &format!("▸ subagent: {title}"),
-                    );
+                    let text = format!("▸ subagent: {title}");
+                    self.transcript.replace(Speaker::Notice(Color::Dim), &id, &text);
                 }
             }
             // The complete summary follows; a plan is never removed; and future updates.

@@ -118,10 +118,8 @@ impl ChatTranscript {
 
     /// Adds a line of the chat itself.
     pub fn notice(&mut self, color: Color, text: &str) {
-        self.push(
-            "",
-            ItemContent::Text { speaker: Speaker::Notice(color), text: text.to_owned(), flow: None },
-        );
+        let speaker = Speaker::Notice(color);
+        self.push("", ItemContent::Text { speaker, text: text.to_owned(), flow: None });
     }
 
     fn text(&mut self, speaker: Speaker, id: &str, words: &str, replaces: bool) {

@@ -4,9 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
-use serde_json::{Value, json};
 
-use epitome_acp::updates::prompt_block;
+use epitome_acp::updates::{prompt_block, wire_path};
 use epitome_session::{McpServer, McpTransport};
 use epitome_thread::Content;
 
@@ -17,18 +16,19 @@ pub fn of_prompt(content: &[Content]) -> Vec<wire::ContentBlock> {
 }
 
 /// A server of the client. The protocol wants absolute paths of programs, so those of PATH are looked for here.
-pub fn of_server(server: &McpServer, cwd: &Path) -> Value {
-    let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
-        pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
-    };
+pub fn of_server(server: &McpServer, cwd: &Path) -> wire::McpServer {
+    let name = server.name.as_str();
     match &server.way {
-        McpTransport::Stdio { command, args, env } => json!({
-            "type": "stdio", "name": server.name, "command": found(command, cwd), "args": args, "env": pairs(env),
-        }),
-        McpTransport::Http { url, headers, .. } => {
-            json!({ "type": "http", "name": server.name, "url": url, "headers": pairs(headers) })
+        McpTransport::Stdio { command, args, env } => {
+            let env = env.iter().map(|(name, value)| wire::EnvVariable::new(name, value)).collect();
+            let server = wire::McpServerStdio::new(name, wire_path(&found(command, cwd)));
+            wire::McpServer::Stdio(server.args(args.clone()).env(env))
         }
-        McpTransport::Client { id } => json!({ "type": "acp", "name": server.name, "serverId": id }),
+        McpTransport::Http { url, headers, .. } => {
+            let headers = headers.iter().map(|(name, value)| wire::HttpHeader::new(name, value)).collect();
+            wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers))
+        }
+        McpTransport::Client { id } => wire::McpServer::Acp(wire::McpServerAcp::new(name, id.as_str())),
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use epitome_session::{AskId, CommandInfo, NoticeSeverity, PermissionRequest, SessionError, TextKind};
+use epitome_thread::visible::unfenced;
 use epitome_thread::{CallId, Entry, MessageId, Mode, StopReason, ThoughtLevel, ToolOutcome, Usage};
 
 /// An event of a session, as front ends show it.
@@ -155,7 +156,7 @@ pub fn updated(params: Value) -> Option<ClientEvent> {
             Some(ClientEvent::Usage(ContextUsage { used: usage.used, size: usage.size, cost }))
         }
         wire::SessionUpdate::AvailableCommandsUpdate(update) => {
-            Some(ClientEvent::Commands(commands(update.available_commands)))
+            Some(ClientEvent::Commands(slash_commands(update.available_commands)))
         }
         wire::SessionUpdate::ConfigOptionUpdate(update) => {
             Some(ClientEvent::Options(choices(update.config_options)))
@@ -194,8 +195,8 @@ pub fn asked(ask: AskId, method: &str, params: Value) -> Option<ClientEvent> {
     }
 }
 
-/// The commands that a session has.
-pub fn commands(list: Vec<wire::AvailableCommand>) -> Vec<CommandInfo> {
+/// The slash commands that a session has.
+pub fn slash_commands(list: Vec<wire::AvailableCommand>) -> Vec<CommandInfo> {
     let command = |command| match command {
         wire::AvailableCommand::Command(wire::Command { name, description, input, .. }) => {
             let hint = match input {
@@ -263,7 +264,7 @@ fn call(update: wire::ToolCallUpdate) -> Option<ClientEvent> {
     };
     let output = content.into_iter().find_map(|content| match content {
         wire::ToolCallContent::Content(content) => match content.content {
-            wire::ContentBlock::Text(text) => Some(without_fence(&text.text).to_owned()),
+            wire::ContentBlock::Text(text) => Some(unfenced(&text.text).to_owned()),
             _ => None,
         },
         _ => None,
@@ -272,10 +273,4 @@ fn call(update: wire::ToolCallUpdate) -> Option<ClientEvent> {
         Some(output) => ClientEvent::CallProgress { call, output },
         None => ClientEvent::CallStarted { call },
     })
-}
-
-/// Output without the fence that makes it a block of code.
-fn without_fence(text: &str) -> &str {
-    let inside = text.split_once('\n').map_or(text, |(_, inside)| inside);
-    inside.rsplit_once('\n').map_or(inside, |(inside, _)| inside)
 }

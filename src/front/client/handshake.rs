@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 
 use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,13 +28,12 @@ impl<R: BufRead, W: Write> Handshake<R, W> {
     /// Initializes a connection with version 2 of the protocol.
     pub fn begin(
         (reader, writer): (R, W),
-        info: &Value,
-        capabilities: &Value,
+        info: wire::Implementation,
+        capabilities: wire::ClientCapabilities,
     ) -> Result<Handshake<R, W>, String> {
         let mut handshake = Handshake { link: AcpLink::default(), reader, writer, agent_meta: Value::Null };
-        let params =
-            json!({ "protocolVersion": ProtocolVersion::V2, "info": info, "capabilities": capabilities });
-        let mut answer = handshake.call("initialize", params)?;
+        let params = wire::InitializeRequest::new(ProtocolVersion::V2, info).capabilities(capabilities);
+        let mut answer = handshake.call("initialize", &params)?;
         if answer["protocolVersion"] != json!(ProtocolVersion::V2) {
             return Err("the daemon does not offer version 2 of the protocol, which `acp_v2 = false` in \
                         config.toml turns off"
@@ -49,7 +49,7 @@ impl<R: BufRead, W: Write> Handshake<R, W> {
     }
 
     /// Sends a request and waits for its answer.
-    pub fn call(&mut self, method: &str, params: impl Serialize) -> Result<Value, String> {
+    pub fn call(&mut self, method: &'static str, params: &impl Serialize) -> Result<Value, String> {
         self.link.request(method, params, ());
         self.writer.write_all(&self.link.take_lines()).map_err(unusable)?;
         let mut line = Vec::new();

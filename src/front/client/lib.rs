@@ -20,9 +20,10 @@ mod handshake;
 mod link;
 mod session_client;
 
-pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices};
+pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices, slash_commands};
 pub use handshake::{Handshake, halves, sentence, with_hint};
 pub use link::{AcpLink, LinkMessage};
 pub use session_client::{
-    OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest, question_answer,
+    OpenedSession, QuestionForms, SessionClient, SessionMessage, SessionRequest, cancelled, elicitation,
+    question_answer, selected,
 };

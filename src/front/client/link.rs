@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use epitome_acp::{answers, envelope};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// JSON-RPC's code for an unknown method.
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -41,26 +42,31 @@ impl<K> Default for AcpLink<K> {
 
 impl<K> AcpLink<K> {
     /// Sends a request and returns its id.
-    pub fn request(&mut self, method: &str, params: impl Serialize, pending: K) -> u64 {
+    pub fn request(&mut self, method: &'static str, params: &impl Serialize, pending: K) -> u64 {
         self.next += 1;
         self.pending.insert(self.next, pending);
-        self.line(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": value(params) }));
+        envelope::request(&mut self.lines, self.next, method, params);
         self.next
     }
 
-    pub fn notify(&mut self, method: &str, params: impl Serialize) {
-        self.line(&json!({ "jsonrpc": "2.0", "method": method, "params": value(params) }));
+    pub fn notify(&mut self, method: &'static str, params: &impl Serialize) {
+        envelope::notification(&mut self.lines, method, params);
+    }
+
+    /// Cancels a request that is not answered.
+    pub fn cancel_request(&mut self, id: u64) {
+        envelope::cancel_request(&mut self.lines, id);
     }
 
     /// Answers a request of the agent.
-    pub fn answer(&mut self, id: &Value, result: impl Serialize) {
-        self.line(&json!({ "jsonrpc": "2.0", "id": id, "result": value(result) }));
+    pub fn answer(&mut self, id: &Value, result: &impl Serialize) {
+        envelope::response(&mut self.lines, &id.to_string(), answers::raw(result));
     }
 
     /// Refuses a request of the agent, which leaves it to other clients.
     pub fn refuse(&mut self, id: &Value, message: &str) {
-        let error = json!({ "code": METHOD_NOT_FOUND, "message": message });
-        self.line(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+        let error = answers::Error::new(METHOD_NOT_FOUND, message);
+        envelope::response(&mut self.lines, &id.to_string(), Err(error));
     }
 
     /// Reads a line of the agent.
@@ -97,25 +103,18 @@ impl<K> AcpLink<K> {
     pub fn give_up(&mut self) -> Vec<K> {
         self.pending.drain().map(|(_, pending)| pending).collect()
     }
-
-    fn line(&mut self, message: &Value) {
-        self.lines.extend(message.to_string().bytes());
-        self.lines.push(b'\n');
-    }
-}
-
-fn value(params: impl Serialize) -> Value {
-    serde_json::to_value(params).expect("params are made of strings and numbers")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn each_request_is_answered_once() {
         let mut link = AcpLink::default();
-        let id = link.request("session/list", json!({}), "list");
+        let id = link.request("session/list", &json!({}), "list");
         let line: Value = serde_json::from_slice(&link.take_lines()).expect("one line");
         assert_eq!((&line["id"], &line["method"]), (&json!(id), &json!("session/list")));
         let answer = br#"{"jsonrpc":"2.0","id":1,"result":{"sessions":[]}}"#;
@@ -125,14 +124,14 @@ mod tests {
         );
         assert!(matches!(link.receive(answer).expect("JSON"), LinkMessage::Nothing));
         assert!(link.receive(b"{").is_err());
-        link.request("session/list", json!({}), "again");
+        link.request("session/list", &json!({}), "again");
         assert_eq!(link.give_up(), ["again"]);
     }
 
     #[test]
     fn errors_requests_and_notifications_are_told_apart() {
         let mut link = AcpLink::default();
-        link.request("session/new", json!({}), ());
+        link.request("session/new", &json!({}), ());
         let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no"}}"#;
         let failed = link.receive(error).expect("JSON");
         assert!(matches!(failed, LinkMessage::Answer((), Err(error)) if error["message"] == "no"));

@@ -1,17 +1,19 @@
 //! The requests of a front end about sessions, over a connection to the agent. Blocking.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::path::PathBuf;
 
 use agent_client_protocol::v2::schema as wire;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::blocks;
 use super::events::{self, ClientEvent, SessionChoices};
 use super::handshake::{Handshake, halves};
 use super::link::{AcpLink, LinkMessage};
+use epitome_acp::updates::{epitome_meta, wire_path};
 use epitome_platform::local::Stream;
 use epitome_session::{AskId, CommandInfo, McpServer, QuestionReply, SessionError, UserDecision};
 use epitome_thread::{ClientInstructions, Content, Seq, SessionId};
@@ -86,12 +88,11 @@ impl<K, W: Write> SessionClient<K, W> {
         name: &str,
         forms: QuestionForms,
     ) -> Result<(SessionClient<K, W>, R), String> {
-        let mut capabilities = json!({ "_meta": { "epitome": { "log": true } } });
-        if forms == QuestionForms::Shown {
-            capabilities["elicitation"] = json!({ "form": {}, "url": {} });
-        }
-        let info = json!({ "name": name, "version": env!("CARGO_PKG_VERSION") });
-        let handshake = Handshake::begin(halves, &info, &capabilities)?;
+        let capabilities = wire::ClientCapabilities::new()
+            .elicitation((forms == QuestionForms::Shown).then(elicitation))
+            .meta(epitome_meta(json!({ "log": true })));
+        let info = wire::Implementation::new(name, env!("CARGO_PKG_VERSION"));
+        let handshake = Handshake::begin(halves, info, capabilities)?;
         if !handshake.reports_log() {
             return Err("the daemon is of another build".to_owned());
         }
@@ -101,77 +102,74 @@ impl<K, W: Write> SessionClient<K, W> {
 
     /// Creates a session.
     pub fn create(&mut self, request: &SessionRequest, pending: K) {
-        self.request("session/new", opening(request), pending);
+        let params = wire::NewSessionRequest::new(wire_path(&request.cwd))
+            .additional_directories(request.directories())
+            .mcp_servers(request.servers())
+            .system_prompt(request.system_prompt());
+        self.request("session/new", &params, pending);
     }
 
     /// Opens a stored session. `replays`: its log is sent first.
     pub fn resume(&mut self, session: &SessionId, request: &SessionRequest, replays: bool, pending: K) {
-        let mut params = opening(request);
-        params["sessionId"] = json!(session);
-        if replays {
-            params["replayFrom"] = json!({ "type": "start" });
-        }
-        self.request("session/resume", params, pending);
+        let start = || wire::ReplayFrom::Start(wire::ReplayFromStart::new());
+        let params = wire::ResumeSessionRequest::new(session.0.as_str(), wire_path(&request.cwd))
+            .additional_directories(request.directories())
+            .mcp_servers(request.servers())
+            .system_prompt(request.system_prompt())
+            .replay_from(replays.then(start));
+        self.request("session/resume", &params, pending);
     }
 
     /// Follows a session without opening it: its log from this entry on, and then what its clients do.
     pub fn watch(&mut self, session: &SessionId, from: Seq, pending: K) {
-        let params = json!({
-            "sessionId": session, "cwd": "/", "_meta": { "epitome": { "watch": from.to_string() } },
-        });
-        self.request("session/resume", params, pending);
+        let meta = epitome_meta(json!({ "watch": from.to_string() }));
+        let params = wire::ResumeSessionRequest::new(session.0.as_str(), "/").meta(meta);
+        self.request("session/resume", &params, pending);
     }
 
     /// Sends a prompt and returns the id of the request. [`ClientEvent::PromptEnded`] reports its end.
     pub fn prompt(&mut self, session: &SessionId, content: Vec<Content>, pending: K) -> u64 {
-        let session = wire::SessionId::new(session.0.clone());
-        let params = wire::PromptRequest::new(session, blocks::of_prompt(&content));
-        let id = self.link.request("session/prompt", params, pending);
-        self.flush();
-        id
+        let params = wire::PromptRequest::new(session.0.as_str(), blocks::of_prompt(&content));
+        self.request("session/prompt", &params, pending)
     }
 
     /// Cancels what the session does.
     pub fn cancel(&mut self, session: &SessionId) {
-        let session = wire::SessionId::new(session.0.clone());
-        self.link.notify("session/cancel", wire::CancelSessionNotification::new(session));
+        self.link.notify("session/cancel", &wire::CancelSessionNotification::new(session.0.as_str()));
         self.flush();
     }
 
     /// Cancels a request that is not answered.
     pub fn cancel_request(&mut self, id: u64) {
-        self.link.notify("$/cancel_request", json!({ "requestId": id }));
+        self.link.cancel_request(id);
         self.flush();
     }
 
     pub fn set_option(&mut self, session: &SessionId, option: &str, value: &str, pending: K) {
-        let params = json!({ "sessionId": session, "configId": option, "type": "id", "value": value });
-        self.request("session/set_config_option", params, pending);
+        let params = wire::SetSessionConfigOptionRequest::new(session.0.as_str(), option, value);
+        self.request("session/set_config_option", &params, pending);
     }
 
     /// Answers a permission request, or leaves it to other clients.
     pub fn decide(&mut self, ask: AskId, decision: &UserDecision) {
         let id = json!(ask.0);
-        let selected = |option: &str| json!({ "outcome": { "outcome": "selected", "optionId": option } });
         let answer = match decision {
             UserDecision::AllowOnce => selected("allow_once"),
             UserDecision::AllowAlways => selected("allow_always"),
             UserDecision::Reject => selected("reject_once"),
             UserDecision::RejectAlways => selected("reject_always"),
             UserDecision::RejectBecause(why) => {
-                let mut answer = selected("reject_once");
-                answer["_meta"] = json!({ "epitome": { "reason": why } });
-                answer
+                selected("reject_once").meta(epitome_meta(json!({ "reason": why })))
             }
-            UserDecision::Dismissed => json!({ "outcome": { "outcome": "cancelled" } }),
+            UserDecision::Dismissed => cancelled(),
             UserDecision::Absent => return self.refuse(&id, "no user can be asked"),
         };
-        self.link.answer(&id, answer);
+        self.link.answer(&id, &answer);
         self.flush();
     }
 
     pub fn answer_question(&mut self, ask: AskId, reply: QuestionReply) {
-        self.link.answer(&json!(ask.0), question_answer(reply));
+        self.link.answer(&json!(ask.0), &question_answer(reply));
         self.flush();
     }
 
@@ -212,9 +210,10 @@ impl<K, W: Write> SessionClient<K, W> {
         (self.link.give_up(), SessionError::Internal(ENDED.to_owned()))
     }
 
-    fn request(&mut self, method: &str, params: Value, pending: K) {
-        self.link.request(method, params, pending);
+    fn request(&mut self, method: &'static str, params: &impl Serialize, pending: K) -> u64 {
+        let id = self.link.request(method, params, pending);
         self.flush();
+        id
     }
 
     fn refuse(&mut self, id: &Value, message: &str) {
@@ -231,50 +230,71 @@ impl<K, W: Write> SessionClient<K, W> {
 impl OpenedSession {
     /// Reads the answer to a request that opens a session.
     pub fn read(answer: Value) -> Result<OpenedSession, SessionError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Answer {
-            session_id: Option<SessionId>,
-            #[serde(default)]
-            config_options: Vec<wire::SessionConfigOption>,
-            #[serde(default)]
-            available_commands: Vec<wire::AvailableCommand>,
-        }
         let cwd = answer.pointer("/_meta/epitome/cwd").and_then(Value::as_str).unwrap_or_default().into();
-        let answer = Answer::deserialize(answer);
-        let Answer { session_id, config_options, available_commands } =
-            answer.map_err(|error| SessionError::Internal(format!("the answer can't be read: {error}")))?;
+        let session = answer["sessionId"].as_str().map(|id| SessionId(id.to_owned()));
+        let opened = wire::ResumeSessionResponse::deserialize(answer)
+            .map_err(|error| SessionError::Internal(format!("the answer can't be read: {error}")))?;
+        let choices = events::choices(opened.config_options);
         Ok(OpenedSession {
-            session: session_id,
+            session,
             cwd,
-            choices: events::choices(config_options),
-            commands: events::commands(available_commands),
+            choices,
+            commands: events::slash_commands(opened.available_commands),
         })
     }
 }
 
-/// The answer to a question of the agent.
-pub fn question_answer(reply: QuestionReply) -> Value {
-    match reply {
-        QuestionReply::Accepted(fields) => json!({ "action": "accept", "content": fields }),
-        QuestionReply::Declined => json!({ "action": "decline" }),
-        QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {
-            json!({ "action": "cancel" })
-        }
+impl SessionRequest {
+    fn directories(&self) -> Vec<wire::AbsolutePath> {
+        self.directories.iter().map(|directory| wire_path(directory).into()).collect()
+    }
+
+    fn servers(&self) -> Vec<wire::McpServer> {
+        self.mcp_servers.iter().map(|server| blocks::of_server(server, &self.cwd)).collect()
+    }
+
+    fn system_prompt(&self) -> Option<wire::SystemPrompt> {
+        let ClientInstructions { text, replaces_role } = self.instructions.as_ref()?;
+        let mode = match replaces_role {
+            true => wire::SystemPromptMode::Override,
+            false => wire::SystemPromptMode::Append,
+        };
+        Some(wire::SystemPrompt::new(vec![text.as_str().into()]).mode(mode))
     }
 }
 
-fn opening(request: &SessionRequest) -> Value {
-    let servers: Vec<Value> =
-        request.mcp_servers.iter().map(|server| blocks::of_server(server, &request.cwd)).collect();
-    let mut params = json!({
-        "cwd": request.cwd, "additionalDirectories": request.directories, "mcpServers": servers,
-    });
-    if let Some(ClientInstructions { text, replaces_role }) = &request.instructions {
-        let mode = if *replaces_role { "override" } else { "append" };
-        params["systemPrompt"] = json!({ "mode": mode, "content": [{ "type": "text", "text": text }] });
-    }
-    params
+/// The capabilities of a client that shows forms and addresses.
+pub fn elicitation() -> wire::ElicitationCapabilities {
+    wire::ElicitationCapabilities::new()
+        .form(wire::ElicitationFormCapabilities::new())
+        .url(wire::ElicitationUrlCapabilities::new())
+}
+
+/// The answer to a permission request with the option that the user chose.
+pub fn selected(option: impl Into<wire::PermissionOptionId>) -> wire::RequestPermissionResponse {
+    let selected = wire::SelectedPermissionOutcome::new(option);
+    wire::RequestPermissionResponse::new(wire::RequestPermissionOutcome::Selected(selected))
+}
+
+/// The answer to a permission request that the agent has cancelled, or the user has dismissed.
+pub fn cancelled() -> wire::RequestPermissionResponse {
+    let cancelled = wire::CancelledPermissionOutcome::new();
+    wire::RequestPermissionResponse::new(wire::RequestPermissionOutcome::Cancelled(cancelled))
+}
+
+/// The answer to a question of the agent.
+pub fn question_answer(reply: QuestionReply) -> wire::CreateElicitationResponse {
+    wire::CreateElicitationResponse::new(match reply {
+        QuestionReply::Accepted(fields) => {
+            let other = |(name, value)| (name, wire::ElicitationContentValue::Other(value));
+            let content: BTreeMap<_, _> = fields.into_iter().map(other).collect();
+            wire::ElicitationAction::Accept(wire::ElicitationAcceptAction::new().content(content))
+        }
+        QuestionReply::Declined => wire::ElicitationAction::Decline,
+        QuestionReply::Cancelled | QuestionReply::Unable | QuestionReply::TimedOut => {
+            wire::ElicitationAction::Cancel
+        }
+    })
 }
 
 /// The session's own error, which the agent adds to that of the protocol.

@@ -113,8 +113,8 @@ impl ModelCatalog<'_> {
         let providers = self.providers(&models);
         let mut names: HashSet<String> = models.iter().map(|(name, _)| undated(&name.0).to_owned()).collect();
         for provider in &providers {
-            let Some(place) = self.place(provider) else { continue };
-            for listed in self.learned.list(&place) {
+            let Some(endpoint) = self.endpoint_of(provider) else { continue };
+            for listed in self.learned.list(&endpoint) {
                 let name = format!("{provider}/{}", listed.name);
                 // Providers list dated names of models whose undated names are already in the list.
                 if models.len() < most && names.insert(undated(&name).to_owned()) {
@@ -135,9 +135,9 @@ impl ModelCatalog<'_> {
     }
 
     /// Returns one endpoint per callable provider, for listing its models.
-    pub fn places(&self) -> Vec<Endpoint> {
+    pub fn endpoints(&self) -> Vec<Endpoint> {
         let models = resolve::offered(self.settings, self.environment);
-        self.providers(&models).iter().filter_map(|provider| self.place(provider)).collect()
+        self.providers(&models).iter().filter_map(|provider| self.endpoint_of(provider)).collect()
     }
 
     /// The model that is used if none is chosen.
@@ -170,7 +170,7 @@ impl ModelCatalog<'_> {
     }
 
     /// An endpoint of the provider; `None` without a key, or while no local server has been found.
-    fn place(&self, provider: &str) -> Option<Endpoint> {
+    fn endpoint_of(&self, provider: &str) -> Option<Endpoint> {
         let any = ModelName(format!("{provider}/{NO_MODEL}"));
         match resolve::is_searched(&any, self.settings) {
             true => self.resolve(&self.local?.first_model()?),

@@ -52,7 +52,7 @@ fn without_keys_no_model_is_usable_but_all_are_listed() {
 #[test]
 fn provider_list_adds_models_and_refines_table_entries() {
     let fixture = CatalogFixture::new(&[("ANTHROPIC_API_KEY", "k")]);
-    let endpoint = fixture.catalog().places().pop().expect("a place");
+    let endpoint = fixture.catalog().endpoints().pop().expect("an endpoint");
     let listed = |name: &str, window| ListedModel {
         name: name.into(),
         facts: ModelFacts { window: Some(window), ..ModelFacts::default() },
@@ -85,7 +85,7 @@ fn configured_local_provider_needs_no_server_discovery() {
     fixture.settings.providers.insert("local".into(), place);
     fixture.settings.model = Some("local/qwen".into());
     assert_eq!(fixture.names(CatalogScope::Usable), ["local/qwen"]);
-    assert_eq!(fixture.catalog().places()[0].base_url, "http://box:8000/v1");
+    assert_eq!(fixture.catalog().endpoints()[0].base_url, "http://box:8000/v1");
 }
 
 #[test]

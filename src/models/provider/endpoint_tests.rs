@@ -422,7 +422,7 @@ fn a_secret_is_never_shown() {
 fn base_url_is_shown_without_its_password() {
     let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
-    assert_eq!(endpoint.place(), "https://box:8000/v1");
+    assert_eq!(endpoint.shown_url(), "https://box:8000/v1");
 }
 
 /// Regression: the model was missing in "No provider is known for the model \"antropic\"".

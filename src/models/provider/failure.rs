@@ -90,57 +90,57 @@ pub struct ErrorResponse<'a> {
 
 /// Returns the class of a failure and a sentence that explains it.
 pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderError {
-    let said = ErrorBody::read(failure.body);
+    let body = ErrorBody::read(failure.body);
     // An error inside a stream may contain the status of the corresponding response.
-    let status = match (failure.status, said.status) {
+    let status = match (failure.status, body.status) {
         (200, Some(status @ 400..=599)) => status,
         (status, _) => status,
     };
-    let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
-    let class = class(endpoint, &failure, &said);
-    let remedy = remedy(endpoint, &class, status, &said);
+    let failure = ErrorResponse { status, retry_after: failure.retry_after.or(body.retry_after), ..*failure };
+    let class = class(endpoint, &failure, &body);
+    let remedy = remedy(endpoint, &class, status, &body);
     let may_be_too_long = class == ErrorClass::Refused && remedy == Some(Remedy::Shorten { is_likely: true });
     let what = match class {
         ErrorClass::Refused if may_be_too_long => "refused the request, which may be too long for the model",
-        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, &said) => "refused the request",
-        _ => verdict(&class, status, &said),
+        ErrorClass::Refused if status == 404 && is_unsupported(endpoint, &body) => "refused the request",
+        _ => verdict(&class, status, &body),
     };
     let mut message = format!("{} {what}", subject(endpoint));
-    if !said.message.is_empty() {
+    if !body.message.is_empty() {
         // Scrub before cutting: a partial secret would not be recognized.
-        let said = scrub(endpoint, said.message.trim());
+        let message_of_provider = scrub(endpoint, body.message.trim());
         message.push_str(": ");
-        message.push_str(cut(&said, PROVIDER_MESSAGE_BYTES_MAX));
+        message.push_str(cut(&message_of_provider, PROVIDER_MESSAGE_BYTES_MAX));
     }
     message.push_str(" (");
     if status != 200 {
         message.push_str(&format!("HTTP {status}, "));
     }
     message.push_str(&format!("model {}", endpoint.name));
-    if let Some(id) = failure.request_id.or(said.request_id.as_deref()) {
+    if let Some(id) = failure.request_id.or(body.request_id.as_deref()) {
         let id = scrub(endpoint, id);
         message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
     let hint = match may_be_too_long {
         true => Some(TOO_LONG.to_owned()),
-        false => hint(endpoint, &class, &failure, &said),
+        false => hint(endpoint, &class, &failure, &body),
     };
     ProviderError { class, message, hint, remedy }.scrubbed(endpoint)
 }
 
 /// A change that may make the service accept the request. A refusal that is understood needs none.
-fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, said: &ErrorBody) -> Option<Remedy> {
-    let shorten = || Remedy::Shorten { is_likely: said.mentions_length() };
+fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, body: &ErrorBody) -> Option<Remedy> {
+    let shorten = || Remedy::Shorten { is_likely: body.mentions_length() };
     match (class, status) {
         (ErrorClass::Retry { .. }, 500) => Some(shorten()),
         (ErrorClass::Refused, 200 | 400 | 422) => {
             // A service that wants more of a field does not want less of it.
-            let is_missing = said.mentions(&["missing", "required", "must be passed"]);
+            let is_missing = body.mentions(&["missing", "required", "must be passed"]);
             let is_omitted = |field: &str| is_missing || endpoint.omits(field);
-            named_field(endpoint.wire, &said.paths, &said.message, is_omitted)
+            named_field(endpoint.wire, &body.paths, &body.message, is_omitted)
                 .map(Remedy::OmitField)
-                .or_else(|| said.named_tool().map(Remedy::OmitTool))
+                .or_else(|| body.named_tool().map(Remedy::OmitTool))
                 .or_else(|| Some(shorten()))
         }
         _ => None,
@@ -162,24 +162,24 @@ pub(super) fn error(
     ProviderError { class, message, hint, remedy: None }.scrubbed(endpoint)
 }
 
-fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
+fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, body: &ErrorBody) -> ErrorClass {
     let retry = ErrorClass::Retry { after: failure.retry_after };
-    if is_bad_reasoning(failure.status, said) {
+    if is_bad_reasoning(failure.status, body) {
         return ErrorClass::BadReasoning;
     }
-    if let Some(class) = overflow::too_long(failure.status, said) {
+    if let Some(class) = overflow::too_long(failure.status, body) {
         return class;
     }
-    if is_tool_form(endpoint, failure.status, said) {
+    if is_tool_form(endpoint, failure.status, body) {
         return ErrorClass::ToolForm;
     }
-    if is_billing(failure.status, failure.retry_after, said) {
+    if is_billing(failure.status, failure.retry_after, body) {
         return ErrorClass::Auth;
     }
-    if said.is(UNUSABLE_REPLY) || said.has_failed_generation {
+    if body.is(UNUSABLE_REPLY) || body.has_failed_generation {
         return retry;
     }
-    if said.is(PLAN_LIMIT) {
+    if body.is(PLAN_LIMIT) {
         return ErrorClass::Refused;
     }
     match failure.should_retry {
@@ -188,10 +188,10 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         Some(false) | None => {}
     }
     match failure.status {
-        403 if said.says(POLICY) => ErrorClass::Refused,
-        _ if said.is(AUTH) || (said.mentions(&["api key"]) && said.says(BAD_KEY)) => ErrorClass::Auth,
+        403 if body.says(POLICY) => ErrorClass::Refused,
+        _ if body.is(AUTH) || (body.mentions(&["api key"]) && body.says(BAD_KEY)) => ErrorClass::Auth,
         401..=403 => ErrorClass::Auth,
-        429 if said.is_daily => ErrorClass::Refused,
+        429 if body.is_daily => ErrorClass::Refused,
         // Anthropic's spending caps look like rate limits, but have no retry time.
         429 if endpoint.own_api
             && endpoint.wire == WireFormat::AnthropicMessages
@@ -202,34 +202,34 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
         // An unimplemented operation or version, or a network that wants a login, is the same a moment later.
         501 | 505 | 511 => ErrorClass::Refused,
         408 | 409 | 425 | 429 | 500.. => retry,
-        200 if said.is(MOMENTARY) => retry,
+        200 if body.is(MOMENTARY) => retry,
         _ => ErrorClass::Refused,
     }
 }
 
-fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
-    said.is(BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.says(BAD_REASONING))
+fn is_bad_reasoning(status: u16, body: &ErrorBody) -> bool {
+    body.is(BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && body.says(BAD_REASONING))
 }
 
 /// Whether tools are refused because the model reasons. Identified by the parameter, or by OpenAI's message if a
 /// gateway passes on only that.
-fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
+fn is_tool_form(endpoint: &Endpoint, status: u16, body: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
-        && (said.paths.iter().any(|path| path == "reasoning_effort") && said.mentions(&["tool"])
-            || said.mentions(&["tools with reasoning_effort"]))
+        && (body.paths.iter().any(|path| path == "reasoning_effort") && body.mentions(&["tool"])
+            || body.mentions(&["tools with reasoning_effort"]))
 }
 
 /// Advice to buy more is also part of rate limits, which say when they end.
-fn is_billing(status: u16, retry_after: Option<Duration>, said: &ErrorBody) -> bool {
-    let is_rate_limit = retry_after.is_some() && matches!(status, 200 | 429) || said.is("RESOURCE_EXHAUSTED");
-    let is_said = !is_rate_limit && said.says(MONEY) && said.says(LACKING);
-    status == 402 || said.is(BILLING) || (matches!(status, 200 | 400 | 403 | 429) && is_said)
+fn is_billing(status: u16, retry_after: Option<Duration>, body: &ErrorBody) -> bool {
+    let is_rate_limit = retry_after.is_some() && matches!(status, 200 | 429) || body.is("RESOURCE_EXHAUSTED");
+    let lacks_money = !is_rate_limit && body.says(MONEY) && body.says(LACKING);
+    status == 402 || body.is(BILLING) || (matches!(status, 200 | 400 | 403 | 429) && lacks_money)
 }
 
 /// Whether the service has no model or server for what a request contains: tools, images, parameters.
-fn is_unsupported(endpoint: &Endpoint, said: &ErrorBody) -> bool {
-    said.mentions(&["support"]) && (endpoint.model.is_empty() || !said.message.contains(&endpoint.model))
+fn is_unsupported(endpoint: &Endpoint, body: &ErrorBody) -> bool {
+    body.mentions(&["support"]) && (endpoint.model.is_empty() || !body.message.contains(&endpoint.model))
 }
 
 /// OpenAI's code for a ChatGPT plan without usage left. It may arrive in the middle of a stream.
@@ -237,37 +237,37 @@ const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 
 /// Whether the service doesn't know the model. A wrong URL yields the same status, but its error doesn't mention
 /// models.
-fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
-    let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
-    let named = named || said.mentions(&["model"]) && !is_unsupported(endpoint, said);
-    said.is("model_not_found") || (status == 404 && named)
+fn is_unknown_model(endpoint: &Endpoint, status: u16, body: &ErrorBody) -> bool {
+    let named = !endpoint.model.is_empty() && body.message.contains(&endpoint.model);
+    let named = named || body.mentions(&["model"]) && !is_unsupported(endpoint, body);
+    body.is("model_not_found") || (status == 404 && named)
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
     match endpoint.provider() {
         "gemini" => "Gemini".into(),
-        "local" => format!("The local server at {}", endpoint.place()),
+        "local" => format!("The local server at {}", endpoint.shown_url()),
         other => provider_title(other).to_owned(),
     }
 }
 
-fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
+fn verdict(class: &ErrorClass, status: u16, body: &ErrorBody) -> &'static str {
     match class {
-        ErrorClass::Retry { .. } if said.is(UNUSABLE_REPLY) || said.has_failed_generation => {
+        ErrorClass::Retry { .. } if body.is(UNUSABLE_REPLY) || body.has_failed_generation => {
             "could not use what the model wrote"
         }
         ErrorClass::Retry { .. }
-            if status == 429 || said.is("rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED") =>
+            if status == 429 || body.is("rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED") =>
         {
             "limits the rate of requests"
         }
         ErrorClass::Retry { .. }
-            if status == 529 || status == 503 || said.is("overloaded_error UNAVAILABLE") =>
+            if status == 529 || status == 503 || body.is("overloaded_error UNAVAILABLE") =>
         {
             "is overloaded"
         }
         ErrorClass::Retry { .. } => "could not answer just now",
-        ErrorClass::Auth if is_billing(status, said.retry_after, said) => {
+        ErrorClass::Auth if is_billing(status, body.retry_after, body) => {
             "wants the account's billing settled"
         }
         ErrorClass::Auth => "did not accept the key",
@@ -288,7 +288,7 @@ fn hint(
     endpoint: &Endpoint,
     class: &ErrorClass,
     failure: &ErrorResponse<'_>,
-    said: &ErrorBody,
+    body: &ErrorBody,
 ) -> Option<String> {
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
@@ -297,13 +297,13 @@ fn hint(
         )),
         // The caller adds hints once all retries have failed, and when a reply breaks off in the middle.
         ErrorClass::Retry { .. } => None,
-        ErrorClass::Auth if is_billing(failure.status, failure.retry_after, said) => {
+        ErrorClass::Auth if is_billing(failure.status, failure.retry_after, body) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
-        ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
+        ErrorClass::Auth => Some(check_key(endpoint, failure, body)),
         ErrorClass::TooLong { window: false, .. } if failure.status == 413 => Some(format!(
             "{TOO_LONG} If there is a proxy before {}, the limit may be its own.",
-            endpoint.place()
+            endpoint.shown_url()
         )),
         ErrorClass::TooLong { .. } => Some(TOO_LONG.into()),
         ErrorClass::BadReasoning => {
@@ -314,25 +314,25 @@ fn hint(
              address, put that and wire = \"openai_responses\" into [providers.{}] of config.toml.",
             endpoint.provider()
         )),
-        ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
+        ErrorClass::Refused if is_unknown_model(endpoint, failure.status, body) => {
             Some(other_models(endpoint))
         }
-        ErrorClass::Refused if failure.status == 404 && is_unsupported(endpoint, said) => None,
+        ErrorClass::Refused if failure.status == 404 && is_unsupported(endpoint, body) => None,
         ErrorClass::Refused if failure.status == 404 => {
-            Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
+            Some(format!("Check the model's name and the base URL {}.", endpoint.shown_url()))
         }
         ErrorClass::Refused if matches!(failure.status, 300..400) => Some(format!(
             "It redirects elsewhere, which is not followed: check the base URL {}.",
-            endpoint.place()
+            endpoint.shown_url()
         )),
         ErrorClass::Refused if failure.status == 407 => {
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
         }
-        ErrorClass::Refused if said.is(PLAN_LIMIT) => {
+        ErrorClass::Refused if body.is(PLAN_LIMIT) => {
             Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
         }
-        ErrorClass::Refused if said.is_daily => {
+        ErrorClass::Refused if body.is_daily => {
             Some("The day's quota is used up. Choose another model, or look at the account's plan.".into())
         }
         ErrorClass::Refused if failure.status == 429 => {
@@ -343,8 +343,8 @@ fn hint(
 }
 
 /// Names the source of the key, the service it was sent to, and a proxy that may have rejected the request.
-fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
-    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
+fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, body: &ErrorBody) -> String {
+    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.shown_url()) };
     let mut hint = match &endpoint.key_variable {
         None if endpoint.credential.is_stored() => {
             format!(
@@ -364,7 +364,7 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
     };
     // Corporate proxies block addresses with this status and their own HTML page.
     if failure.status == 403
-        && said.message.is_empty()
+        && body.message.is_empty()
         && let Some(variable) = endpoint.network.variable_of(&endpoint.base_url)
     {
         hint.push_str(&format!(" If it is, the proxy of {variable} may be what refuses."));

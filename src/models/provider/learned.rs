@@ -137,7 +137,7 @@ impl LearnedState {
 
     /// Adds what another process has learned.
     fn merge(&mut self, other: LearnedCache) {
-        if other.places != self.cache.places {
+        if other.services != self.cache.services {
             self.facts_changed();
         }
         self.cache.merge(other);
@@ -175,10 +175,10 @@ impl Learned {
 
     /// Applies the known facts to the endpoint: window, maximum output, abilities, form of tools.
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> AppliedFacts {
-        let place = endpoint.place();
+        let service = endpoint.shown_url();
         let state = self.inner.state.lock();
-        let known = state.cache.model(&place, &endpoint.model).cloned().unwrap_or_default();
-        let life = state.cache.life(&place, &endpoint.model);
+        let known = state.cache.model(&service, &endpoint.model).cloned().unwrap_or_default();
+        let life = state.cache.life(&service, &endpoint.model);
         drop(state);
         let window = window(settings, endpoint, &known);
         apply_form(settings, endpoint, &known);
@@ -204,7 +204,7 @@ impl Learned {
     pub fn learn_window(&self, endpoint: &Endpoint, tokens: u64) {
         if tokens >= WINDOW_TOKENS_MIN {
             let learnt = LearnedWindow { tokens, by: WindowOrigin::Overflow, at: now() };
-            self.change(|cache| cache.learn(&endpoint.place(), &endpoint.model, learnt));
+            self.change(|cache| cache.learn(&endpoint.shown_url(), &endpoint.model, learnt));
         }
     }
 
@@ -260,7 +260,7 @@ impl Learned {
                 "{} at {} takes tools only without reasoning, and the service has no Responses API for it. It is \
                  asked without reasoning.",
                 endpoint.name,
-                endpoint.place()
+                endpoint.shown_url()
             )
         });
         Some(Adapted { endpoint: other, notice })
@@ -274,7 +274,7 @@ impl Learned {
             known.form(now()).is_some_and(|known| known.form == endpoint.form && known.omitted == omitted);
         if !is_known && (endpoint.form != ToolForm::Usual || !omitted.is_empty()) {
             let learned = LearnedForm { form: endpoint.form, omitted, at: now() };
-            self.change(|cache| cache.learn_form(&endpoint.place(), &endpoint.model, learned));
+            self.change(|cache| cache.learn_form(&endpoint.shown_url(), &endpoint.model, learned));
         }
     }
 
@@ -296,18 +296,18 @@ impl Learned {
 
     /// Records a provider's complete list.
     pub fn learn_list(&self, endpoint: &Endpoint, listed: &[ListedModel]) {
-        self.change(|cache| cache.list(&endpoint.place(), listed, now()));
+        self.change(|cache| cache.list(&endpoint.shown_url(), listed, now()));
     }
 
     /// The provider's last list.
     pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
-        self.inner.state.lock().cache.listed(&endpoint.place())
+        self.inner.state.lock().cache.listed(&endpoint.shown_url())
     }
 
     /// Whether the endpoint's service was asked for its models, as it is after the user's first prompt, and by `epitome
     /// models`.
     pub fn knows_service(&self, endpoint: &Endpoint) -> bool {
-        self.inner.state.lock().cache.places.contains_key(&endpoint.place())
+        self.inner.state.lock().cache.services.contains_key(&endpoint.shown_url())
     }
 
     /// Returns whether the user has yet to be informed that this model's window is unknown, and records that this has
@@ -315,7 +315,7 @@ impl Learned {
     pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {
         let is_new = self.known(endpoint).reported_at == 0;
         if is_new {
-            self.change(|cache| cache.mark_reported(&endpoint.place(), &endpoint.model, now()));
+            self.change(|cache| cache.mark_reported(&endpoint.shown_url(), &endpoint.model, now()));
         }
         is_new
     }
@@ -328,18 +328,18 @@ impl Learned {
         endpoint: &Endpoint,
         when: RefreshTime,
     ) -> Result<(), ListError> {
-        let place = endpoint.place();
+        let service = endpoint.shown_url();
         let turn = {
             let mut state = self.inner.state.lock();
             if state.asking.len() >= ASKING_MAX {
                 // Pending callers keep their lock; at worst, a provider is asked twice.
                 state.asking.clear();
             }
-            state.asking.entry(place.clone()).or_default().clone()
+            state.asking.entry(service.clone()).or_default().clone()
         };
         let _turn = turn.lock().await;
         let is_due = when == RefreshTime::Now || listing::is_near(endpoint) || {
-            let asked_at = self.inner.state.lock().cache.places.get(&place).map_or(0, |place| place.asked_at);
+            let asked_at = self.inner.state.lock().cache.services.get(&service).map_or(0, |it| it.asked_at);
             now().saturating_sub(asked_at) >= LIST_AGE_MAX.as_millis() as u64
         };
         if !is_due {
@@ -348,7 +348,7 @@ impl Learned {
         let listed = list(http, endpoint).await;
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
-            Err(ListError::Refused { .. }) => self.change(|cache| cache.record_request(&place, now())),
+            Err(ListError::Refused { .. }) => self.change(|cache| cache.record_request(&service, now())),
             // Not recorded, so that the next session retries instead of waiting a day.
             Err(ListError::Unreachable { .. }) => {}
         }
@@ -398,7 +398,8 @@ impl Learned {
     }
 
     fn known(&self, endpoint: &Endpoint) -> ModelEntry {
-        self.inner.state.lock().cache.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
+        let service = endpoint.shown_url();
+        self.inner.state.lock().cache.model(&service, &endpoint.model).cloned().unwrap_or_default()
     }
 }
 

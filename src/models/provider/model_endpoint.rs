@@ -182,7 +182,7 @@ impl Endpoint {
     }
 
     /// The base URL in a form that is safe to display: without user, password and query.
-    pub fn place(&self) -> String {
+    pub fn shown_url(&self) -> String {
         shown(&self.base_url)
     }
 
@@ -261,7 +261,7 @@ impl fmt::Debug for Endpoint {
         f.debug_struct("Endpoint")
             .field("name", &self.name)
             .field("wire", &self.wire)
-            .field("place", &self.place())
+            .field("place", &self.shown_url())
             .finish_non_exhaustive()
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn resolve_in(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    match place(network, model, settings, env)? {
+    match addressed(network, model, settings, env)? {
         (endpoint, None) => Ok(endpoint),
         (_, Some(missing)) => Err(missing),
     }
@@ -119,7 +119,7 @@ pub fn service(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    match place(Network::read(env), &ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
+    match addressed(Network::read(env), &ModelName(format!("{provider}/{NO_MODEL}")), settings, env)? {
         // The address is unknown too.
         (endpoint, Some(missing)) if endpoint.base_url.is_empty() => Err(missing),
         (endpoint, _) => Ok(endpoint),
@@ -127,7 +127,7 @@ pub fn service(
 }
 
 /// The endpoint of a model, and an error if its key is missing.
-fn place(
+fn addressed(
     network: Network,
     model: &ModelName,
     settings: &Settings,
@@ -138,10 +138,10 @@ fn place(
     };
     check_may_call((name != NO_MODEL).then_some(model), settings)?;
     let model_settings = settings.models.get(&model.0);
-    let mut endpoint = Endpoint::without_place(model, name, model_settings);
+    let mut endpoint = Endpoint::without_address(model, name, model_settings);
     let mut missing = None;
     if let Some(configured) = settings.providers.get(provider) {
-        endpoint.set_place(configured.wire, &configured.base_url);
+        endpoint.set_service(configured.wire, &configured.base_url);
         let variable = configured.key_variable.as_ref();
         if let Some((variable, key)) =
             variable.and_then(|variable| Some((variable, value_of(env, variable)?)))
@@ -159,7 +159,7 @@ fn place(
             missing = Some(missing_key(provider, how_to_set(variable, provider)));
         }
     } else if let Some(hosted) = hosted::hosted(provider) {
-        missing = hosted.place(&mut endpoint, settings, env);
+        missing = hosted.set_address(&mut endpoint, settings, env);
     } else if provider == "local" {
         let bases = local_urls(settings, env);
         // A single address isn't probed: a failed request to it yields a better error.
@@ -195,7 +195,7 @@ pub fn resolve_local(
         server.models.iter().find(|listed| listed.name == name).and_then(|listed| listed.facts.window);
     let mut model_settings = settings.models.get(&model.0).cloned().unwrap_or_default();
     model_settings.context_window = model_settings.context_window.or(reported);
-    let endpoint = Endpoint::without_place(model, name, Some(&model_settings));
+    let endpoint = Endpoint::without_address(model, name, Some(&model_settings));
     let mut endpoint = endpoint.at_local(&server.base_url, settings);
     endpoint.set_what_is_known(Some(&model_settings));
     endpoint.network = Network::read(env);
@@ -241,8 +241,8 @@ pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
 }
 
 impl Endpoint {
-    /// An endpoint with the model's limits; wire format and URL are placeholders until `set_place`.
-    pub(crate) fn without_place(
+    /// An endpoint with the model's limits; wire format and URL are placeholders until `set_service`.
+    pub(crate) fn without_address(
         model: &ModelName,
         name: &str,
         configured: Option<&ModelSettings>,
@@ -281,12 +281,12 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn set_place(&mut self, wire: WireFormat, base: &str) {
+    pub(super) fn set_service(&mut self, wire: WireFormat, base: &str) {
         self.set_address(wire, base);
         self.quirks = hosted::quirks_at(host_of(&self.base_url));
     }
 
-    /// Like `set_place`, for a provider whose quirks are known: finding them by their host is slow, and a list of models
+    /// Like `set_service`, for a provider whose quirks are known: finding them by their host is slow, and a list of models
     /// has hundreds of endpoints.
     fn set_address(&mut self, wire: WireFormat, base: &str) {
         self.wire = wire;
@@ -303,7 +303,7 @@ impl Endpoint {
     fn at_local(mut self, base: &str, settings: &Settings) -> Endpoint {
         let configured = settings.built_in.get("local");
         let wire = configured.and_then(|configured| configured.wire).unwrap_or(WireFormat::OpenAiChat);
-        self.set_place(wire, base);
+        self.set_service(wire, base);
         self.adjust(configured);
         self
     }
@@ -347,7 +347,7 @@ impl Endpoint {
             ToolForm::WithoutReasoning => WireFormat::OpenAiChat,
         };
         let (base, quirks, own_api) = (std::mem::take(&mut self.base_url), self.quirks, self.own_api);
-        self.set_place(wire, &base);
+        self.set_service(wire, &base);
         (self.quirks, self.own_api) = (quirks, own_api);
         self.set_what_is_known(configured);
         self.form = form;

@@ -1,5 +1,6 @@
 //! The host's side to the daemon: updates and requests of sessions, and answers to the host's own requests.
 
+use agent_client_protocol::v2::schema as wire;
 use ahp::ahp_types::common::ROOT_RESOURCE_URI;
 use ahp::ahp_types::state::SessionStatus;
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use super::host::{AhpHost, FrameSink, ListedSession};
 use super::session::SharedSession;
 use super::snapshots::PendingSnapshot;
 use super::uri;
-use epitome_client::LinkMessage;
+use epitome_client::{LinkMessage, cancelled};
 
 /// Pages of the daemon's list that are searched for a session.
 const PAGES_MAX: usize = 200;
@@ -44,7 +45,7 @@ impl<S: FrameSink> AhpHost<S> {
             "$/cancel_request" => {
                 let request = &params["requestId"];
                 if self.sessions.values_mut().any(|open| open.session.withdraw(request)) {
-                    self.agent.answer(request, json!({ "outcome": { "outcome": "cancelled" } }));
+                    self.agent.answer(request, &cancelled());
                 }
             }
             _ => {}
@@ -65,12 +66,12 @@ impl<S: FrameSink> AhpHost<S> {
 
     /// Changes a session, and begins its next turn if it can.
     fn change_and_go_on(&mut self, session: &str, now: Timestamp, change: impl FnOnce(&mut SharedSession)) {
-        let order = self.change(session, |session| {
+        let command = self.change(session, |session| {
             change(session);
             session.next_queued(now)
         });
-        if let Some(order) = order.flatten() {
-            self.order(session, order);
+        if let Some(command) = command.flatten() {
+            self.execute(session, command);
         }
     }
 
@@ -169,12 +170,13 @@ impl<S: FrameSink> AhpHost<S> {
         let Some(open) = self.sessions.get_mut(address) else { return };
         open.pages += 1;
         let is_listed = open.session.agent_id.as_ref().is_some_and(|id| self.listed.contains_key(id));
-        let next = result.ok().map(|page| page["nextCursor"].clone()).filter(Value::is_string);
+        let next = result.ok().and_then(|page| page["nextCursor"].as_str());
         match next {
             _ if is_listed => self.resume(address),
             Some(cursor) if open.pages < PAGES_MAX => {
                 let pending = AgentRequest::Find { session: address.to_owned() };
-                self.agent.request("session/list", json!({ "cursor": cursor }), pending);
+                let params = wire::ListSessionsRequest::new().cursor(wire::SessionListCursor::new(cursor));
+                self.agent.request("session/list", &params, pending);
             }
             Some(_) | None => self.opened(address, false),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use agent_client_protocol::v2::schema as wire;
 use ahp::ahp_types::actions::ActionOrigin;
 use ahp::ahp_types::commands::{
     CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams, ReconnectParams,
@@ -23,10 +24,10 @@ use super::failure::{RequestFailure, invalid, misplaced, not_found, read, too_ma
 use super::log::ActionLog;
 use super::messages::of_form;
 use super::models::{AgentModels, MODEL};
-use super::session::{AgentOrder, PROVIDER, SharedSession};
+use super::session::{AgentCommand, PROVIDER, SharedSession};
 use super::snapshots::{PendingSnapshot, WaitingFor};
 use super::uri;
-use epitome_client::AcpLink;
+use epitome_client::{AcpLink, selected};
 use epitome_platform::file_uri;
 
 /// Sessions that are open at the same time. Beyond it, unfollowed ones are left.
@@ -77,7 +78,7 @@ pub(super) struct OpenSession {
 
 impl<S: FrameSink> AhpHost<S> {
     pub fn new(mut agent: AcpLink<AgentRequest>, directory: PathBuf, now: Timestamp) -> AhpHost<S> {
-        agent.request("session/options", json!({ "cwd": directory }), AgentRequest::Models);
+        agent.request("session/options", &json!({ "cwd": directory }), AgentRequest::Models);
         AhpHost {
             agent,
             log: ActionLog::new(now),
@@ -172,7 +173,9 @@ impl<S: FrameSink> AhpHost<S> {
             "listSessions" => {
                 let params: ListSessionsParams = read(params)?;
                 let pending = AgentRequest::List { client, id: id.clone() };
-                self.agent.request("session/list", json!({ "cursor": params.cursor }), pending);
+                let cursor = params.cursor.map(wire::SessionListCursor::new);
+                let params = wire::ListSessionsRequest::new().cursor(cursor);
+                self.agent.request("session/list", &params, pending);
                 Ok(None)
             }
             "createSession" => self.create(client, read(params)?, now).map(|()| Some(Value::Null)),
@@ -267,11 +270,15 @@ impl<S: FrameSink> AhpHost<S> {
                 shown.agent_id = Some(agent_id.clone());
                 shown.work.replaying = true;
                 open.session = shown;
-                let from = json!({ "type": "start" });
-                let params = json!({ "sessionId": agent_id, "cwd": listed.directory, "replayFrom": from });
-                self.agent.request("session/resume", params, AgentRequest::Open { session })
+                let from = wire::ReplayFrom::Start(wire::ReplayFromStart::new());
+                let params =
+                    wire::ResumeSessionRequest::new(agent_id, listed.directory.as_str()).replay_from(from);
+                self.agent.request("session/resume", &params, AgentRequest::Open { session })
             }
-            None => self.agent.request("session/list", json!({}), AgentRequest::Find { session }),
+            None => {
+                let pending = AgentRequest::Find { session };
+                self.agent.request("session/list", &wire::ListSessionsRequest::new(), pending)
+            }
         };
     }
 
@@ -324,7 +331,7 @@ impl<S: FrameSink> AhpHost<S> {
             return Err(too_many(SESSIONS_MAX));
         }
         let pending = AgentRequest::Create { session: address.clone() };
-        self.agent.request("session/new", json!({ "cwd": cwd }), pending);
+        self.agent.request("session/new", &wire::NewSessionRequest::new(cwd), pending);
         self.uses += 1;
         let (directory, time) = (file_uri::of(&directory), now.to_string());
         let created = SessionLifecycle::Creating;
@@ -358,7 +365,7 @@ impl<S: FrameSink> AhpHost<S> {
         };
         let agent_id = agent_id.ok_or_else(|| not_found(address))?;
         let pending = AgentRequest::Archive { client, id: id.clone(), session: address.to_owned() };
-        self.agent.request("session/archive", json!({ "sessionId": agent_id }), pending);
+        self.agent.request("session/archive", &wire::ArchiveSessionRequest::new(agent_id), pending);
         Ok(())
     }
 
@@ -383,9 +390,9 @@ impl<S: FrameSink> AhpHost<S> {
             false => Err("the action is for another channel".to_owned()),
         };
         match result {
-            Ok(orders) => {
+            Ok(commands) => {
                 self.distribute(&session);
-                orders.into_iter().for_each(|order| self.order(&channel, order));
+                commands.into_iter().for_each(|command| self.execute(&channel, command));
             }
             Err(reason) => {
                 let envelope = self.log.envelope(&channel, action, Some(origin), Some(reason));
@@ -394,30 +401,29 @@ impl<S: FrameSink> AhpHost<S> {
         }
     }
 
-    pub(super) fn order(&mut self, channel: &str, order: AgentOrder) {
+    pub(super) fn execute(&mut self, channel: &str, command: AgentCommand) {
         let Some(session) = uri::session_of(channel) else { return };
         let Some(id) = self.sessions.get(&session).and_then(|open| open.session.agent_id.clone()) else {
             return;
         };
-        match order {
-            AgentOrder::Prompt { turn, model, blocks } => {
+        match command {
+            AgentCommand::Prompt { turn, model, blocks } => {
                 if let Some(model) = model {
-                    let params = json!({ "sessionId": id, "configId": MODEL, "type": "id", "value": model });
+                    let params = wire::SetSessionConfigOptionRequest::new(id.as_str(), MODEL, model.as_str());
                     let pending = AgentRequest::Nothing("the model could not be set");
-                    self.agent.request("session/set_config_option", params, pending);
+                    self.agent.request("session/set_config_option", &params, pending);
                 }
                 let params = json!({ "sessionId": id, "prompt": blocks });
-                self.agent.request("session/prompt", params, AgentRequest::Prompt { session, turn });
+                self.agent.request("session/prompt", &params, AgentRequest::Prompt { session, turn });
             }
-            AgentOrder::Cancel => self.agent.notify("session/cancel", json!({ "sessionId": id })),
-            AgentOrder::Decide { request, option } => {
-                let outcome = json!({ "outcome": "selected", "optionId": option });
-                self.agent.answer(&request, json!({ "outcome": outcome }));
+            AgentCommand::Cancel => {
+                self.agent.notify("session/cancel", &wire::CancelSessionNotification::new(id));
             }
-            AgentOrder::SetTitle(title) => {
-                let params = json!({ "sessionId": id, "title": title });
+            AgentCommand::Decide { request, option } => self.agent.answer(&request, &selected(option)),
+            AgentCommand::SetTitle(title) => {
+                let params = wire::SetSessionTitleRequest::new(id, title);
                 let pending = AgentRequest::Nothing("a title could not be set");
-                self.agent.request("session/set_title", params, pending);
+                self.agent.request("session/set_title", &params, pending);
             }
         }
     }
@@ -517,7 +523,7 @@ impl<S: FrameSink> AhpHost<S> {
             };
             if let Some(id) = self.sessions.remove(&left).and_then(|open| open.session.agent_id) {
                 let pending = AgentRequest::Nothing("a session could not be left");
-                self.agent.request("session/close", json!({ "sessionId": id }), pending);
+                self.agent.request("session/close", &wire::CloseSessionRequest::new(id), pending);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agent_client_protocol::v2::schema as wire;
 use epitome_client::{Handshake, halves};
 use epitome_daemon::front::access::{
     ACCEPT_AGAIN, AccessRefusal, RemoteAccess, frame_limits, listen_on_loopback,
@@ -18,7 +19,6 @@ use epitome_platform::local::{AsyncStream, OwnedReadHalf, OwnedWriteHalf};
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -98,9 +98,10 @@ impl AhpServer {
             let failed = |error: io::Error| format!("a connection can't be relayed: {error}");
             // The relay initializes the connection to another daemon, if this one ends, in the same way.
             let relay = through_socket(connector, daemon, || {}).map_err(failed)?;
-            let version = env!("CARGO_PKG_VERSION");
-            let info = json!({ "name": "epitome-ahp", "title": "Epitome AHP", "version": version });
-            let (link, _, stream) = Handshake::begin(halves(relay)?, &info, &json!({}))?.finish();
+            let info =
+                wire::Implementation::new("epitome-ahp", env!("CARGO_PKG_VERSION")).title("Epitome AHP");
+            let capabilities = wire::ClientCapabilities::new();
+            let (link, _, stream) = Handshake::begin(halves(relay)?, info, capabilities)?.finish();
             stream.set_nonblocking(true).map_err(failed)?;
             Ok::<_, String>((link, stream))
         });

@@ -45,7 +45,7 @@ pub enum TurnEnd {
 
 /// A message to the daemon that an action of a client leads to.
 #[derive(Debug, PartialEq)]
-pub enum AgentOrder {
+pub enum AgentCommand {
     /// `turn`: the turn that the prompt begins; `None` if it steers the running one.
     Prompt {
         turn: Option<String>,
@@ -247,28 +247,28 @@ impl SharedSession {
         action: StateAction,
         origin: ActionOrigin,
         now: Timestamp,
-    ) -> Result<Vec<AgentOrder>, String> {
+    ) -> Result<Vec<AgentCommand>, String> {
         if self.state.lifecycle != SessionLifecycle::Ready {
             return Err("the session is not ready".to_owned());
         }
-        let mut orders = Vec::new();
+        let mut commands = Vec::new();
         match &action {
-            StateAction::ChatTurnStarted(started) => orders.push(self.begin(started)?),
+            StateAction::ChatTurnStarted(started) => commands.push(self.begin(started)?),
             StateAction::ChatTurnCancelled(cancelled) => {
                 self.check_active(cancelled)?;
                 self.work.draining = self.work.running;
                 self.work.inserted = false;
                 self.forget_calls();
-                orders.push(AgentOrder::Cancel);
+                commands.push(AgentCommand::Cancel);
             }
-            StateAction::ChatToolCallConfirmed(confirmed) => orders = self.decide(confirmed)?,
-            StateAction::ChatPendingMessageSet(pending) => orders = self.set_pending(pending)?,
+            StateAction::ChatToolCallConfirmed(confirmed) => commands = self.decide(confirmed)?,
+            StateAction::ChatPendingMessageSet(pending) => commands = self.set_pending(pending)?,
             StateAction::ChatPendingMessageRemoved(removed) => self.check_pending(removed)?,
             StateAction::SessionTitleChanged(changed) if changed.title.trim().is_empty() => {
                 return Err("a title must not be empty".to_owned());
             }
             StateAction::SessionTitleChanged(changed) => {
-                orders.push(AgentOrder::SetTitle(changed.title.clone()))
+                commands.push(AgentCommand::SetTitle(changed.title.clone()))
             }
             StateAction::SessionActiveClientSet(set) if set.active_client.client_id != origin.client_id => {
                 return Err("a client can enter only itself".to_owned());
@@ -285,11 +285,11 @@ impl SharedSession {
             _ => return Err("epitome does not support this action".to_owned()),
         }
         self.apply(action, Some(origin));
-        orders.extend(self.next_queued(now));
-        Ok(orders)
+        commands.extend(self.next_queued(now));
+        Ok(commands)
     }
 
-    fn begin(&mut self, started: &ChatTurnStartedAction) -> Result<AgentOrder, String> {
+    fn begin(&mut self, started: &ChatTurnStartedAction) -> Result<AgentCommand, String> {
         if self.chat.active_turn.is_some() {
             return Err("a turn is running; queue the message, or steer the turn with it".to_owned());
         }
@@ -304,7 +304,7 @@ impl SharedSession {
         Ok(self.prompt(PromptRole::Turn(started.turn_id.clone()), model, blocks))
     }
 
-    fn prompt(&mut self, role: PromptRole, model: Option<String>, blocks: Vec<Value>) -> AgentOrder {
+    fn prompt(&mut self, role: PromptRole, model: Option<String>, blocks: Vec<Value>) -> AgentCommand {
         let turn = match &role {
             PromptRole::Turn(turn) => {
                 self.work.inserted = false;
@@ -313,7 +313,7 @@ impl SharedSession {
             PromptRole::Steering(_) | PromptRole::Suggestion => None,
         };
         self.sent.push_back(UnseenPrompt { text: messages::text_of(&blocks), role });
-        AgentOrder::Prompt { turn, model, blocks }
+        AgentCommand::Prompt { turn, model, blocks }
     }
 
     fn check_active(&self, cancelled: &ChatTurnCancelledAction) -> Result<(), String> {
@@ -324,7 +324,7 @@ impl SharedSession {
     }
 
     /// Passes a client's decision about a call on. Only an option that the daemon has offered can approve it.
-    fn decide(&mut self, confirmed: &ChatToolCallConfirmedAction) -> Result<Vec<AgentOrder>, String> {
+    fn decide(&mut self, confirmed: &ChatToolCallConfirmedAction) -> Result<Vec<AgentCommand>, String> {
         let call = &confirmed.tool_call_id;
         let active = self.chat.active_turn.as_ref().filter(|active| active.id == confirmed.turn_id);
         let is_asked =
@@ -337,13 +337,13 @@ impl SharedSession {
         };
         let option = card.option(confirmed.approved, confirmed.selected_option_id.as_deref())?;
         let suggestion = confirmed.user_suggestion.as_ref().map(messages::to_blocks).transpose()?;
-        let decision = AgentOrder::Decide { request: card.request.clone(), option };
+        let decision = AgentCommand::Decide { request: card.request.clone(), option };
         self.work.cards.remove(call);
         let suggestion = suggestion.map(|blocks| self.prompt(PromptRole::Suggestion, None, blocks));
         Ok(std::iter::once(decision).chain(suggestion).collect())
     }
 
-    fn set_pending(&mut self, pending: &ChatPendingMessageSetAction) -> Result<Vec<AgentOrder>, String> {
+    fn set_pending(&mut self, pending: &ChatPendingMessageSetAction) -> Result<Vec<AgentCommand>, String> {
         let blocks = messages::to_blocks(&pending.message)?;
         match pending.kind {
             // The daemon itself waits until the model can be given the message.
@@ -372,7 +372,7 @@ impl SharedSession {
     }
 
     /// Begins a turn with the first queued message, if none is running.
-    pub fn next_queued(&mut self, now: Timestamp) -> Option<AgentOrder> {
+    pub fn next_queued(&mut self, now: Timestamp) -> Option<AgentCommand> {
         if self.chat.active_turn.is_some() || self.work.replaying {
             return None;
         }

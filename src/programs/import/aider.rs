@@ -73,13 +73,13 @@ impl AiderReader {
             self.flush();
             self.is_new = true;
             self.log.at(opening(line).unwrap_or_default());
-        } else if let Some(said) =
-            line.strip_prefix(PROMPT).filter(|said| said.is_empty() || said.starts_with(' '))
+        } else if let Some(words) =
+            line.strip_prefix(PROMPT).filter(|words| words.is_empty() || words.starts_with(' '))
         {
             if !self.reply.is_empty() || !self.notices.is_empty() {
                 self.flush();
             }
-            self.prompt.push(said.trim_end().trim_start_matches(' ').to_owned());
+            self.prompt.push(words.trim_end().trim_start_matches(' ').to_owned());
         } else if let Some(notice) = line.strip_prefix(NOTICE).filter(|_| line.ends_with(NOTICE_END)) {
             self.add_notice(notice.trim_end());
         } else if !self.is_opening() {

@@ -93,10 +93,10 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
 
 /// Returns the indices of the lines that lead to the newest message, and of lines that belong to them.
 fn newest_branch(lines: &[Value]) -> HashSet<usize> {
-    let places = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
+    let main_lines = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
     let by_id: HashMap<&str, usize> =
-        places().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
-    let mut next = places().rfind(|at| is_message(&lines[*at]));
+        main_lines().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
+    let mut next = main_lines().rfind(|at| is_message(&lines[*at]));
     let mut kept = HashSet::new();
     while let Some(at) = next
         && kept.insert(at)
@@ -112,12 +112,12 @@ fn newest_branch(lines: &[Value]) -> HashSet<usize> {
     }
     let replies: HashSet<&str> = kept.iter().filter_map(|at| lines[*at]["message"]["id"].as_str()).collect();
     kept.extend(
-        places().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
+        main_lines().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
     );
     let calls: HashSet<&str> =
         kept.iter().flat_map(|at| parts(&lines[*at])).filter_map(|part| part["id"].as_str()).collect();
     let is_result = |part: &Value| part["tool_use_id"].as_str().is_some_and(|id| calls.contains(id));
-    kept.extend(places().filter(|at| parts(&lines[*at]).any(is_result)));
+    kept.extend(main_lines().filter(|at| parts(&lines[*at]).any(is_result)));
     kept
 }
 
@@ -272,7 +272,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
         let mut prompt = Vec::new();
         for part in contents(content) {
-            let Content::Text { text: said } = &part else {
+            let Content::Text { text: words } = &part else {
                 prompt.push(part);
                 continue;
             };
@@ -284,7 +284,7 @@ impl<'a> ClaudeCodeReader<'a> {
             } else if line["isMeta"] == true || begins_with(&part, &NOT_TYPED) {
                 self.log.later(|log| log.context(vec![part], BY));
             } else {
-                prompt.push(typed(said).map_or(part, text));
+                prompt.push(typed(words).map_or(part, text));
             }
         }
         if !prompt.is_empty() {
@@ -338,8 +338,8 @@ impl<'a> ClaudeCodeReader<'a> {
     }
 
     /// Returns the complete text of a result that the model read only in part.
-    fn saved(&self, said: &str) -> Option<String> {
-        let (_, path) = said.split_once(SAVED_TO)?;
+    fn saved(&self, words: &str) -> Option<String> {
+        let (_, path) = words.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;
         let folder = Path::new(self.file.path.file_stem()?).join("tool-results");
         (self.context.read_sibling)(&folder.join(name))
@@ -356,12 +356,12 @@ impl<'a> ClaudeCodeReader<'a> {
 }
 
 /// Returns the text that the user typed, for a command that Claude Code expanded to a prompt.
-fn typed(said: &str) -> Option<String> {
+fn typed(words: &str) -> Option<String> {
     let tagged = |tag: &str| {
-        let (_, rest) = said.split_once(&format!("<{tag}>"))?;
+        let (_, rest) = words.split_once(&format!("<{tag}>"))?;
         Some(rest.split_once(&format!("</{tag}>"))?.0.trim())
     };
-    if !said.trim_start().starts_with("<command-message>") {
+    if !words.trim_start().starts_with("<command-message>") {
         return None;
     }
     let name = tagged("command-name")?;

@@ -137,8 +137,8 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         calls: 0,
         task: None,
     };
-    for (place, message) in messages.iter().enumerate() {
-        reader.message(place, message);
+    for (index, message) in messages.iter().enumerate() {
+        reader.message(index, message);
     }
     reader.truncated(messages.len());
     let mut log = reader.log;
@@ -166,15 +166,15 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
 /// For each truncation, returns the index of the message before which it happened, and of the first message that was
 /// still sent.
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
-    let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
+    let behind = |index: &Value| usize::try_from(index.as_i64()?.checked_add(1)?).ok();
     let mut deleted: Vec<(usize, usize)> = Vec::new();
     for message in list(shown) {
-        let place = behind(&message["conversationHistoryIndex"]);
+        let index = behind(&message["conversationHistoryIndex"]);
         let sent = behind(&message["conversationHistoryDeletedRange"][1]);
-        if let (Some(place), Some(sent)) = (place, sent)
+        if let (Some(index), Some(sent)) = (index, sent)
             && deleted.last().is_none_or(|(_, last)| *last < sent)
         {
-            deleted.push((place.max(sent), sent));
+            deleted.push((index.max(sent), sent));
         }
     }
     deleted
@@ -224,8 +224,8 @@ struct ClineCall {
 }
 
 impl ClineReader {
-    fn message(&mut self, place: usize, message: &Value) {
-        self.truncated(place);
+    fn message(&mut self, index: usize, message: &Value) {
+        self.truncated(index);
         self.first.push(self.log.next_seq());
         self.log.at(at(message).unwrap_or_default());
         match message["role"].as_str() {
@@ -240,8 +240,8 @@ impl ClineReader {
     }
 
     /// Adds the truncations that happened before this message.
-    fn truncated(&mut self, place: usize) {
-        while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
+    fn truncated(&mut self, index: usize) {
+        while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= index) {
             self.deleted.remove(0);
             self.without_summary(self.first.get(sent).copied());
         }
@@ -273,19 +273,19 @@ impl ClineReader {
     }
 
     fn user(&mut self, message: &Value) {
-        let (mut said, mut context) = (Vec::new(), Vec::new());
+        let (mut prompt, mut context) = (Vec::new(), Vec::new());
         let mut continued = None;
         // The result of a call by tags. Its parts follow it.
         let mut result: Option<(ClineCall, Vec<Content>)> = None;
         for block in blocks(message) {
             if block["type"] == "tool_result" {
-                self.native_result(block, &mut said);
+                self.native_result(block, &mut prompt);
                 continue;
             }
             let Some(words) = block_text(block) else {
                 match (image(block), &mut result) {
                     (Some(image), Some((_, content))) => content.push(image),
-                    (Some(image), None) => said.push(image),
+                    (Some(image), None) => prompt.push(image),
                     (None, _) => self.log.left_out("parts of messages that are not known here"),
                 }
                 continue;
@@ -295,7 +295,7 @@ impl ClineReader {
                 continue;
             }
             if let Some(found) = RESULT.captures(words) {
-                self.result(result.take(), &mut said);
+                self.result(result.take(), &mut prompt);
                 let rest = words[found[0].len()..].to_owned();
                 if rest.starts_with(CONTINUED) {
                     continued = Some(rest.clone());
@@ -305,21 +305,21 @@ impl ClineReader {
                     Some((_, content)) if !rest.is_empty() => content.push(text(rest)),
                     Some(_) => {}
                     // Messages of the agent have no result except the user's answer.
-                    None => typed(&rest, &mut said),
+                    None => typed(&rest, &mut prompt),
                 }
             } else if let Some((_, content)) = &mut result {
                 content.push(text(words));
             } else if words.starts_with(CONTINUED) {
                 continued = Some(words.to_owned());
             } else {
-                let before = said.len();
-                typed(words, &mut said);
-                if said.len() == before {
+                let before = prompt.len();
+                typed(words, &mut prompt);
+                if prompt.len() == before {
                     context.push(text(words));
                 }
             }
         }
-        self.result(result, &mut said);
+        self.result(result, &mut prompt);
         if let Some(summary) = continued {
             self.open.clear();
             self.log.compacted(None, summary, Trigger::Threshold, 0);
@@ -327,26 +327,26 @@ impl ClineReader {
         // Text without tags is from the user if there was no call, unless it starts with a bracket or a heading.
         let is_program =
             |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
-        if said.is_empty() && !context.is_empty() && !context.iter().any(is_program) {
-            said = std::mem::take(&mut context);
+        if prompt.is_empty() && !context.is_empty() && !context.iter().any(is_program) {
+            prompt = std::mem::take(&mut context);
         }
-        if !said.is_empty() {
-            self.task.get_or_insert(joined_text(&said));
-            self.log.prompt(said);
+        if !prompt.is_empty() {
+            self.task.get_or_insert(joined_text(&prompt));
+            self.log.prompt(prompt);
         }
         self.log.context(context, BY);
     }
 
     /// Returns the call by tags that this result belongs to; `None` for messages to the user.
     fn called(&mut self, name: &str) -> Option<ClineCall> {
-        let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
-        Some(self.open.remove(place))
+        let index = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
+        Some(self.open.remove(index))
     }
 
-    fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, said: &mut Vec<Content>) {
+    fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, prompt: &mut Vec<Content>) {
         let Some((call, content)) = result else { return };
         let words = joined_text(&content);
-        typed_tag(&words, "feedback", said);
+        typed_tag(&words, "feedback", prompt);
         self.outcome(call.names.first(), &call.name, status(&words), content);
     }
 
@@ -356,15 +356,15 @@ impl ClineReader {
         self.log.outcome(id.map(String::as_str), status, outcome_content(content), code);
     }
 
-    fn native_result(&mut self, block: &Value, said: &mut Vec<Content>) {
+    fn native_result(&mut self, block: &Value, prompt: &mut Vec<Content>) {
         let id = block["tool_use_id"].as_str();
-        let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
+        let Some(index) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
         else {
             // Messages of the agent have no result except the user's answer.
-            blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
+            blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", prompt));
             return;
         };
-        let call = self.open.remove(place);
+        let call = self.open.remove(index);
         if let [name] = call.names.as_slice() {
             let texts: Vec<String> = blocks(block)
                 .filter_map(|block| match block_text(block) {
@@ -373,7 +373,7 @@ impl ClineReader {
                 })
                 .collect();
             let words = texts.join("\n");
-            typed_tag(&words, "feedback", said);
+            typed_tag(&words, "feedback", prompt);
             let failed = block["is_error"] == true || blocks(block).any(|block| block["success"] == false);
             let status = match status(&words) {
                 OutcomeStatus::Completed if failed => OutcomeStatus::Failed,
@@ -555,17 +555,17 @@ fn parameters(body: &str) -> Value {
 }
 
 /// Adds the text that the user typed, extracted from its tags.
-fn typed(words: &str, said: &mut Vec<Content>) {
-    TYPED.iter().for_each(|tag| typed_tag(words, tag, said));
+fn typed(words: &str, prompt: &mut Vec<Content>) {
+    TYPED.iter().for_each(|tag| typed_tag(words, tag, prompt));
 }
 
-fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
+fn typed_tag(words: &str, tag: &str, prompt: &mut Vec<Content>) {
     let found = words.split_once(&format!("<{tag}")).and_then(|(_, rest)| {
         // The tag may have attributes.
         let (_, rest) = rest.split_once('>')?;
         rest.rsplit_once(&format!("</{tag}>")).map(|(inner, _)| inner.trim())
     });
-    said.extend(found.filter(|inner| !inner.is_empty()).map(text));
+    prompt.extend(found.filter(|inner| !inner.is_empty()).map(text));
 }
 
 /// Returns the status of a call according to the start of its result.

@@ -56,7 +56,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         exit_codes: HashMap::new(),
         total_tokens: None,
         context_tokens: 0,
-        said: Vec::new(),
+        prompts: Vec::new(),
     };
     reader.log.left_out_times(rolled_back, "turns that were undone");
     for line in &lines {
@@ -129,7 +129,7 @@ struct CodexReader {
     /// The tokens of the last request and its reply, as reported.
     context_tokens: u64,
     /// The user's messages so far.
-    said: Vec<String>,
+    prompts: Vec<String>,
 }
 
 impl CodexReader {
@@ -189,7 +189,7 @@ impl CodexReader {
                     }
                 }
                 if let Some(content) = prompt_of(message) {
-                    self.said.push(joined_text(&content));
+                    self.prompts.push(joined_text(&content));
                     self.log.prompt(content);
                 }
             }
@@ -262,15 +262,15 @@ impl CodexReader {
             Some(items) => items.iter().filter_map(kept_item).collect(),
             None => {
                 let mut left = KEPT_BYTES_MAX;
-                let mut said: Vec<String> = Vec::new();
-                for words in self.said.iter().rev() {
+                let mut kept: Vec<String> = Vec::new();
+                for words in self.prompts.iter().rev() {
                     let Some(rest) = left.checked_sub(words.len()) else { break };
                     left = rest;
-                    said.push(format!("The user said:\n{words}"));
+                    kept.push(format!("The user said:\n{words}"));
                 }
-                said.reverse();
-                said.extend(text_of(&compacted["message"]).map(str::to_owned));
-                said
+                kept.reverse();
+                kept.extend(text_of(&compacted["message"]).map(str::to_owned));
+                kept
             }
         };
         let summary = format!("What Codex kept of the conversation so far:\n\n{}", kept.join("\n\n"));
@@ -288,12 +288,12 @@ impl CodexReader {
 
 /// Formats an item that is kept after a compaction as text.
 fn kept_item(item: &Value) -> Option<String> {
-    let said = || joined_text(&contents(&item["content"]));
+    let words = || joined_text(&contents(&item["content"]));
     match (item["type"].as_str(), item["role"].as_str()) {
         (Some("message"), Some("user")) => {
             prompt_of(item).map(|content| format!("The user said:\n{}", joined_text(&content)))
         }
-        (Some("message"), Some("assistant")) => Some(format!("The agent said:\n{}", said())),
+        (Some("message"), Some("assistant")) => Some(format!("The agent said:\n{}", words())),
         (Some("compaction" | "compaction_summary" | "context_compaction"), _) => Some(ENCRYPTED.to_owned()),
         _ => None,
     }

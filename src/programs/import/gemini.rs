@@ -100,7 +100,7 @@ enum GeminiItemKind {
 impl GeminiSession {
     fn record(&mut self, record: &Value) {
         if let Some(id) = record["$rewindTo"].as_str() {
-            let from = self.place(id).unwrap_or(0);
+            let from = self.index(id).unwrap_or(0);
             self.rewound += self.items.len() - from;
             self.items.truncate(from);
         } else if record["id"].is_string() {
@@ -128,39 +128,39 @@ impl GeminiSession {
         }
     }
 
-    fn place(&self, id: &str) -> Option<usize> {
+    fn index(&self, id: &str) -> Option<usize> {
         self.items.iter().rposition(|item| item.id == id)
     }
 
     fn message(&mut self, message: &Value) {
         let id = message["id"].as_str().unwrap_or_default();
         let what = GeminiItemKind::Message(message.clone());
-        match self.place(id).filter(|_| !id.is_empty()) {
-            Some(place) => self.items[place].what = what,
+        match self.index(id).filter(|_| !id.is_empty()) {
+            Some(index) => self.items[index].what = what,
             None => self.items.push(GeminiItem { id: id.to_owned(), what }),
         }
     }
 
     /// Replaces the model's view. Messages that are no longer in it remain in the log.
     fn replaced(&mut self, messages: &[Value]) {
-        let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.place(id).is_some());
+        let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.index(id).is_some());
         let summary = messages.iter().enumerate().position(|(at, message)| {
             let is_acknowledged =
                 messages.get(at + 1).is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
             let is_new = message["type"] == "user" && !is_known(message);
             is_new && (is_acknowledged || words(&message["content"]).contains(SNAPSHOT))
         });
-        let Some(place) = summary.filter(|_| !self.items.is_empty()) else {
+        let Some(index) = summary.filter(|_| !self.items.is_empty()) else {
             for message in messages.iter().filter(|message| message["id"].is_string()) {
                 // A known message may be repeated in the form of a request, without its results.
-                if message["id"].as_str().is_none_or(|id| self.place(id).is_none()) {
+                if message["id"].as_str().is_none_or(|id| self.index(id).is_none()) {
                     self.message(message);
                 }
             }
             return;
         };
-        let summary = &messages[place];
-        let behind = &messages[place + 1..];
+        let summary = &messages[index];
+        let behind = &messages[index + 1..];
         let is_acknowledged = behind.first().is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
         let tail = &behind[usize::from(is_acknowledged)..];
         let kept = self.adopt(tail);
@@ -174,12 +174,13 @@ impl GeminiSession {
     /// Finds the newest items that are equal to these messages, and changes their ids to the new ones. Returns the
     /// index of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
-        let is_said = |item: &GeminiItem| match &item.what {
+        let is_message = |item: &GeminiItem| match &item.what {
             GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
             GeminiItemKind::Summary { .. } => false,
         };
-        let said: Vec<usize> = (0..self.items.len()).filter(|at| is_said(&self.items[*at])).collect();
-        let places = said.get(said.len().checked_sub(tail.len())?..)?.to_vec();
+        let messages_at: Vec<usize> =
+            (0..self.items.len()).filter(|at| is_message(&self.items[*at])).collect();
+        let indexes = messages_at.get(messages_at.len().checked_sub(tail.len())?..)?.to_vec();
         let is_same = |(at, message): (&usize, &Value)| match &self.items[*at].what {
             GeminiItemKind::Message(known) => {
                 let (one, other) = (words(&known["content"]), words(&message["content"]));
@@ -187,13 +188,13 @@ impl GeminiSession {
             }
             GeminiItemKind::Summary { .. } => false,
         };
-        if tail.is_empty() || !places.iter().zip(tail).all(is_same) {
+        if tail.is_empty() || !indexes.iter().zip(tail).all(is_same) {
             return None;
         }
-        for (at, message) in places.iter().zip(tail) {
+        for (at, message) in indexes.iter().zip(tail) {
             self.items[*at].id = message["id"].as_str().unwrap_or_default().to_owned();
         }
-        places.first().copied()
+        indexes.first().copied()
     }
 
     /// Returns the working directory, and whether it is certain. It is recorded as text and as a hash that verifies
@@ -262,15 +263,15 @@ impl GeminiReader {
             self.log.context(context, BY);
         } else if !words(typed).is_empty() && typed != content {
             // Contents of mentioned files and other additions follow the user's text.
-            let said = self.contents(typed);
-            let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
+            let prompt = self.contents(typed);
+            let is_typed = |part: &Content| prompt.iter().any(|typed| is_same(typed, part));
             let context: Vec<Content> =
                 self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
-            self.log.prompt(said);
+            self.log.prompt(prompt);
             self.log.context(context, BY);
         } else {
-            let said = self.contents(content);
-            self.log.prompt(said);
+            let prompt = self.contents(content);
+            self.log.prompt(prompt);
         }
     }
 
@@ -339,8 +340,8 @@ impl GeminiReader {
     fn contents(&mut self, value: &Value) -> Vec<Content> {
         let mut contents = Vec::new();
         for part in one_or_many(value) {
-            if let Some(said) = text_of(part).or_else(|| text_of(&part["text"])) {
-                contents.push(if part["thought"] == true { thinking(said) } else { text(said) });
+            if let Some(words) = text_of(part).or_else(|| text_of(&part["text"])) {
+                contents.push(if part["thought"] == true { thinking(words) } else { text(words) });
             } else if part["inlineData"].is_object() {
                 match inline_data(part) {
                     Some(content) => contents.push(content),

@@ -136,7 +136,7 @@ struct BrokenLines {
 impl BrokenLines {
     /// Describes them in a sentence for the user.
     fn words(&self) -> String {
-        let (line, _) = self.first.place.unwrap_or_default();
+        let (line, _) = self.first.position.unwrap_or_default();
         match (self.count, self.is_last) {
             (1, true) => "its last line is not whole and was left out".to_owned(),
             (1, false) => format!("line {line} was left out: {}", self.first.message),
@@ -218,19 +218,7 @@ fn begins_with(part: &Content, starts: &[&str]) -> bool {
 
 /// Converts the parts of a call's result that a model can read.
 fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
-    let parts = content.into_iter().filter_map(|part| match part {
-        Content::Text { text } => Some(OutcomeContent::Text { text }),
-        Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-        Content::Document { mime_type, data, name } => {
-            Some(OutcomeContent::Document { mime_type, data, name })
-        }
-        Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_)
-        | Content::Search(_) => None,
-    });
-    parts.collect()
+    content.into_iter().filter_map(OutcomeContent::of).collect()
 }
 
 /// Describes a command that the user ran outside of the conversation, with its output.
@@ -315,7 +303,7 @@ fn objects(file: ImportFile, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
     }
     if let Some(broken) = &mut broken {
         let last = text.lines().count() as u64;
-        broken.is_last = broken.is_last && broken.first.place.is_some_and(|(line, _)| line == last);
+        broken.is_last = broken.is_last && broken.first.position.is_some_and(|(line, _)| line == last);
     }
     (objects, broken)
 }

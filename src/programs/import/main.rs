@@ -63,7 +63,9 @@ fn printed(wanted: ImportCli) -> std::io::Result<()> {
             std::io::stdin().lock().read_to_end(&mut bytes)?;
             let answer = match read_bytes(&file, &cwd, bytes) {
                 Ok(drafts) => ReadAnswer::Drafts(drafts),
-                Err(Problem { place, message, hint, .. }) => ReadAnswer::Refused { place, message, hint },
+                Err(Problem { position, message, hint, .. }) => {
+                    ReadAnswer::Refused { position, message, hint }
+                }
             };
             serde_json::to_string(&answer)?
         }

@@ -100,20 +100,20 @@ impl OpencodeReader {
     }
 
     fn prompt(&mut self, parts: &[&Value]) {
-        let mut said = Vec::new();
+        let mut prompt = Vec::new();
         let mut context = Vec::new();
         for part in parts {
             match part["type"].as_str() {
                 Some("text") if part["ignored"] == true => {}
                 Some("text") => {
-                    let content = if part["synthetic"] == true { &mut context } else { &mut said };
+                    let content = if part["synthetic"] == true { &mut context } else { &mut prompt };
                     content.extend(text_part(&part["text"]));
                 }
                 Some("file") => match attachment(part) {
-                    Some(content) => said.push(content),
+                    Some(content) => prompt.push(content),
                     None => self.log.left_out("attachments of a form that is not known here"),
                 },
-                Some("subtask") => said.extend(text_part(&part["prompt"])),
+                Some("subtask") => prompt.extend(text_part(&part["prompt"])),
                 Some("compaction") => {
                     let trigger = match (part["auto"].as_bool(), part["overflow"].as_bool()) {
                         (_, Some(true)) => Trigger::Overflow,
@@ -125,7 +125,7 @@ impl OpencodeReader {
                 other => self.unknown(other),
             }
         }
-        self.log.prompt(said);
+        self.log.prompt(prompt);
         self.log.context(context, BY);
     }
 

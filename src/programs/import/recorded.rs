@@ -58,7 +58,7 @@ pub(super) fn read(
     for line in &fixture.lines {
         let done = match &line.what {
             LineContent::Editor(_, act) => reader.editor(act),
-            LineContent::Agent(_, said) | LineContent::AgentFree(_, said) => reader.agent(said),
+            LineContent::Agent(_, line) | LineContent::AgentFree(_, line) => reader.agent(line),
             LineContent::Blank
             | LineContent::Comment
             | LineContent::Setup(_)
@@ -114,8 +114,8 @@ impl TranscriptReader<'_> {
         Ok(())
     }
 
-    fn agent(&mut self, said: &Expected) -> Result<(), String> {
-        match said {
+    fn agent(&mut self, line: &Expected) -> Result<(), String> {
+        match line {
             Expected::Update { session, update } => self.update(session, update),
             Expected::Result { value: ExpectedValue::Stop(reason), .. } => {
                 self.turn_ended(stop(reason));

@@ -270,7 +270,7 @@ fn every_protocol_fixture_is_read_or_refused_with_its_line() {
                 talks += drafts.len();
                 drafts.into_iter().for_each(|draft| drop(thread(draft)));
             }
-            Err(problem) => assert!(problem.place.is_some(), "{}: {problem}", path.display()),
+            Err(problem) => assert!(problem.position.is_some(), "{}: {problem}", path.display()),
         }
     }
     assert!(talks > 30, "only {talks} conversations were read");
@@ -281,7 +281,7 @@ fn unreadable_files_are_reported_with_the_line() {
     let opened =
         r#"{"seq":0,"at":1,"change":"opened","format":1,"session":"s_00000000000000000001","cwd":"/w"}"#;
     let pi = r#"{"type":"session","version":3,"id":"x","cwd":"/p"}"#;
-    for (text, place, message) in [
+    for (text, position, message) in [
         (String::new(), None, "not a conversation in a known format"),
         ("Dear diary".to_owned(), None, "not a conversation in a known format"),
         (r#"{"type":"other"}"#.to_owned(), None, "not a conversation in a known format"),
@@ -312,7 +312,7 @@ fn unreadable_files_are_reported_with_the_line() {
     ] {
         let problem = read_all(&text).expect_err("it can't be read");
         assert!(problem.message.contains(message), "{text}: {problem}");
-        assert_eq!(problem.place, place, "{text}: {problem}");
+        assert_eq!(problem.position, position, "{text}: {problem}");
         assert_eq!(problem.path, Path::new("talk"));
     }
 }

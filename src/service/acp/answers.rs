@@ -271,47 +271,23 @@ pub struct LoginCommand {
     pub environment: Vec<(String, String)>,
 }
 
-/// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
-/// are appended to the command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
-/// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
-fn auth_methods(offer: LoginOffer) -> Vec<wire::AuthMethod> {
-    let terminal = |LoginCommand { program, environment }| {
-        let environment: Value = environment.into_iter().collect();
-        let command = json!({
-            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
-        });
-        let method = wire::AuthMethodTerminal::new(TERMINAL_METHOD, TERMINAL_NAME)
-            .description(TERMINAL_ADVICE)
-            .args(vec!["login".to_owned()])
-            .meta(Map::from_iter([("terminal-auth".to_owned(), command)]));
-        wire::AuthMethod::Terminal(method)
-    };
-    let environment = wire::AuthMethodAgent::new(AUTH_METHOD, AUTH_NAME).description(AUTH_ADVICE);
-    match offer {
-        LoginOffer::None => Vec::new(),
-        LoginOffer::Key => vec![wire::AuthMethod::Agent(environment)],
-        LoginOffer::Terminal(command) => vec![terminal(command), wire::AuthMethod::Agent(environment)],
-    }
+/// Zed reads `_meta["terminal-auth"]`, a complete command (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
+fn terminal_auth(LoginCommand { program, environment }: LoginCommand) -> Option<Map<String, Value>> {
+    let environment: Value = environment.into_iter().collect();
+    let command = json!({
+        "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
+    });
+    Some(Map::from_iter([("terminal-auth".to_owned(), command)]))
 }
 
 /// The agent's capabilities and authentication methods. Several clients authenticate whenever a method is offered, so
 /// methods are offered only when a login is needed. Session cursors have no agent capability: the client requests them.
 pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>, wire::Error> {
     let prompt = wire::PromptCapabilities::new().image(true).audio(takes_audio).embedded_context(true);
-    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
-        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
-    let session = wire::SessionCapabilities::new()
+    let session = v1::session_capabilities()
         .list(wire::SessionListCapabilities::new())
-        .delete(wire::SessionDeleteCapabilities::new())
-        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
-        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
-        .fork(wire::SessionForkCapabilities::new())
-        .archive(wire::SessionArchiveCapabilities::new())
-        .status(wire::SessionStatusCapabilities::new())
-        .title(wire::SessionTitleCapabilities::new())
         .resume(wire::SessionResumeCapabilities::new())
-        .close(wire::SessionCloseCapabilities::new())
-        .options(wire::SessionOptionsCapabilities::new());
+        .close(wire::SessionCloseCapabilities::new());
     let auth = wire::AgentAuthCapabilities::new()
         .status(wire::AuthStatusCapabilities::new())
         .logout(wire::LogoutCapabilities::new());
@@ -324,7 +300,7 @@ pub fn initialize(offer: LoginOffer, takes_audio: bool) -> Result<Box<RawValue>,
         .providers(wire::ProvidersCapabilities::new());
     let response = wire::InitializeResponse::new(ProtocolVersion::V1)
         .agent_capabilities(capabilities)
-        .auth_methods(auth_methods(offer))
+        .auth_methods(v1::auth_methods(offer, terminal_auth))
         .agent_info(wire::Implementation::new(AGENT_NAME, AGENT_VERSION).title(AGENT_TITLE))
         .meta(agent_meta());
     raw(&response)

@@ -2,6 +2,10 @@
 //! module of `v1` and of `v2`, each with the types of its version. Pure.
 
 use super::wire;
+use crate::answers::{
+    AUTH_ADVICE, AUTH_METHOD, AUTH_NAME, LoginCommand, LoginOffer, TERMINAL_ADVICE, TERMINAL_METHOD,
+    TERMINAL_NAME,
+};
 use crate::from_wire::{OFF, ON, on_or_off};
 use crate::updates::wire_path;
 use epitome_session::{ModelOption, SessionOptions, provider_title};
@@ -121,6 +125,43 @@ pub fn tool_kind(kind: ToolKind) -> wire::ToolKind {
 
 pub fn location(location: &Location) -> wire::ToolCallLocation {
     wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line.filter(|line| *line > 0))
+}
+
+/// The capabilities for sessions that have the same form in both versions.
+pub fn session_capabilities() -> wire::SessionCapabilities {
+    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
+        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
+    wire::SessionCapabilities::new()
+        .delete(wire::SessionDeleteCapabilities::new())
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
+        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
+        .fork(wire::SessionForkCapabilities::new())
+        .archive(wire::SessionArchiveCapabilities::new())
+        .status(wire::SessionStatusCapabilities::new())
+        .title(wire::SessionTitleCapabilities::new())
+        .options(wire::SessionOptionsCapabilities::new())
+}
+
+/// The authentication methods offered while no model is usable. With a terminal, the first one stores a key; its `args`
+/// are appended to the command that starts the agent. `meta` makes its `_meta`.
+pub fn auth_methods(
+    offer: LoginOffer,
+    meta: impl FnOnce(LoginCommand) -> Option<wire::Meta>,
+) -> Vec<wire::AuthMethod> {
+    let terminal = |command| {
+        let method = wire::AuthMethodTerminal::new(TERMINAL_METHOD, TERMINAL_NAME)
+            .description(TERMINAL_ADVICE)
+            .args(vec!["login".to_owned()])
+            .meta(meta(command));
+        wire::AuthMethod::Terminal(method)
+    };
+    let key =
+        wire::AuthMethod::Agent(wire::AuthMethodAgent::new(AUTH_METHOD, AUTH_NAME).description(AUTH_ADVICE));
+    match offer {
+        LoginOffer::None => Vec::new(),
+        LoginOffer::Key => vec![key],
+        LoginOffer::Terminal(command) => vec![terminal(command), key],
+    }
 }
 
 /// The complete plan.

@@ -211,6 +211,17 @@ pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Se
     finish(buffer, start, method, params);
 }
 
+/// Appends a session update.
+pub fn session_update(buffer: &mut Vec<u8>, session_id: &str, update: &impl Serialize) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct UpdateParams<'a, U> {
+        session_id: &'a str,
+        update: &'a U,
+    }
+    notification(buffer, "session/update", &UpdateParams { session_id, update });
+}
+
 /// Appends a request to the client.
 pub fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
     let start = buffer.len();

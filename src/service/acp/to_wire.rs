@@ -323,7 +323,7 @@ impl Cursor {
             | SessionEvent::Ask { .. }
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
+            | SessionEvent::EditorRequest { .. }
             | SessionEvent::Withdrawn { .. }
             | SessionEvent::Answer { .. } => {}
         }

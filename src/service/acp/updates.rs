@@ -3,13 +3,15 @@
 
 use std::path::PathBuf;
 
+use agent_client_protocol::v1::schema as wire_v1;
 use agent_client_protocol::v2::schema as wire;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use wire::SessionUpdate;
 
-use super::model::{MessagePiece, TextUpdate, Update};
+use super::envelope::session_update;
+use super::model::{AcpVersion, MessagePiece, TextUpdate, Update, UpdateLine};
 use epitome_session::{NoticeSeverity, TextKind};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
@@ -238,7 +240,7 @@ pub(super) fn log_update(reported: Value) -> Update {
 }
 
 /// `_meta` with a field of Epitome's own clients.
-pub(super) fn epitome_meta(own: Value) -> Map<String, Value> {
+pub fn epitome_meta(own: Value) -> Map<String, Value> {
     Map::from_iter([("epitome".to_owned(), own)])
 }
 
@@ -261,6 +263,32 @@ pub(super) fn notice(severity: NoticeSeverity, text: &str) -> Update {
     Update::shared(SessionUpdate::Notice(wire::Notice::new(severity, title.trim_end()).description(rest)))
 }
 
+/// The line with which a front end shows why its session waits for a daemon.
+pub fn waiting_line(session: &str, text: &str, version: AcpVersion) -> Vec<u8> {
+    let update = match version {
+        AcpVersion::V1 => {
+            let chunk = wire_v1::ContentChunk::new(format!("{text}\n\n").into());
+            UpdateLine::V1(wire_v1::SessionUpdate::AgentThoughtChunk(chunk))
+        }
+        AcpVersion::V2 => {
+            UpdateLine::V2(SessionUpdate::Notice(wire::Notice::new(wire::NoticeSeverity::Warning, text)))
+        }
+    };
+    line_of(session, &update)
+}
+
+/// The line with which a front end shows that a session no longer runs. Only in version 2.
+pub fn idle_line(session: &str) -> Vec<u8> {
+    let idle = wire::StateUpdate::Idle(wire::IdleStateUpdate::new());
+    line_of(session, &UpdateLine::V2(SessionUpdate::StateUpdate(idle)))
+}
+
+fn line_of(session: &str, update: &UpdateLine) -> Vec<u8> {
+    let mut line = Vec::new();
+    session_update(&mut line, session, update);
+    line
+}
+
 /// A piece of the agent's text.
 pub(super) fn chunk(TextUpdate { kind, id, text, piece: _ }: TextUpdate) -> SessionUpdate {
     let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text), id);
@@ -271,6 +299,6 @@ pub(super) fn chunk(TextUpdate { kind, id, text, piece: _ }: TextUpdate) -> Sess
 }
 
 /// A path that can be serialized even if it is not UTF-8.
-pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
+pub fn wire_path(path: &std::path::Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().into_owned())
 }

@@ -16,7 +16,7 @@ use super::updates::{chunk, wire_path};
 use epitome_session::{CommandInfo, SessionOptions};
 use epitome_thread::diff::changed_part;
 use epitome_thread::{Mode, SessionId, ToolKind};
-pub use same::{config_options, tokens};
+pub use same::{auth_methods, config_options, session_capabilities, tokens};
 use same::{location, plan, plan_entry, tool_kind};
 
 /// The id of the plan. A session has one.

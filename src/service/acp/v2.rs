@@ -20,7 +20,7 @@ use super::updates::{chunk, wire_path};
 use epitome_session::{CommandInfo, Foreground, SessionState, TextKind, WorkEnd};
 use epitome_thread::diff::git_patch;
 use epitome_thread::{SessionId, Usage};
-pub use same::{config_options, tokens};
+pub use same::{auth_methods, config_options, session_capabilities, tokens};
 use same::{location, plan, tool_kind};
 
 /// The id of the plan. A session has one.

@@ -29,21 +29,6 @@ pub fn initialize(
     takes_audio: bool,
     traits: &ClientTraits,
 ) -> Result<Box<RawValue>, Error> {
-    let terminal = || {
-        let method = wire::AuthMethodTerminal::new(answers::TERMINAL_METHOD, answers::TERMINAL_NAME)
-            .description(answers::TERMINAL_ADVICE)
-            .args(vec!["login".to_owned()]);
-        wire::AuthMethod::Terminal(method)
-    };
-    let key = || {
-        let method = wire::AuthMethodAgent::new(answers::AUTH_METHOD, answers::AUTH_NAME);
-        wire::AuthMethod::Agent(method.description(answers::AUTH_ADVICE))
-    };
-    let methods = match offer {
-        LoginOffer::None => Vec::new(),
-        LoginOffer::Key => vec![key()],
-        LoginOffer::Terminal(_) => vec![terminal(), key()],
-    };
     let prompt = wire::PromptCapabilities::new()
         .image(wire::PromptImageCapabilities::new())
         .audio(takes_audio.then(wire::PromptAudioCapabilities::new))
@@ -52,19 +37,7 @@ pub fn initialize(
         .stdio(wire::McpStdioCapabilities::new())
         .http(wire::McpHttpCapabilities::new())
         .acp(wire::McpAcpCapabilities::new());
-    let system_prompt = wire::SessionSystemPromptModeCapabilities::new()
-        .override_(wire::SessionSystemPromptOverrideCapabilities::new());
-    let session = wire::SessionCapabilities::new()
-        .prompt(prompt)
-        .mcp(mcp)
-        .delete(wire::SessionDeleteCapabilities::new())
-        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
-        .system_prompt(wire::SessionSystemPromptCapabilities::new().mode(system_prompt))
-        .fork(wire::SessionForkCapabilities::new())
-        .archive(wire::SessionArchiveCapabilities::new())
-        .status(wire::SessionStatusCapabilities::new())
-        .title(wire::SessionTitleCapabilities::new())
-        .options(wire::SessionOptionsCapabilities::new());
+    let session = v2::session_capabilities().prompt(prompt).mcp(mcp);
     let capabilities = wire::AgentCapabilities::new()
         .session(session)
         .auth(wire::AgentAuthCapabilities::new().status(wire::AuthStatusCapabilities::new()))
@@ -76,7 +49,7 @@ pub fn initialize(
     let info = wire::Implementation::new(answers::AGENT_NAME, answers::AGENT_VERSION);
     let response = wire::InitializeResponse::new(ProtocolVersion::V2, info.title(answers::AGENT_TITLE))
         .capabilities(capabilities)
-        .auth_methods(methods)
+        .auth_methods(v2::auth_methods(offer, |_| None))
         .meta(meta);
     unpublished::with_skill_capability(&response)
 }

@@ -12,7 +12,7 @@ use wire::ToolCallStatus;
 
 use super::answers;
 pub use super::envelope::response;
-use super::envelope::{self, Incoming, notification, request};
+use super::envelope::{self, Incoming, notification, request, session_update};
 use super::from_wire::ClientTraits;
 use super::model::{AcpVersion, CallContent, CallUpdate, TextUpdate, Update, UpdateLine};
 use super::outbox::{Outbox, OutboxItem};
@@ -108,7 +108,7 @@ struct WriteTarget<'a> {
 impl WriteTarget<'_> {
     /// Writes the lines of an update.
     fn update(&mut self, session: &SessionId, update: Update) {
-        let mut send = |line: UpdateLine| session_update(self.buffer, session, &line);
+        let mut send = |line: UpdateLine| session_update(self.buffer, &session.0, &line);
         match self.traits.version {
             AcpVersion::V1 => v1::project(update, &mut send),
             AcpVersion::V2 => v2::project(update, &mut send),
@@ -153,7 +153,9 @@ impl UpdateWriter {
                         notification(target.buffer, "elicitation/complete", &done);
                     }
                 }
-                SessionEvent::Wish { ask, wish: request } => editor_request(session, ask, &request, target),
+                SessionEvent::EditorRequest { ask, request } => {
+                    editor_request(session, ask, &request, target)
+                }
                 SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
@@ -595,22 +597,11 @@ pub fn too_long(outline: &[u8]) -> TooLongLine {
     }
 }
 
-/// Appends a session update.
-fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct UpdateParams<'a, U> {
-        session_id: &'a str,
-        update: &'a U,
-    }
-    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update });
-}
-
 /// The lines that show a finished subagent to a client that loads it.
 pub fn finished_agent(session: &SessionId, agent: &FinishedAgent) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
     for update in subagent_wire::record(agent)? {
-        v1::project(update, &mut |line| session_update(&mut lines, session, &line));
+        v1::project(update, &mut |line| session_update(&mut lines, &session.0, &line));
     }
     Some(lines)
 }

@@ -128,7 +128,7 @@ impl UserLogin for ClientLogin {
         let ids: BTreeSet<&str> = HOSTED_ROUTES.into_iter().chain(configured).collect();
         let route = |id: &str| {
             let endpoint = endpoint::service(id, &settings, &self.environment).ok()?;
-            Some(ProviderRoute { id: id.to_owned(), wire: endpoint.wire, base_url: endpoint.place() })
+            Some(ProviderRoute { id: id.to_owned(), wire: endpoint.wire, base_url: endpoint.shown_url() })
         };
         ids.into_iter().filter_map(route).collect()
     }

@@ -113,7 +113,7 @@ enum ActorEvent {
     Hook(HookNews),
     Server(McpEvent),
     Asked(QuestionMessage),
-    Wished(PendingEditorRequest),
+    EditorRequested(PendingEditorRequest),
     Background(Result<BackgroundResult, tokio::task::JoinError>),
 }
 
@@ -141,7 +141,7 @@ impl Session {
     ) -> Session {
         let (mut core, problems) = Core::new(services, thread, journal, opening);
         let questions = Questions::new();
-        let ask_user = AskUser { door: questions.sender() };
+        let ask_user = AskUser { questions: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
         budget::limit_costs(&mut core, questions.sender());
         optional_tools::offer(&mut core);
@@ -243,7 +243,7 @@ impl Session {
             Some(news) = self.hooks.next_news() => ActorEvent::Hook(news),
             Some(news) = self.mcp.news() => ActorEvent::Server(news),
             Some(asked) = self.questions.next() => ActorEvent::Asked(asked),
-            Some(wished) = self.editors.next() => ActorEvent::Wished(wished),
+            Some(request) = self.editors.next() => ActorEvent::EditorRequested(request),
             Some(done) = self.core.background.join_next(), if !self.core.background.is_empty() => ActorEvent::Background(done),
             step = async {
                 let call = model.expect("the branch is on only with a model call");
@@ -283,9 +283,9 @@ impl Session {
                     self.core.start(closed, BackgroundResult::QuestionExpired);
                 }
             }
-            ActorEvent::Wished(wished) => {
+            ActorEvent::EditorRequested(request) => {
                 if let Some(waited) =
-                    self.editors.request(wished, self.prompting_client(), &self.core.clients)
+                    self.editors.request(request, self.prompting_client(), &self.core.clients)
                 {
                     self.core.start(waited, BackgroundResult::EditorWaited);
                 }

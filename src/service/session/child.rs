@@ -56,7 +56,7 @@ const FLAT_BYTES_MIN: usize = 1_024;
 
 /// A child's task, and everything that it needs.
 #[derive(Clone)]
-pub struct ChildOrder {
+pub struct ChildSpec {
     pub lineage: Lineage,
     /// The recipe's rendered text. A leading slash has no meaning.
     pub prompt: String,
@@ -86,9 +86,9 @@ pub struct ChildOrder {
 }
 
 impl Core {
-    /// An order for a recipe or agent with this name, with everything that a child inherits from this session.
-    pub(super) fn child_order(&self, name: String, time: Duration, hooks: Arc<FoundHooks>) -> ChildOrder {
-        ChildOrder {
+    /// The specification of a child for a recipe or agent with this name, with everything that a child inherits from this session.
+    pub(super) fn child_spec(&self, name: String, time: Duration, hooks: Arc<FoundHooks>) -> ChildSpec {
+        ChildSpec {
             lineage: Lineage {
                 depth: self.lineage.depth + 1,
                 recipe: name,
@@ -179,17 +179,17 @@ pub struct ChildOutcome {
 /// nothing receives them, questions are denied.
 pub fn run(
     services: SessionServices,
-    order: ChildOrder,
+    spec: ChildSpec,
     news: NewsSender,
 ) -> BoxFuture<Result<ChildOutcome, ChildError>> {
     // Boxed, because a child's hooks may start children.
     Box::pin(async move {
         let (name, kind) =
-            (order.lineage.recipe.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
+            (spec.lineage.recipe.clone(), if spec.agent.is_some() { "agent" } else { "recipe" });
         // An agent watches its own time limit, and gets more time to wrap up.
-        let grace = if order.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
-        let time = order.time + grace;
-        let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
+        let grace = if spec.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
+        let time = spec.time + grace;
+        let ended = tokio::time::timeout(time, attempts(services, spec, news)).await;
         let ended = ended.unwrap_or(Err(ChildFailure::Late(time)));
         ended.map_err(|cause| ChildError::Failed { kind, name, cause: Box::new(cause) })
     })
@@ -197,17 +197,17 @@ pub fn run(
 
 async fn attempts(
     mut services: SessionServices,
-    order: ChildOrder,
+    spec: ChildSpec,
     news: NewsSender,
 ) -> Result<ChildOutcome, ChildFailure> {
-    if let Some(allowed) = &order.allowed_tools {
+    if let Some(allowed) = &spec.allowed_tools {
         services.toolbox = services.toolbox.only(allowed);
     }
-    let mut endpoint = endpoint(&services, &order).await?;
-    let mut shape = Shape::first(&order.history, half_of(endpoint.window));
+    let mut endpoint = endpoint(&services, &spec).await?;
+    let mut shape = Shape::first(&spec.history, half_of(endpoint.window));
     loop {
-        let child = PreparedChild::new(&services, &order, &shape, &endpoint, &news).await?;
-        let smaller = |window| smaller(&order.history, &shape, window);
+        let child = PreparedChild::new(&services, &spec, &shape, &endpoint, &news).await?;
+        let smaller = |window| smaller(&spec.history, &shape, window);
         if child.tokens() > endpoint.window
             && let Some(smaller) = smaller(endpoint.window)
         {
@@ -241,14 +241,14 @@ fn smaller(history: &ChildHistory, shape: &Shape, window: u64) -> Option<Shape> 
     Some(Shape::Flat(compaction::flat(view, bytes)))
 }
 
-async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endpoint, ProviderError> {
-    let named = match &order.model {
+async fn endpoint(services: &SessionServices, spec: &ChildSpec) -> Result<Endpoint, ProviderError> {
+    let named = match &spec.model {
         ChildModel::At(endpoint) => return Ok(Endpoint::clone(endpoint)),
         ChildModel::Named(name) => Some(name),
         ChildModel::Configured => None,
     };
-    let workspace = &order.workspace;
-    let (settings, _) = order.overrides.load(&services.paths, &workspace.cwd, &workspace.environment);
+    let workspace = &spec.workspace;
+    let (settings, _) = spec.overrides.load(&services.paths, &workspace.cwd, &workspace.environment);
     find_endpoint(services, named, &settings, &workspace.environment).await
 }
 
@@ -269,58 +269,57 @@ struct PreparedChild {
 impl PreparedChild {
     async fn new(
         services: &SessionServices,
-        order: &ChildOrder,
+        spec: &ChildSpec,
         shape: &Shape,
         endpoint: &Endpoint,
         news: &NewsSender,
     ) -> Result<PreparedChild, ChildFailure> {
-        let id = order.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
+        let id = spec.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
         let opened =
-            Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.workspace.cwd.clone() };
+            Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: spec.workspace.cwd.clone() };
         let has_tools = !services.toolbox.specs().is_empty();
-        let given = history::changes(order, shape, &endpoint.name, has_tools);
+        let given = history::changes(spec, shape, &endpoint.name, has_tools);
         let (journal, entries) = Journal::in_memory(opened, given);
         let own_from = Seq(entries.len() as u64);
         let thread = Thread::replay(entries)?;
 
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (answer, answered) = oneshot::channel();
-        let outlet =
-            Arc::new(ChildOutlet::new(id.clone(), order, news.clone(), commands.downgrade(), answer));
+        let outlet = Arc::new(ChildOutlet::new(id.clone(), spec, news.clone(), commands.downgrade(), answer));
         news.send(ChildNews::Began {
             child: id.clone(),
             commands: commands.downgrade(),
-            mode: order.mode,
-            follows_mode: order.agent.as_ref().is_none_or(|agent| agent.follows_mode),
-            about: order.agent.as_ref().map(|agent| agent.about.clone()),
+            mode: spec.mode,
+            follows_mode: spec.agent.as_ref().is_none_or(|agent| agent.follows_mode),
+            about: spec.agent.as_ref().map(|agent| agent.about.clone()),
         });
         // The guard reports the end on every path, because the following steps may fail.
         let end = SubagentEnd::Stopped(StopReason::Cancelled);
-        let (name, running) = (order.lineage.recipe.clone(), RunningCost::default());
+        let (name, running) = (spec.lineage.recipe.clone(), RunningCost::default());
         let gone =
             ChildGoneGuard { child: id.clone(), name, running: running.clone(), end, news: news.clone() };
         let attachment = Attachment { client: ClientId(0), outlet: outlet.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
-            cwd: order.workspace.cwd.clone(),
-            directories: order.workspace.directories.clone(),
+            cwd: spec.workspace.cwd.clone(),
+            directories: spec.workspace.directories.clone(),
             mcp_servers: Vec::new(),
-            environment: order.workspace.environment.clone(),
-            overrides: order.overrides.clone(),
+            environment: spec.workspace.environment.clone(),
+            overrides: spec.overrides.clone(),
             instructions: None,
             choices: Vec::new(),
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = open_session(services.clone(), thread, journal, channel, &opening).await;
-        session.become_child(order, &services.toolbox, endpoint, own_from, running).await?;
+        session.become_child(spec, &services.toolbox, endpoint, own_from, running).await?;
         session.join(opening);
         let prompt = QueuedPrompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),
-            content: vec![Content::Text { text: order.prompt.clone() }],
+            content: vec![Content::Text { text: spec.prompt.clone() }],
         };
         let max_output = u64::from(endpoint.max_output);
-        let (time, is_agent) = (order.time, order.agent.is_some());
+        let (time, is_agent) = (spec.time, spec.agent.is_some());
         Ok(PreparedChild { session, outlet, answered, prompt, max_output, time, is_agent, commands, gone })
     }
 

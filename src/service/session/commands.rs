@@ -350,14 +350,14 @@ impl BuiltInCommand {
     }
 }
 
-/// Carries out the arguments of `/mcp` that are an order for a server; `None` for others, and for other commands.
-pub(super) fn order_server(
+/// Carries out the arguments of `/mcp` that control a server; `None` for others, and for other commands.
+pub(super) fn control_server(
     core: &mut Core,
     mcp: &mut McpHost,
     built_in: &BuiltInCommand,
     rest: &str,
 ) -> Option<String> {
-    (built_in.name == MCP).then(|| mcp::order_server(core, mcp, rest)).flatten()
+    (built_in.name == MCP).then(|| mcp::control_server(core, mcp, rest)).flatten()
 }
 
 /// Returns the built-in command in a text, if any.

@@ -13,13 +13,13 @@ use epitome_tools::question::QuestionSender;
 pub(super) const BY: &str = "diagnostics";
 
 /// Starts to watch the edits of a session. The session gets a tool if that would be useful.
-pub(super) fn edit_watch(core: &mut Core, door: QuestionSender) -> EditWatch {
+pub(super) fn edit_watch(core: &mut Core, questions: QuestionSender) -> EditWatch {
     let context = ServerContext {
         workspace: core.workspace.clone(),
         sandbox: core.sandbox_rules(),
         settings: core.settings.diagnostics.clone(),
         reaper: core.services.reaper.clone(),
-        door,
+        questions,
     };
     let watch = EditWatch::new(core.services.languages.clone(), context);
     if watch.is_useful() {

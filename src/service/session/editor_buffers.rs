@@ -105,7 +105,7 @@ impl EditorBuffers {
     /// Sends a request to a client's editor. Returns the future that waits for its answer.
     pub fn request(
         &mut self,
-        PendingEditorRequest { wish, mut answer }: PendingEditorRequest,
+        PendingEditorRequest { request, mut answer }: PendingEditorRequest,
         client: Option<ClientId>,
         clients: &ClientList,
     ) -> Option<impl Future<Output = Waited> + use<>> {
@@ -114,14 +114,14 @@ impl EditorBuffers {
             let _ = answer.send(EditorResponse::Failed("it is not there any more".to_owned()));
             return None;
         };
-        let (within, proves_unresponsive) = match &wish {
+        let (within, proves_unresponsive) = match &request {
             EditorRequest::Text { .. } => (TEXT_TIME_MAX, true),
             EditorRequest::Put { .. } => (PUT_TIME_MAX, false),
         };
         let ask = AskId::fresh();
         let (sender, receiver) = oneshot::channel();
         self.open.push(OpenEditorRequest { ask, client, proves_unresponsive, answer: sender });
-        clients.send(client, SessionEvent::Wish { ask, wish: Arc::new(wish) });
+        clients.send(client, SessionEvent::EditorRequest { ask, request: Arc::new(request) });
         Some(async move {
             let in_time = tokio::select! {
                 came = receiver => {

@@ -104,7 +104,7 @@ impl EventClass<'_> {
             | SessionEvent::Ask { .. }
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
+            | SessionEvent::EditorRequest { .. }
             | SessionEvent::Subagent(_)
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }

@@ -110,7 +110,7 @@ impl HookHost {
             return self.found.clone();
         }
         let hooks =
-            self.found.hooks.iter().filter(|hook| hook.place == HookOrigin::Enforced).cloned().collect();
+            self.found.hooks.iter().filter(|hook| hook.origin == HookOrigin::Enforced).cloned().collect();
         Arc::new(FoundHooks { hooks, ..FoundHooks::default() })
     }
 
@@ -135,8 +135,8 @@ impl HookHost {
 
     /// The scripts to run for this context. If not `all`, only those that a recipe can't disable.
     pub(super) fn scripts(&self, hook_context: &HookContext, all: bool) -> Vec<ChainLink> {
-        let heard = |hook: &&Arc<Hook>| all || hook.place == HookOrigin::Enforced;
-        let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
+        let is_selected = |hook: &&Arc<Hook>| all || hook.origin == HookOrigin::Enforced;
+        let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(is_selected).cloned().collect();
         chain::links(&hooks, hook_context)
     }
 
@@ -173,7 +173,7 @@ impl HookHost {
         name: &str,
         declared: Option<&Vec<DeclaredHandler>>,
     ) {
-        let handlers = declared.into_iter().flatten().filter_map(|place| match place {
+        let handlers = declared.into_iter().flatten().filter_map(|origin| match origin {
             DeclaredHandler::Handler(handler) => Some(ChainLink::Handler(handler.clone())),
             DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => None,
         });

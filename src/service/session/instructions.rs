@@ -32,14 +32,14 @@ const MESSAGES_MAX: usize = 100;
 /// The files that may contain instructions, as of the last scan.
 #[derive(Debug, Default)]
 pub struct InstructionWatch {
-    places: Vec<Watched>,
+    folders: Vec<Watched>,
     /// The view's revision and the model's window, in tokens, when the model last had all instructions that fit.
     complete_at: Option<(Seq, u64)>,
 }
 
 #[derive(Debug)]
 struct Watched {
-    place: InstructionFolder,
+    folder: InstructionFolder,
     is_nested: bool,
     /// Stamps of all current and former candidates; `None` before the first scan.
     stamps: Option<BTreeMap<PathBuf, Option<InstructionStamp>>>,
@@ -57,23 +57,23 @@ struct InstructionStamp {
 impl InstructionWatch {
     /// The files that go into the system prompt.
     pub fn files(&self) -> Vec<InstructionFile> {
-        let of_frame = self.places.iter().filter(|watched| !watched.is_nested);
+        let of_frame = self.folders.iter().filter(|watched| !watched.is_nested);
         of_frame.flat_map(|watched| watched.files.clone()).collect()
     }
 
     /// Adds unknown folders. Nested ones are sorted by depth, the deepest last.
-    fn add(&mut self, places: Vec<InstructionFolder>, is_nested: bool) {
-        for place in places {
-            let nested = self.places.iter().filter(|watched| watched.is_nested).count();
-            let is_known = self.places.iter().any(|watched| watched.place.directory == place.directory);
+    fn add(&mut self, folders: Vec<InstructionFolder>, is_nested: bool) {
+        for folder in folders {
+            let nested = self.folders.iter().filter(|watched| watched.is_nested).count();
+            let is_known = self.folders.iter().any(|watched| watched.folder.directory == folder.directory);
             let is_too_many = is_nested && nested == NESTED_MAX;
             if !is_known && !is_too_many {
-                self.places.push(Watched { place, is_nested, stamps: None, files: Vec::new() });
+                self.folders.push(Watched { folder, is_nested, stamps: None, files: Vec::new() });
                 self.complete_at = None;
             }
         }
-        self.places.sort_by_key(|watched| match watched.is_nested {
-            true => watched.place.directory.components().count(),
+        self.folders.sort_by_key(|watched| match watched.is_nested {
+            true => watched.folder.directory.components().count(),
             false => 0,
         });
     }
@@ -81,17 +81,18 @@ impl InstructionWatch {
     /// Reads the folders that changed since the last scan.
     fn look(&mut self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        for watched in &mut self.places {
+        for watched in &mut self.folders {
             // A removed file may come back.
             let known = watched.stamps.iter().flat_map(|stamps| stamps.keys().cloned());
-            let candidates: BTreeSet<PathBuf> = watched.place.candidates().into_iter().chain(known).collect();
+            let candidates: BTreeSet<PathBuf> =
+                watched.folder.candidates().into_iter().chain(known).collect();
             let stamps: BTreeMap<_, _> =
                 candidates.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
             if watched.stamps.as_ref() == Some(&stamps) {
                 continue;
             }
             watched.stamps = Some(stamps);
-            let (files, new) = watched.place.read();
+            let (files, new) = watched.folder.read();
             problems.extend(new);
             if watched.files != files {
                 self.complete_at = None;
@@ -103,7 +104,7 @@ impl InstructionWatch {
 
     /// The files whose instructions the model does not have, in order, each with the message for the model.
     fn missing(&self, thread: &Thread) -> Vec<(PathBuf, String)> {
-        let files = self.places.iter().flat_map(|watched| {
+        let files = self.folders.iter().flat_map(|watched| {
             let read = watched.files.iter().map(|file| (file.path.clone(), file.text.clone()));
             let gone = watched.stamps.iter().flat_map(|stamps| stamps.keys());
             let gone = gone.filter(|path| !watched.files.iter().any(|file| file.path == **path));
@@ -128,7 +129,7 @@ impl InstructionWatch {
     pub(super) fn look_at(&mut self, core: &Core) -> impl FnOnce() -> ScannedInstructions + Send + use<> {
         let mut watch = std::mem::take(self);
         // Files in the log are watched from the first scan on.
-        let sent = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
+        let sent = if watch.folders.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
         let (workspace, paths) = (core.workspace.clone(), core.services.paths.clone());
         let touched = touched(&core.thread);
         // Agents are listed for the model once, in the frame.
@@ -137,8 +138,8 @@ impl InstructionWatch {
         move || {
             let nested =
                 |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
-            if watch.places.is_empty() {
-                watch.add(folders::places(&workspace.cwd, &paths), false);
+            if watch.folders.is_empty() {
+                watch.add(folders::all(&workspace.cwd, &paths), false);
                 watch.add(nested(sent), true);
             }
             watch.add(nested(touched), true);
@@ -185,8 +186,8 @@ fn nested(workspace: &Workspace, touched: &Path) -> Vec<InstructionFolder> {
     // Checks that the directory exists first: a path with thousands of missing components would take minutes otherwise.
     let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
-    let place = |directory: &Path| InstructionFolder::of_project(directory, Some(root));
-    below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()
+    let folder = |directory: &Path| InstructionFolder::of_project(directory, Some(root));
+    below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(folder).collect()
 }
 
 fn stamp(path: &Path) -> Option<InstructionStamp> {
@@ -206,10 +207,10 @@ mod tests {
     fn a_file_is_read_again_only_where_it_changed() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let path = directory.path().join("AGENTS.md");
-        let place = InstructionFolder::of_project(directory.path(), None);
+        let folder = InstructionFolder::of_project(directory.path(), None);
         let mut watch = InstructionWatch::default();
-        watch.add(vec![place.clone(), place], false);
-        assert_eq!(watch.places.len(), 1);
+        watch.add(vec![folder.clone(), folder], false);
+        assert_eq!(watch.folders.len(), 1);
         watch.look();
         assert!(watch.files().is_empty());
 
@@ -230,13 +231,13 @@ mod tests {
 
     #[test]
     fn nested_places_are_bounded_and_the_nearest_comes_last() {
-        let place = |name: String| InstructionFolder::of_project(Path::new(&name), None);
+        let folder = |name: String| InstructionFolder::of_project(Path::new(&name), None);
         let mut watch = InstructionWatch::default();
-        watch.add(vec![place("/w/a/b/c".to_owned()), place("/w/a".to_owned())], true);
-        watch.add(vec![place("/a/very/long/way/to/w".to_owned())], false);
-        let names: Vec<_> = watch.places.iter().map(|watched| watched.place.directory.clone()).collect();
+        watch.add(vec![folder("/w/a/b/c".to_owned()), folder("/w/a".to_owned())], true);
+        watch.add(vec![folder("/a/very/long/way/to/w".to_owned())], false);
+        let names: Vec<_> = watch.folders.iter().map(|watched| watched.folder.directory.clone()).collect();
         assert_eq!(names, ["/a/very/long/way/to/w", "/w/a", "/w/a/b/c"].map(PathBuf::from));
-        watch.add((0..NESTED_MAX).map(|at| place(format!("/w/{at}"))).collect(), true);
-        assert_eq!(watch.places.len(), 1 + NESTED_MAX);
+        watch.add((0..NESTED_MAX).map(|at| folder(format!("/w/{at}"))).collect(), true);
+        assert_eq!(watch.folders.len(), 1 + NESTED_MAX);
     }
 }

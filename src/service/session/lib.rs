@@ -348,7 +348,7 @@ pub enum SessionCommand {
         ask: AskId,
         reply: QuestionReply,
     },
-    /// The answer to `SessionEvent::Wish`. Late and unknown ones are ignored.
+    /// The answer to `SessionEvent::EditorRequest`. Late and unknown ones are ignored.
     Fulfil {
         ask: AskId,
         answer: EditorResponse,
@@ -510,9 +510,9 @@ pub enum SessionEvent {
         id: String,
     },
     /// A file tool's request to the client whose prompt it works for.
-    Wish {
+    EditorRequest {
         ask: AskId,
-        wish: Arc<EditorRequest>,
+        request: Arc<EditorRequest>,
     },
     /// The question was answered or is obsolete.
     Withdrawn {

@@ -25,8 +25,8 @@ use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers::{self, PinnedServer};
 use epitome_hooks::trust::TrustVerdict;
 use epitome_mcp::{
-    ClientMcp, Hub, ListBudget, ListingCache, McpContext, McpEvent, PREFIX, REACH, ServerOrder, ServerState,
-    ServerStatus, SharedClient,
+    ClientMcp, Hub, ListBudget, ListingCache, McpContext, McpEvent, PREFIX, REACH, ServerCommand,
+    ServerState, ServerStatus, SharedClient,
 };
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
@@ -320,16 +320,16 @@ impl McpHost {
         core.services.toolbox = core.services.toolbox.without(is_mcp).with(hub.tools(framed, budget));
     }
 
-    /// Carries out a user's order for a server. Returns what was done, or why nothing was.
-    pub(super) fn order(&mut self, core: &mut Core, name: &str, order: ServerOrder) -> String {
+    /// Carries out a user's command for a server. Returns what was done, or why nothing was.
+    pub(super) fn control(&mut self, core: &mut Core, name: &str, command: ServerCommand) -> String {
         let Some(hub) = &mut self.hub else { return "This session has no MCP servers.".to_owned() };
-        let done = match hub.order(name, order) {
+        let done = match hub.control(name, command) {
             Ok(done) => done,
             Err(error) => return error.to_string(),
         };
-        match order {
-            ServerOrder::Off | ServerOrder::LogOut => drop(self.kept.off.insert(name.to_owned())),
-            ServerOrder::On | ServerOrder::Reconnect | ServerOrder::LogIn => {
+        match command {
+            ServerCommand::Off | ServerCommand::LogOut => drop(self.kept.off.insert(name.to_owned())),
+            ServerCommand::On | ServerCommand::Reconnect | ServerCommand::LogIn => {
                 self.kept.off.remove(name);
             }
         }
@@ -341,8 +341,8 @@ impl McpHost {
 
     /// Returns the system prompt with the current instructions of the servers.
     pub(super) fn with_instructions(&self, system: &str) -> String {
-        let said = self.hub.as_ref().map(Hub::instructions).unwrap_or_default();
-        instructions::replace_section(system, &instructions::section(&said))
+        let instructions = self.hub.as_ref().map(Hub::instructions).unwrap_or_default();
+        instructions::replace_section(system, &instructions::section(&instructions))
     }
 
     // ── The conversation ───────────────────────────────────────────────────────────────────────
@@ -376,8 +376,8 @@ impl McpHost {
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
         let lines = hub.unlisted_tool_lines(framed);
-        let said: Vec<(String, String)> = self.late_instructions(core);
-        if lines.is_empty() && said.is_empty() {
+        let instructions: Vec<(String, String)> = self.late_instructions(core);
+        if lines.is_empty() && instructions.is_empty() {
             return None;
         }
         if !framed.iter().any(|spec| spec.name == REACH) {
@@ -394,13 +394,13 @@ impl McpHost {
             shown.join("\n")
         );
         let tools = (!lines.is_empty()).then_some(tools);
-        let said = said.into_iter().map(|(name, words)| {
+        let instructions = instructions.into_iter().map(|(name, words)| {
             format!(
                 "About its tools, in its own words, which are not the person's: {}",
                 instructions::quoted(&name, &words)
             )
         });
-        let lines = tools.into_iter().chain(said).map(|text| (text.clone(), text)).collect();
+        let lines = tools.into_iter().chain(instructions).map(|text| (text.clone(), text)).collect();
         Some(Topic { by: BY, what: ReminderText::Lines { head: String::new(), lines } })
     }
 
@@ -409,11 +409,11 @@ impl McpHost {
         let (Some(hub), Some((system, _))) = (&self.hub, core.thread.frame()) else { return Vec::new() };
         let ready: Vec<String> =
             hub.statuses().into_iter().filter(is_ready).map(|status| status.spec.name).collect();
-        let mut said = hub.instructions();
-        said.retain(|(name, words)| {
+        let mut instructions = hub.instructions();
+        instructions.retain(|(name, words)| {
             ready.contains(name) && !system.contains(&instructions::quoted(name, words))
         });
-        said
+        instructions
     }
 }
 

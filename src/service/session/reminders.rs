@@ -90,7 +90,7 @@ impl Topic {
     /// Returns the text to add to the view with these entries; `None` if it already contains it.
     pub fn missing(self, view: &[Arc<Entry>]) -> Option<String> {
         let by = self.by;
-        let said = || view.iter().rev().filter_map(|entry| text_by(by, &entry.change));
+        let texts = || view.iter().rev().filter_map(|entry| text_by(by, &entry.change));
         let lines = match self.what {
             ReminderText::State { now, over: (before, over), summary_head } => {
                 let newest = view.iter().rev().find_map(|entry| match (&entry.change, summary_head) {
@@ -108,7 +108,7 @@ impl Topic {
                 };
             }
             ReminderText::Lines { head, lines } => {
-                let is_new = |marker: &String| !said().any(|text| text.contains(marker));
+                let is_new = |marker: &String| !texts().any(|text| text.contains(marker));
                 let new: Vec<String> =
                     lines.into_iter().filter(|(marker, _)| is_new(marker)).map(|(_, line)| line).collect();
                 let head = Some(head).filter(|head| !head.is_empty() && !new.is_empty());
@@ -197,34 +197,34 @@ mod tests {
         let goal = |goal: Option<&str>| Change::GoalSet { goal: goal.map(str::to_owned) };
         let (set_a, set_b) = (goal(Some("A")), goal(Some("B")));
         let sent = |text: &str| context("/goal", text);
-        let said_a = sent(&a);
+        let sent_a = sent(&a);
         for (story, log, wanted) in [
             ("there is none", vec![person("hi")], None),
             ("it is new", vec![person("hi"), set_a.clone()], Some(a.clone())),
-            ("it was sent", vec![set_a.clone(), said_a.clone()], None),
-            ("it is another now", vec![set_a.clone(), said_a.clone(), set_b.clone()], Some(b.clone())),
-            ("it is ended", vec![set_a.clone(), said_a.clone(), goal(None)], Some(GOAL_ENDED.to_owned())),
-            ("the end was sent", vec![set_a.clone(), said_a.clone(), goal(None), sent(GOAL_ENDED)], None),
+            ("it was sent", vec![set_a.clone(), sent_a.clone()], None),
+            ("it is another now", vec![set_a.clone(), sent_a.clone(), set_b.clone()], Some(b.clone())),
+            ("it is ended", vec![set_a.clone(), sent_a.clone(), goal(None)], Some(GOAL_ENDED.to_owned())),
+            ("the end was sent", vec![set_a.clone(), sent_a.clone(), goal(None), sent(GOAL_ENDED)], None),
             ("it ended before it was sent", vec![set_a.clone(), goal(None)], None),
             (
                 "a compaction brought it along",
-                vec![set_a.clone(), said_a.clone(), compacted(2, &format!("Past.\n\n{a}"))],
+                vec![set_a.clone(), sent_a.clone(), compacted(2, &format!("Past.\n\n{a}"))],
                 None,
             ),
             (
                 "it changed since the compaction",
-                vec![set_a.clone(), said_a.clone(), compacted(2, &a), set_b.clone()],
+                vec![set_a.clone(), sent_a.clone(), compacted(2, &a), set_b.clone()],
                 Some(b.clone()),
             ),
             (
                 "an old one follows the summary, which has the new one",
-                vec![set_a.clone(), said_a.clone(), set_b.clone(), compacted(1, &b)],
+                vec![set_a.clone(), sent_a.clone(), set_b.clone(), compacted(1, &b)],
                 Some(b.clone()),
             ),
-            ("a hook replaced the history", vec![set_a.clone(), said_a.clone(), mutated(2)], Some(a.clone())),
+            ("a hook replaced the history", vec![set_a.clone(), sent_a.clone(), mutated(2)], Some(a.clone())),
             (
                 "that was undone",
-                vec![set_a.clone(), said_a.clone(), mutated(2), Change::Undone { entry: Seq(3) }],
+                vec![set_a.clone(), sent_a.clone(), mutated(2), Change::Undone { entry: Seq(3) }],
                 None,
             ),
             ("a message of the user's is not the goal", vec![set_a.clone(), person(&a)], Some(a.clone())),

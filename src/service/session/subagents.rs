@@ -20,17 +20,17 @@ use super::{
 };
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{CallId, Mode, OutcomeStatus, SessionId, ToolOutcome};
-use epitome_tools::task::TaskOrder;
+use epitome_tools::task::TaskRequest;
 use shown::ShownAgent;
 pub use shown::agent_of_call;
-pub(super) use shown::{agent_id, call_with_place, lost_agent};
+pub(super) use shown::{agent_id, lost_agent, numbered_call};
 
 /// The ticket of an option that a session passes on to its children; its answer is ignored.
 const PASSED_ON: Ticket = Ticket(2);
 
 /// A running agent, by the call that started it.
 pub(super) struct RunningAgent {
-    pub order: TaskOrder,
+    pub request: TaskRequest,
     /// Its entries so far.
     pub child_log: Arc<ChildLog>,
 }

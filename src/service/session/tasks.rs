@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::SubagentInfo;
 use super::child::news::NewsSender;
-use super::child::{self, ChildLog, ChildModel, ChildOrder};
+use super::child::{self, ChildLog, ChildModel, ChildSpec};
 use super::core::Core;
 use super::lineage::Lineage;
 use super::recipes::offered_model;
@@ -29,7 +29,7 @@ use epitome_recipe::parse::{RecipeModel, RecipeSource};
 use epitome_thread::problem::Problem;
 use epitome_thread::{Mode, ModelName, SessionId, ToolSpec};
 use epitome_tools::listing::{self, ListedItem};
-use epitome_tools::task::{self, TaskOrder};
+use epitome_tools::task::{self, TaskRequest};
 use epitome_tools::{BoxFuture, ToolContext, ToolError, ToolResult};
 
 /// The state with which agents start: the session's when the call began.
@@ -37,8 +37,8 @@ use epitome_tools::{BoxFuture, ToolContext, ToolError, ToolResult};
 pub(super) struct AgentStarter {
     pub services: SessionServices,
     pub settings: Arc<Settings>,
-    /// The order, except for the parts that depend on the agent and its task.
-    pub template: ChildOrder,
+    /// The specification, except for the parts that depend on the agent and its task.
+    pub template: ChildSpec,
     pub main: Option<Endpoint>,
     /// Models that the user could choose.
     pub offered: Arc<[ModelName]>,
@@ -103,15 +103,15 @@ fn has(agent: &AgentDefinition, tool: &str) -> bool {
 }
 
 impl task::AgentRunner for AgentStarter {
-    fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, request: TaskRequest, context: ToolContext) -> BoxFuture<ToolResult> {
         let starter = self.clone();
-        Box::pin(async move { starter.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
+        Box::pin(async move { starter.hand_over(request, context).await.unwrap_or_else(ToolResult::failed) })
     }
 }
 
 impl AgentStarter {
     /// Runs an agent to its end. After an error, none was started.
-    async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn hand_over(self, request: TaskRequest, context: ToolContext) -> Result<ToolResult, ToolError> {
         let bounds = &self.settings.agents;
         if self.template.lineage.depth > bounds.max_depth {
             return Err(ToolError::new(
@@ -128,10 +128,10 @@ impl AgentStarter {
         let found = blocking::start(move || AgentCatalog::load(&cwd, &paths)).await.map_err(|error| {
             ToolError::caused("The agents' files could not be read. Do the work yourself.", error)
         })?;
-        let name = order.agent.as_deref().unwrap_or(GENERAL);
+        let name = request.agent.as_deref().unwrap_or(GENERAL);
         let agent = found.find(name).ok_or_else(|| unknown(name, &found))?;
-        let (model, remark) = self.model(agent, order.model.as_deref())?;
-        let mut child = self.child(agent, &order, model, &context);
+        let (model, remark) = self.model(agent, request.model.as_deref())?;
+        let mut child = self.child(agent, &request, model, &context);
         let slot = match self.slots.clone().try_acquire_owned() {
             Ok(slot) => Ok(slot),
             Err(_) => {
@@ -148,7 +148,7 @@ impl AgentStarter {
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
         let report =
-            report::AgentReport { agent: &agent.name, order: &order, settings: &self.settings, remark };
+            report::AgentReport { agent: &agent.name, request: &request, settings: &self.settings, remark };
         Ok(report.result(ran, &self.child_log.entries(), began.elapsed()))
     }
 
@@ -193,21 +193,21 @@ impl AgentStarter {
     fn child(
         &self,
         agent: &AgentDefinition,
-        order: &TaskOrder,
+        request: &TaskRequest,
         model: ChildModel,
         context: &ToolContext,
-    ) -> ChildOrder {
+    ) -> ChildSpec {
         let bounds = &self.settings.agents;
         let is_last = self.template.lineage.depth >= bounds.max_depth;
         let tools = self.tools.iter().filter(|name| has(agent, name) && !(is_last && *name == task::NAME));
         let rounds = agent.max_rounds.unwrap_or(bounds.max_rounds).min(bounds.max_rounds);
-        ChildOrder {
+        ChildSpec {
             lineage: Lineage {
                 recipe: agent.name.clone(),
                 role: Some(role(agent)),
                 ..self.template.lineage.clone()
             },
-            prompt: order.prompt.clone(),
+            prompt: request.prompt.clone(),
             model,
             mode: if agent.plans { Mode::ReadOnly } else { self.template.mode },
             allowed_tools: Some(tools.cloned().collect()),

@@ -291,8 +291,8 @@ pub fn read_by_helper(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<Imp
     let ended = child.wait_with_output().map_err(|error| failed(&error.to_string()))?;
     match serde_json::from_slice(&ended.stdout) {
         Ok(ReadAnswer::Drafts(drafts)) => Ok(drafts),
-        Ok(ReadAnswer::Refused { place, message, hint }) => {
-            Err(LibraryError::File(Problem { place, hint, ..Problem::new(path, message) }))
+        Ok(ReadAnswer::Refused { position, message, hint }) => {
+            Err(LibraryError::File(Problem { position, hint, ..Problem::new(path, message) }))
         }
         Err(_) => Err(failed(&format!("{READER} ended without an answer ({})", ended.status))),
     }

@@ -77,7 +77,7 @@ pub struct ServerContext {
     pub sandbox: Arc<SandboxRules>,
     pub settings: DiagnosticsSettings,
     pub reaper: Arc<Reaper>,
-    pub door: QuestionSender,
+    pub questions: QuestionSender,
 }
 
 impl ServerContext {
@@ -190,7 +190,7 @@ impl LanguageServers {
             },
             call: None,
         };
-        let agreed = match context.door.ask(question).await {
+        let agreed = match context.questions.ask(question).await {
             QuestionReply::Accepted(fields) => {
                 fields.get("start").and_then(|start| start.as_str()) == Some("yes")
             }

@@ -117,7 +117,7 @@ impl GoProject {
         fs::read_to_string(log).unwrap_or_default().lines().count()
     }
 
-    fn watch(&self, start: StartServers, door: QuestionSender) -> EditWatch {
+    fn watch(&self, start: StartServers, questions: QuestionSender) -> EditWatch {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().join("bin").display());
         let workspace = Workspace::new(self.work(), Vec::new(), vec![("PATH".into(), path.into())].into());
         let settings =
@@ -129,7 +129,7 @@ impl GoProject {
                 sandbox: Arc::default(),
                 settings,
                 reaper: Arc::new(Reaper::disabled()),
-                door,
+                questions,
             },
         )
     }
@@ -263,22 +263,22 @@ async fn no_server_is_started_before_the_user_agrees() {
     let never = project.watch(StartServers::Never, QuestionSender::new().0);
     assert!(never.findings(&path).await.is_err());
     assert_eq!(project.starts(), 0);
-    let (door, mut asked) = QuestionSender::new();
-    door.set_shows(QuestionSupport { forms: true, urls: false });
+    let (questions, mut asked) = QuestionSender::new();
+    questions.set_shows(QuestionSupport { forms: true, urls: false });
     let user = tokio::spawn(async move {
-        let mut questions = 0;
+        let mut count = 0;
         while let Some(message) = asked.recv().await {
             let QuestionMessage::Question { question, reply } = message else { continue };
             assert!(
                 question.message.contains("gopls") && question.message.contains("code of the repository")
             );
-            questions += 1;
+            count += 1;
             let answer = Map::from_iter([("start".to_owned(), "yes".into())]);
             reply.send(QuestionReply::Accepted(answer)).expect("somebody waits");
         }
-        questions
+        count
     });
-    let watch = project.watch(StartServers::Ask, door);
+    let watch = project.watch(StartServers::Ask, questions);
     for _ in 0..2 {
         watch.findings(&path).await.expect("an answer");
     }
@@ -318,9 +318,9 @@ fn only_crashes_count_against_a_server() {
 async fn a_question_about_one_workspace_does_not_delay_another() {
     let project = GoProject::new();
     let path = project.file("bad()\n");
-    let (door, mut asked) = QuestionSender::new();
-    door.set_shows(QuestionSupport { forms: true, urls: false });
-    let watch = project.watch(StartServers::Ask, door);
+    let (questions, mut asked) = QuestionSender::new();
+    questions.set_shows(QuestionSupport { forms: true, urls: false });
+    let watch = project.watch(StartServers::Ask, questions);
     let waiting = tokio::spawn(async move { watch.findings(&path).await.is_ok() });
     let unanswered = asked.recv().await.expect("a question");
 

@@ -11,7 +11,7 @@ use epitome_platform::file_uri;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 use epitome_tools::ToolError;
 use epitome_tools::schema::{self, InputKey};
-use epitome_tools::secret_places::is_secret_name;
+use epitome_tools::secret_paths::is_secret_name;
 use epitome_tools::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk};
 
 /// Maximum diagnostics or locations that one call returns.

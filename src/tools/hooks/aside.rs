@@ -49,25 +49,25 @@ impl AsideHooks {
     }
 
     /// Runs a hook until its end, or until it moves to the background. With `at_once`, it starts in the background.
-    pub(super) async fn run(&self, name: &str, order: ProcessSpec, at_once: bool) -> io::Result<RawOutcome> {
+    pub(super) async fn run(&self, name: &str, spec: ProcessSpec, at_once: bool) -> io::Result<RawOutcome> {
         if at_once && self.running() >= ASIDE_MAX {
             return Ok(RawOutcome::Skipped(format!(
                 "{ASIDE_MAX} hooks of this session run in the background already"
             )));
         }
-        let mut process = FollowedProcess::start(&order).await?;
+        let mut process = FollowedProcess::start(&spec).await?;
         if at_once {
-            self.keep(name, process, order.limit, 0);
+            self.keep(name, process, spec.limit, 0);
             return Ok(done(Vec::new()));
         }
         let has_room = self.running() < ASIDE_MAX;
         let lets_go = |stdout: &[u8]| has_room && async_limit(stdout).is_some();
-        match process.wait(order.limit, lets_go).await {
+        match process.wait(spec.limit, lets_go).await {
             Some(exit) => Ok(process.end(exit)),
             None => {
-                let said = process.stdout.kept.clone();
-                let limit = async_limit(&said).flatten().unwrap_or(order.limit);
-                let first = first_line(&said);
+                let printed = process.stdout.kept.clone();
+                let limit = async_limit(&printed).flatten().unwrap_or(spec.limit);
+                let first = first_line(&printed);
                 self.keep(name, process, limit, first.len());
                 Ok(done(first.to_vec()))
             }

@@ -22,10 +22,11 @@ pub async fn call(
     reaper: Arc<Reaper>,
     limit: std::time::Duration,
 ) -> Result<CallbackOutput, BoxError> {
-    let messages = input.messages.iter().map(|said| json!({ "role": said.role, "content": said.text }));
+    let messages =
+        input.messages.iter().map(|message| json!({ "role": message.role, "content": message.text }));
     let payload = json!({ "callback_args": input.args, "messages": messages.collect::<Vec<Value>>() });
     let environment = HookOrigin::User.environment(workspace);
-    let order = ProcessSpec {
+    let spec = ProcessSpec {
         program: HookProgram::Line(line),
         stdin: format!("{payload}\n").into_bytes(),
         cwd: workspace.cwd.clone(),
@@ -35,7 +36,7 @@ pub async fn call(
         reaper,
         sandbox: None,
     };
-    Ok(output(&process::stdout_of(process::run(order).await?)?)?)
+    Ok(output(&process::stdout_of(process::run(spec).await?)?)?)
 }
 
 /// Why what a function printed is not its result.
@@ -82,11 +83,11 @@ mod tests {
     fn a_function_prints_nothing_or_a_new_history() {
         let read = |text: &str| output(text.as_bytes());
         assert_eq!(read("\n").expect("nothing"), CallbackOutput::default());
-        let said = Utterance { role: Role::Assistant, text: "a".to_owned() };
+        let message = Utterance { role: Role::Assistant, text: "a".to_owned() };
         let printed = r#"{"messages": [{"role": "assistant", "content": "a"}], "continue": true}"#;
         assert_eq!(
             read(printed).expect("an object"),
-            CallbackOutput { messages: vec![said], go_on: true, ..CallbackOutput::default() }
+            CallbackOutput { messages: vec![message], go_on: true, ..CallbackOutput::default() }
         );
         let printed = r#"{"recipe_output": "a", "messages": [], "continue": false}"#;
         let text = "a".to_owned();

@@ -46,7 +46,7 @@ impl HookFinder<'_> {
         })?;
         let hook = Hook {
             name: candidate.name.clone(),
-            place: candidate.place,
+            origin: candidate.origin,
             kind,
             events,
             manifest,

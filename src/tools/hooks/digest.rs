@@ -61,7 +61,7 @@ pub type FileDigests = BTreeMap<PathBuf, String>;
 /// Whether a hook still matches its digest. Hashes the files each time, because size and times of a file can
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
-    !hook.place.is_repository() || hash_hook(hook).is_ok_and(|now| now == hook.digest)
+    !hook.origin.is_repository() || hash_hook(hook).is_ok_and(|now| now == hook.digest)
 }
 
 /// Computes the digest of a hook's current version on disk.

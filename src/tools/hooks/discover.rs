@@ -11,10 +11,10 @@ use super::digest;
 use super::gather::switches_settings_off;
 use super::hook::{Hook, HookOrigin};
 use super::manifest::ManifestSyntax;
-use super::places::sources;
-pub use super::places::watched;
 use super::probe::{self, AnswerCache};
 use super::servers::PinnedServer;
+use super::sources::sources;
+pub use super::sources::watched;
 use super::trust::{TrustStore, TrustVerdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
@@ -48,7 +48,7 @@ pub struct HookSearch<'a> {
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoundHooks {
-    /// In the order in which they run: by priority, then by place, then by name.
+    /// In the order in which they run: by priority, then by origin, then by name.
     pub hooks: Vec<Arc<Hook>>,
     /// Hooks from the repository that wait for the user's decision.
     pub untrusted: Vec<UntrustedHook>,
@@ -119,7 +119,7 @@ pub(super) struct HookCandidate {
     /// Another name that the user may use for it.
     pub alias: Option<String>,
     pub path: PathBuf,
-    pub place: HookOrigin,
+    pub origin: HookOrigin,
     pub written: Declaration,
     /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
@@ -130,10 +130,10 @@ pub(super) struct HookCandidate {
 
 impl HookCandidate {
     /// `files` begins with the declaration.
-    pub fn new(name: String, files: Vec<PathBuf>, place: HookOrigin, written: Declaration) -> HookCandidate {
+    pub fn new(name: String, files: Vec<PathBuf>, origin: HookOrigin, written: Declaration) -> HookCandidate {
         let path = files.first().cloned().unwrap_or_default();
         let (digest, verdict) = (String::new(), TrustVerdict::Unknown);
-        HookCandidate { name, alias: None, path, place, written, files, digest, verdict }
+        HookCandidate { name, alias: None, path, origin, written, files, digest, verdict }
     }
 }
 
@@ -169,7 +169,7 @@ impl HookFinder<'_> {
         let trust = self.search.trust;
         let mut judged = Vec::new();
         for mut candidate in std::mem::take(&mut self.candidates) {
-            let is_of_repository = candidate.place.is_repository();
+            let is_of_repository = candidate.origin.is_repository();
             // The user's own files need no consent, so unchanged metadata is sufficient.
             let known = || answers.digest(&candidate.path).filter(|_| !is_of_repository);
             let digest = match &candidate.written {
@@ -236,7 +236,7 @@ impl HookFinder<'_> {
                 }
             }
         }
-        // Stable sort: equal priorities keep the order of places, and of names within a place.
+        // Stable sort: equal priorities keep the order of origins, and of names within one.
         hooks.sort_by_key(|hook| std::cmp::Reverse(hook.manifest.priority));
         self.found.hooks = hooks.into_iter().map(Arc::new).collect();
         self.found

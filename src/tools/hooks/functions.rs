@@ -40,7 +40,7 @@ type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOu
 ///         words.collect::<Vec<_>>().join(" ")
 ///     };
 ///     let messages = input.messages.iter();
-///     let messages = messages.map(|said| Utterance { text: redact(&said.text), ..said.clone() }).collect();
+///     let messages = messages.map(|message| Utterance { text: redact(&message.text), ..message.clone() }).collect();
 ///     Ok(CallbackOutput { messages, ..CallbackOutput::default() })
 /// });
 ///
@@ -48,8 +48,8 @@ type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOu
 /// # use epitome_thread::Role;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # runtime.block_on(async {
-/// let said = Utterance { role: Role::User, text: "write to ann@example.org today".to_owned() };
-/// let input = CallbackInput { messages: vec![said], ..CallbackInput::default() };
+/// let message = Utterance { role: Role::User, text: "write to ann@example.org today".to_owned() };
+/// let input = CallbackInput { messages: vec![message], ..CallbackInput::default() };
 /// let output = functions.call("redact-pii", input).await.expect("it does not fail");
 /// assert_eq!(output.messages[0].text, "write to [mail] today");
 ///
@@ -177,9 +177,9 @@ async fn caught<T>(
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(panic) => {
-            let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-            format!("it panicked: {}", said.unwrap_or("without a message")).into()
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("it panicked: {}", message.unwrap_or("without a message")).into()
         }
     };
     Err(FunctionError::Failed { name: name.to_owned(), source })

@@ -13,7 +13,7 @@ use super::discover::{
 };
 use super::hook::{ClaudeOptions, HookKind, HookOrigin};
 use super::manifest::ManifestSyntax;
-use super::places::{HookSource, SourceForm, enforced};
+use super::sources::{HookSource, SourceForm, enforced};
 use epitome_config::HookTrust;
 use epitome_recipe::plugins::records::InstalledRecords;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
@@ -38,11 +38,11 @@ impl HookFinder<'_> {
         // A repository must not use up the entries that may be read of the user's folders, which come later.
         self.entries = ENTRIES_MAX;
         match source.form {
-            SourceForm::Settings => self.settings(&source.path, source.place, None),
-            SourceForm::Folder => self.folder(&source.path, source.place, ""),
+            SourceForm::Settings => self.settings(&source.path, source.origin, None),
+            SourceForm::Folder => self.folder(&source.path, source.origin, ""),
             SourceForm::Plugins => {
                 // The user agreed to what `plugins` reads of an installed one.
-                let installed = match source.place {
+                let installed = match source.origin {
                     HookOrigin::User => InstalledRecords::load(&source.path),
                     HookOrigin::Repository | HookOrigin::Enforced => Ok(InstalledRecords::default()),
                 };
@@ -54,7 +54,7 @@ impl HookFinder<'_> {
                     let has_manifest = PluginFormat::of(&plugin).is_some();
                     let is_plugin = has_manifest || installed.plugins.contains_key(name);
                     if plugin.is_dir() && !name.starts_with('.') && !is_plugin {
-                        self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
+                        self.folder(&plugin.join("hooks"), source.origin, &format!("{name}/"));
                     }
                 }
             }
@@ -66,35 +66,35 @@ impl HookFinder<'_> {
         let catalog = PluginCatalog::of_roots(&self.roots, self.search.paths);
         catalog.problems.into_iter().for_each(|problem| self.problem(problem));
         for plugin in &catalog.plugins {
-            let place = match plugin.repository {
+            let origin = match plugin.repository {
                 Some(_) => HookOrigin::Repository,
                 None => HookOrigin::User,
             };
             for path in &plugin.hooks {
-                self.settings(path, place, Some(plugin));
+                self.settings(path, origin, Some(plugin));
             }
         }
     }
 
-    fn folder(&mut self, folder: &Path, place: HookOrigin, prefix: &str) {
+    fn folder(&mut self, folder: &Path, origin: HookOrigin, prefix: &str) {
         if !folder.exists() {
             return;
         }
-        if !self.may_enter(place, folder) {
+        if !self.may_enter(origin, folder) {
             return self.skip(folder.to_path_buf(), OUT_OF_REPOSITORY);
         }
         for path in self.children(folder) {
             if path == enforced(self.search.paths) {
                 continue;
             }
-            match self.classify(place, &path) {
+            match self.classify(origin, &path) {
                 HookFile::Hook(name, written) => {
                     let found_as = format!("{prefix}{name}");
                     // Plugins are installed as `org@repo` and shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
                     let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
                     let files = vec![path];
-                    self.add(HookCandidate { alias, ..HookCandidate::new(name, files, place, written) });
+                    self.add(HookCandidate { alias, ..HookCandidate::new(name, files, origin, written) });
                 }
                 HookFile::Reported => {}
                 HookFile::NoHook(reason) => self.skip(path, reason),
@@ -102,11 +102,11 @@ impl HookFinder<'_> {
         }
     }
 
-    fn settings(&mut self, path: &Path, place: HookOrigin, plugin: Option<&Plugin>) {
+    fn settings(&mut self, path: &Path, origin: HookOrigin, plugin: Option<&Plugin>) {
         if !path.exists() && !path.is_symlink() {
             return;
         }
-        if !self.may_enter(place, path) {
+        if !self.may_enter(origin, path) {
             return self.skip(path.to_path_buf(), OUT_OF_REPOSITORY);
         }
         let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
@@ -115,7 +115,7 @@ impl HookFinder<'_> {
                 return self.problem(Problem::new(path, why.to_string()));
             }
         };
-        let (hooks, problems) = claude::parse_of(path, &text, place, &self.search.workspace.cwd, plugin);
+        let (hooks, problems) = claude::parse_of(path, &text, origin, &self.search.workspace.cwd, plugin);
         if let Some(switch) = &self.switch {
             let reason = format!("{} sets `disableAllHooks`", switch.display());
             if !hooks.is_empty() {
@@ -130,29 +130,29 @@ impl HookFinder<'_> {
             // Numbered across files, so that groups of two files never run concurrently.
             *group += groups;
             self.groups = self.groups.max(*group + 1);
-            match self.pinned(place, line, options) {
+            match self.pinned(origin, line, options) {
                 Ok(named) => hook.files.extend(named),
                 Err(reason) => {
                     let message = format!("the hook {} is not run: {reason}", hook.name);
                     let hint = Some("put the line into a script, and name that".to_owned());
-                    let place = options.written_at;
-                    self.problem(Problem { place, hint, ..Problem::new(path, message) });
+                    let position = options.written_at;
+                    self.problem(Problem { position, hint, ..Problem::new(path, message) });
                     continue;
                 }
             }
             let (name, files) = (hook.name.clone(), hook.files.clone());
-            self.add(HookCandidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
+            self.add(HookCandidate::new(name, files, origin, Declaration::Claude(Box::new(hook))));
         }
     }
 
     /// The files covered by the consent to a line; empty if no consent is needed.
     fn pinned(
         &self,
-        place: HookOrigin,
+        origin: HookOrigin,
         line: &str,
         options: &ClaudeOptions,
     ) -> Result<Vec<PathBuf>, PinError> {
-        let needs_consent = place.is_repository() && self.search.settings.trust != HookTrust::Run;
+        let needs_consent = origin.is_repository() && self.search.settings.trust != HookTrust::Run;
         if !needs_consent || options.action != ClaudeAction::Command {
             return Ok(Vec::new());
         }
@@ -167,14 +167,14 @@ impl HookFinder<'_> {
     }
 
     fn add(&mut self, candidate: HookCandidate) {
-        let of_place = self.candidates.iter().filter(|other| other.place == candidate.place);
-        match of_place.count() < HOOKS_MAX {
+        let of_origin = self.candidates.iter().filter(|other| other.origin == candidate.origin);
+        match of_origin.count() < HOOKS_MAX {
             true => self.candidates.push(candidate),
             false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
         }
     }
 
-    fn classify(&mut self, place: HookOrigin, path: &Path) -> HookFile {
+    fn classify(&mut self, origin: HookOrigin, path: &Path) -> HookFile {
         let no_hook = |reason: &str| HookFile::NoHook(reason.to_owned());
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
             return no_hook("its name is not UTF-8");
@@ -182,7 +182,7 @@ impl HookFinder<'_> {
         if let Some(reason) = not_by_name(&name) {
             return no_hook(reason);
         }
-        if !self.may_enter(place, path) {
+        if !self.may_enter(origin, path) {
             return no_hook(OUT_OF_REPOSITORY);
         }
         let metadata = match path.metadata() {
@@ -213,9 +213,9 @@ impl HookFinder<'_> {
 
     /// Whether a file or folder may be read. If a repository's link led outside, its target could change
     /// without consent, or be a file that was never meant as a hook.
-    fn may_enter(&self, place: HookOrigin, path: &Path) -> bool {
+    fn may_enter(&self, origin: HookOrigin, path: &Path) -> bool {
         let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
-        !place.is_repository() || self.repository.as_ref().is_some_and(inside)
+        !origin.is_repository() || self.repository.as_ref().is_some_and(inside)
     }
 
     /// The entries of a folder, sorted by name. A missing folder is empty.
@@ -245,7 +245,7 @@ impl HookFinder<'_> {
 
 /// Whether this is a settings file of the user that disables the hooks of all settings files.
 pub(super) fn switches_settings_off(source: &HookSource) -> bool {
-    let of_user = source.form == SourceForm::Settings && source.place == HookOrigin::User;
+    let of_user = source.form == SourceForm::Settings && source.origin == HookOrigin::User;
     of_user
         && read_text(&source.path, DECLARATION, DECLARATION_BYTES_MAX)
             .is_ok_and(|text| claude::disables_all(&text))

@@ -27,7 +27,7 @@ pub const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 pub struct Hook {
     /// Shown to users and passed to the hook; unique among the hooks of a session.
     pub name: String,
-    pub place: HookOrigin,
+    pub origin: HookOrigin,
     pub kind: HookKind,
     /// The events, each with the name under which the hook registered.
     pub events: Vec<(HookEvent, String)>,
@@ -283,7 +283,7 @@ mod tests {
             };
             let hook = Hook {
                 name: "check".to_owned(),
-                place: HookOrigin::Repository,
+                origin: HookOrigin::Repository,
                 kind,
                 events: Vec::new(),
                 manifest: Manifest::default(),

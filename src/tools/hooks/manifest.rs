@@ -76,7 +76,7 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Parsed
             let message = "it names no event when it is called with `hook`";
             return Err(Problem::new(path, message).with_hint(events_hint()));
         }
-        reader.place = Some((1, 1));
+        reader.position = Some((1, 1));
         reader.events(&Value::from(answer)).map_err(of_answer)?;
         reader.manifest.protocol = if count > 1 { 2 } else { 1 };
     }
@@ -121,7 +121,7 @@ pub fn read_file(
     };
     if reader.resident {
         let problem = Problem::new(path, "`mode: resident` has no effect without an executable");
-        reader.notes.push(Problem { place: fields.get("mode").map(|field| field.place), ..problem });
+        reader.notes.push(Problem { position: fields.get("mode").map(|field| field.position), ..problem });
     }
     reader.finish(Some(kind))
 }
@@ -143,7 +143,7 @@ struct ManifestReader<'a> {
     path: &'a Path,
     given: Given<'a>,
     /// The position of the current field, if known.
-    place: Option<(u64, u64)>,
+    position: Option<(u64, u64)>,
     events: Vec<(HookEvent, String)>,
     manifest: Manifest,
     resident: bool,
@@ -159,7 +159,7 @@ impl<'a> ManifestReader<'a> {
         ManifestReader {
             path,
             given,
-            place: None,
+            position: None,
             events: Vec::new(),
             manifest: Manifest { timeout: given.timeout, ..Manifest::default() },
             resident: false,
@@ -173,7 +173,7 @@ impl<'a> ManifestReader<'a> {
 
     fn fields(&mut self, fields: &RecipeFields) -> Result<(), Problem> {
         for (name, field) in fields {
-            self.place = Some(field.place);
+            self.position = Some(field.position);
             self.field(name, &field.value)?;
         }
         Ok(())
@@ -199,7 +199,7 @@ impl<'a> ManifestReader<'a> {
     /// Applies the user's overrides. An invalid value leaves the hook's own in effect.
     fn overrides(&mut self, overrides: &Map<String, Value>, file: &'a Path) {
         let own = std::mem::replace(&mut self.path, file);
-        self.place = None;
+        self.position = None;
         for (name, value) in overrides {
             let events = (name == "events").then(|| std::mem::take(&mut self.events));
             if let Err(problem) = self.field(name, value) {
@@ -215,7 +215,7 @@ impl<'a> ManifestReader<'a> {
 
     /// A problem of the current field.
     fn problem(&self, message: impl Into<String>) -> Problem {
-        Problem { place: self.place, ..Problem::new(self.path, message) }
+        Problem { position: self.position, ..Problem::new(self.path, message) }
     }
 
     fn field(&mut self, name: &str, value: &Value) -> Result<(), Problem> {
@@ -333,9 +333,9 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 
 /// Moves a position inside an answer into the message, since it is not a position in the executable file.
 fn of_answer(problem: Problem) -> Problem {
-    let Some((line, column)) = problem.place else { return problem };
+    let Some((line, column)) = problem.position else { return problem };
     let message = format!("{} (line {line}, column {column} of its answer to `hook`)", problem.message);
-    Problem { place: None, message, ..problem }
+    Problem { position: None, message, ..problem }
 }
 
 fn events_hint() -> String {

@@ -168,11 +168,11 @@ pub(super) fn ask_all(
 }
 
 async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<String, ProbeError> {
-    let order = ProcessSpec {
+    let spec = ProcessSpec {
         program: HookProgram::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
         cwd: search.workspace.cwd.clone(),
-        environment: Arc::new(candidate.place.environment(search.workspace)),
+        environment: Arc::new(candidate.origin.environment(search.workspace)),
         more: vec![
             ("EPITOME_CWD", search.workspace.cwd.clone().into()),
             ("EPITOME_HOOK_NAME", candidate.name.as_str().into()),
@@ -183,7 +183,7 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         // Its digest is that of the file that runs, and commands can't change it.
         sandbox: None,
     };
-    let stdout = process::stdout_of(process::run(order).await.map_err(ProgramError::Start)?);
+    let stdout = process::stdout_of(process::run(spec).await.map_err(ProgramError::Start)?);
     match stdout {
         Err(ProgramError::TooLong) => Err(ProbeError::TooLong),
         Ok(stdout) if stdout.len() > ANSWER_BYTES_MAX => Err(ProbeError::TooLong),

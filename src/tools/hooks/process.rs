@@ -74,7 +74,7 @@ impl HookSandbox {
         let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None)?;
         let mut confinement = made.confinement;
         let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
-        confinement.places.writable.extend(own);
+        confinement.paths.writable.extend(own);
         Some((confinement, made.variables))
     }
 }
@@ -94,9 +94,9 @@ pub enum HookProgram {
 /// a message for the author of the hook.
 ///
 /// Dropping the future terminates the process and everything that it started.
-pub async fn run(order: ProcessSpec) -> io::Result<RawOutcome> {
-    let mut process = FollowedProcess::start(&order).await?;
-    let exit = process.wait(order.limit, |_| false).await;
+pub async fn run(spec: ProcessSpec) -> io::Result<RawOutcome> {
+    let mut process = FollowedProcess::start(&spec).await?;
+    let exit = process.wait(spec.limit, |_| false).await;
     Ok(process.end(exit.unwrap_or(ProcessExit::Code(UNKNOWN_CODE))))
 }
 
@@ -127,21 +127,21 @@ pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
 }
 
 /// Starts the process.
-pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
+pub(super) async fn start(spec: &ProcessSpec) -> io::Result<Piped> {
     let started = unless_busy(async || {
-        let sandbox = match order.sandbox.clone() {
+        let sandbox = match spec.sandbox.clone() {
             Some(sandbox) => blocking::run(move || sandbox.make()).await,
             None => None,
         };
         let (sandbox, variables) = sandbox.unzip();
-        let environment = order.environment.iter().cloned();
-        let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+        let environment = spec.environment.iter().cloned();
+        let more = spec.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
         let environment = environment.chain(variables.unwrap_or_default()).chain(more);
-        let command = order.program.command(&order.environment);
-        Piped::start(order.reaper.clone(), EndPolicy::Terminate, sandbox, command, &order.cwd, environment)
+        let command = spec.program.command(&spec.environment);
+        Piped::start(spec.reaper.clone(), EndPolicy::Terminate, sandbox, command, &spec.cwd, environment)
             .await
     });
-    started.await.map_err(|error| explained(order, error))
+    started.await.map_err(|error| explained(spec, error))
 }
 
 /// Retries the start while the program is open for writing.
@@ -190,11 +190,11 @@ pub(super) struct FollowedProcess {
 
 impl FollowedProcess {
     /// Starts the process.
-    pub async fn start(order: &ProcessSpec) -> io::Result<FollowedProcess> {
-        let Piped { running, stdin, stdout, stderr } = start(order).await?;
+    pub async fn start(spec: &ProcessSpec) -> io::Result<FollowedProcess> {
+        let Piped { running, stdin, stdout, stderr } = start(spec).await?;
         Ok(FollowedProcess {
             running,
-            feed: Feed::new(stdin, order.stdin.clone()),
+            feed: Feed::new(stdin, spec.stdin.clone()),
             stdout: OutputStream::new(stdout, KeptPart::Beginning(STDOUT_BYTES_MAX)),
             stderr: OutputStream::new(stderr, KeptPart::End(STDERR_BYTES_MAX)),
         })
@@ -242,10 +242,10 @@ impl FollowedProcess {
 const UNKNOWN_CODE: i32 = -1;
 
 /// Explains a failed start: the system's error names neither the file nor a remedy.
-fn explained(order: &ProcessSpec, error: io::Error) -> io::Error {
-    let sentence = match &order.program {
-        _ if !order.cwd.is_dir() => {
-            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display())
+fn explained(spec: &ProcessSpec, error: io::Error) -> io::Error {
+    let sentence = match &spec.program {
+        _ if !spec.cwd.is_dir() => {
+            format!("the directory {} no longer exists, so nothing can run in it", spec.cwd.display())
         }
         HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
         HookProgram::File { path, .. } => unstartable(path, &error),

@@ -92,7 +92,7 @@ pub struct Resident {
     /// A changed digest replaces the process.
     pub digest: String,
     /// How to start the process if none runs; its time limit is ignored.
-    pub order: ProcessSpec,
+    pub spec: ProcessSpec,
     pub services: Arc<dyn HookServices>,
 }
 
@@ -136,7 +136,7 @@ impl Residents {
 
     fn requests(&self, resident: Resident) -> mpsc::Sender<ResidentRequest> {
         let mut drivers = self.drivers.lock();
-        let Resident { name, digest, order, services } = resident;
+        let Resident { name, digest, spec, services } = resident;
         if let Some(handle) = drivers.get(&name)
             && handle.digest == digest
             && !handle.requests.is_closed()
@@ -144,7 +144,7 @@ impl Residents {
             return handle.requests.clone();
         }
         let (requests, incoming) = mpsc::channel(WAITING_MAX);
-        let driver = Driver::new(name.clone(), order, services, incoming);
+        let driver = Driver::new(name.clone(), spec, services, incoming);
         let task = tokio::spawn(driver.drive().in_current_span()).abort_handle();
         // Drops the previous driver, and its process with it.
         drivers.insert(name, ResidentHandle { digest, requests: requests.clone(), task });

@@ -46,7 +46,7 @@ impl ResidentRequest {
 /// Drives the processes of one hook, one at a time.
 pub(super) struct Driver {
     name: String,
-    order: ProcessSpec,
+    spec: ProcessSpec,
     services: Arc<dyn HookServices>,
     incoming: mpsc::Receiver<ResidentRequest>,
     /// Requests taken from the channel but not sent to the process yet.
@@ -59,11 +59,11 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(
         name: String,
-        order: ProcessSpec,
+        spec: ProcessSpec,
         services: Arc<dyn HookServices>,
         incoming: mpsc::Receiver<ResidentRequest>,
     ) -> Driver {
-        Driver { name, order, services, incoming, waiting: VecDeque::new(), starts: 0, next: 1 }
+        Driver { name, spec, services, incoming, waiting: VecDeque::new(), starts: 0, next: 1 }
     }
 
     /// Runs until the session ends.
@@ -86,7 +86,7 @@ impl Driver {
                 tokio::time::sleep(*wait).await;
             }
             self.starts += 1;
-            match process::start(&self.order).await {
+            match process::start(&self.spec).await {
                 Ok(started) => {
                     if ResidentProcess::new(started).serve(&mut self).await.is_break() {
                         return;

@@ -159,8 +159,8 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            let order = order(runner, hook, event, HookProgram::script(path), line(&input()));
-            process::run(order).await.unwrap_or_else(failed)
+            let spec = spec_of(runner, hook, event, HookProgram::script(path), line(&input()));
+            process::run(spec).await.unwrap_or_else(failed)
         }
         HookKind::Claude { line: prompt, options, .. }
             if let ClaudeAction::Prompt { small } = options.action =>
@@ -171,26 +171,26 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if let ClaudeAction::Post { headers, variables } = &options.action =>
         {
             let workspace = &runner.at.workspace;
-            let environment = hook.place.environment(workspace);
+            let environment = hook.origin.environment(workspace);
             let headers = action::headers(headers, variables, &environment);
             let to = Webhook { url, headers: &headers, secret: None };
             webhook::post(&runner.http, to, line(&input()), limit).await
         }
         HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
-            let mut order = order(runner, hook, event, program, line(&input()));
-            order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
+            let mut spec = spec_of(runner, hook, event, program, line(&input()));
+            spec.more.push(("CLAUDE_PROJECT_DIR", project(hook, &spec.cwd)));
             if let Some(plugin) = &options.plugin {
-                order.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
-                order.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
+                spec.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
+                spec.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
             }
             if event == "SessionStart" {
-                match runner.transcript.exports_file(order.sandbox.is_some()).await {
-                    Ok(path) => order.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
+                match runner.transcript.exports_file(spec.sandbox.is_some()).await {
+                    Ok(path) => spec.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
                     Err(error) => return RawOutcome::Failed(error.to_string()),
                 }
             }
-            let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
+            let ran = runner.aside.run(&hook.name, spec, options.runs_async).await;
             ran.unwrap_or_else(failed)
         }
         HookKind::Webhook { url, headers, secret } => {
@@ -198,11 +198,11 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             webhook::post(&runner.http, to, line(&input()), limit).await
         }
         HookKind::Resident { path } => {
-            let mut order = order(runner, hook, event, HookProgram::script(path), Vec::new());
+            let mut spec = spec_of(runner, hook, event, HookProgram::script(path), Vec::new());
             // One process handles many events.
-            order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
+            spec.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
-            let resident = Resident { name, digest, order, services: runner.services.clone() };
+            let resident = Resident { name, digest, spec, services: runner.services.clone() };
             runner.residents.ask(resident, input(), limit).await
         }
     }
@@ -231,7 +231,7 @@ async fn ask_model(runner: &Runner, hook: &Hook, question: Value) -> RawOutcome 
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    if !hook.place.is_repository() {
+    if !hook.origin.is_repository() {
         // The user's own hooks need no consent.
         return true;
     }
@@ -259,7 +259,7 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
+fn spec_of(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
     let workspace = &runner.at.workspace;
     let more = vec![
         (EVENT_VARIABLE, OsString::from(event)),
@@ -272,13 +272,13 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
         program,
         stdin,
         cwd: workspace.cwd.clone(),
-        environment: Arc::new(hook.place.environment(workspace)),
+        environment: Arc::new(hook.origin.environment(workspace)),
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
         sandbox: match hook.is_pinned() {
             true => None,
-            false => hook.place.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
+            false => hook.origin.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
         },
     }
 }
@@ -287,7 +287,7 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
 /// hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
-    let settings = hook.files.first().filter(|_| hook.place.is_repository() && !is_of_plugin);
+    let settings = hook.files.first().filter(|_| hook.origin.is_repository() && !is_of_plugin);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

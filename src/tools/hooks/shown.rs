@@ -17,7 +17,7 @@ pub fn found(found: &FoundHooks) -> Value {
         json!({
             "name": hook.name,
             "events": hook.events.iter().map(|(event, _)| event.name()).collect::<Vec<_>>(),
-            "place": word(hook.place), "kind": kind(hook), "description": hook.manifest.description,
+            "place": word(hook.origin), "kind": kind(hook), "description": hook.manifest.description,
             "priority": hook.manifest.priority, "timeout_ms": hook.manifest.timeout.as_millis() as u64,
             "digest": hook.digest, "files": lossy(&hook.files), "trusted": true,
         })
@@ -43,8 +43,8 @@ fn lossy(paths: &[PathBuf]) -> Vec<Cow<'_, str>> {
 }
 
 /// The owner of a hook, as shown to users.
-pub fn word(place: HookOrigin) -> &'static str {
-    match place {
+pub fn word(origin: HookOrigin) -> &'static str {
+    match origin {
         HookOrigin::Enforced => "enforced",
         HookOrigin::User => "yours",
         HookOrigin::Repository => "repository",

@@ -153,7 +153,7 @@ pub struct McpClient {
     pub redactor: ServerRedactor,
     /// The directories of the workspace.
     pub roots: Vec<PathBuf>,
-    pub door: QuestionSender,
+    pub questions: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
     /// Limits a server to one question at a time.
     pub turn: Semaphore,
@@ -161,7 +161,7 @@ pub struct McpClient {
 
 impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
-        let shows = self.door.shows();
+        let shows = self.questions.shows();
         let mut elicits = ElicitationCapability::new();
         if shows.forms {
             elicits = elicits.with_form(FormElicitationCapability::default());
@@ -188,12 +188,12 @@ impl ClientHandler for McpClient {
         params: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let said = match &params.data {
+        let text = match &params.data {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
         let level = format!("{:?}", params.level).to_lowercase();
-        let line = log_line(&level, &said, &self.redactor);
+        let line = log_line(&level, &text, &self.redactor);
         tracing::debug!(server = %self.server, "{line}");
         self.shared.keep_log_line(line);
     }
@@ -339,7 +339,7 @@ impl McpClient {
             return None;
         }
         let asking = self.open_question();
-        let reply = self.door.ask(question).await;
+        let reply = self.questions.ask(question).await;
         drop(asking);
         let unanswered = match &reply {
             QuestionReply::Accepted(_) => 0,
@@ -367,12 +367,12 @@ impl McpClient {
                 message["content"].as_str().unwrap_or_default()
             )
         };
-        let said = messages.iter().map(text).collect::<Vec<String>>().join("\n\n");
+        let shown = messages.iter().map(text).collect::<Vec<String>>().join("\n\n");
         let message = format!(
             "The MCP server {} wants the session's model to answer this, in up to {max_tokens} tokens. You pay for it, and \
              the server gets the answer.\n\n{}",
             self.server,
-            fenced(&visible(&said))
+            fenced(&visible(&shown))
         );
         let schema = json!({
             "type": "object",
@@ -382,12 +382,12 @@ impl McpClient {
         let question = UserQuestion { message, wants: QuestionKind::Form { schema }, call: None };
         match self.ask(question).await {
             Some(QuestionReply::Accepted(answer))
-                if answer.get(MAY_CALL).is_some_and(|said| said == ONCE) =>
+                if answer.get(MAY_CALL).is_some_and(|given| given == ONCE) =>
             {
                 Ok(())
             }
             Some(QuestionReply::Accepted(answer))
-                if answer.get(MAY_CALL).is_some_and(|said| said == ALWAYS) =>
+                if answer.get(MAY_CALL).is_some_and(|given| given == ALWAYS) =>
             {
                 self.shared.may_call_model.store(true, Ordering::Relaxed);
                 Ok(())
@@ -416,7 +416,7 @@ impl McpClient {
 
     /// The question as shown to the user. The error completes a sentence that begins with "The MCP server x".
     fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, &'static str> {
-        let said = |message: &str| {
+        let full = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
             format!("The MCP server {} asks: {}", self.server, cut.trim())
         };
@@ -431,7 +431,7 @@ impl McpClient {
                 if wants_secret(&message, &schema) {
                     return Err("asks for a secret in a form, which is not safe; the question was declined");
                 }
-                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema }, call: None })
+                Ok(UserQuestion { message: full(&message), wants: QuestionKind::Form { schema }, call: None })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
                 if !is_page(&url) {
@@ -441,7 +441,7 @@ impl McpClient {
                 }
                 // The server's id may not be unique; the id shown to the client must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
-                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id }, call: None })
+                Ok(UserQuestion { message: full(&message), wants: QuestionKind::Url { url, id }, call: None })
             }
             _ => Err("asks in an unsupported way; the question was declined"),
         }
@@ -449,8 +449,8 @@ impl McpClient {
 }
 
 /// A log message on one line. It is cut after its secrets are redacted: a part of one would not be recognized.
-fn log_line(level: &str, said: &str, redactor: &ServerRedactor) -> String {
-    let read = &said[..said.floor_char_boundary(LOG_READ_BYTES_MAX)];
+fn log_line(level: &str, message: &str, redactor: &ServerRedactor) -> String {
+    let read = &message[..message.floor_char_boundary(LOG_READ_BYTES_MAX)];
     let mut line = redactor.redact(&format!("{level}: {}", read.replace('\n', " ")));
     line.truncate(line.floor_char_boundary(LOG_LINE_BYTES_MAX));
     line
@@ -489,15 +489,15 @@ fn is_page(url: &str) -> bool {
 }
 
 fn progress(params: &ProgressNotificationParam) -> String {
-    let said: String =
+    let printed: String =
         params.message.as_deref().unwrap_or_default().chars().take(PROGRESS_CHARS_MAX).collect();
     let done = match params.total {
         Some(total) => format!("{} of {total}", params.progress),
         None => params.progress.to_string(),
     };
-    match said.trim() {
+    match printed.trim() {
         "" => format!("{done}\n"),
-        said => format!("{done}: {said}\n"),
+        printed => format!("{done}: {printed}\n"),
     }
 }
 
@@ -539,8 +539,9 @@ mod tests {
         let way = McpTransport::Stdio { command: String::new(), args: Vec::new(), env };
         let redactor = ServerRedactor::new(&way);
         for before in 270..300 {
-            let said = format!("{}sk-made-up-key-of-the-server\n{}", "x".repeat(before), "y".repeat(100_000));
-            let line = log_line("info", &said, &redactor);
+            let message =
+                format!("{}sk-made-up-key-of-the-server\n{}", "x".repeat(before), "y".repeat(100_000));
+            let line = log_line("info", &message, &redactor);
             assert!(line.len() <= LOG_LINE_BYTES_MAX && !line.contains("sk-"), "{before}: {line}");
         }
     }

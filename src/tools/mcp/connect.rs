@@ -94,7 +94,7 @@ pub struct McpConnection {
 pub struct ServerConnector {
     pub server: Arc<ServerHandle>,
     pub context: McpContext,
-    pub door: QuestionSender,
+    pub questions: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
 }
 
@@ -145,7 +145,7 @@ impl ServerConnector {
             shared: Arc::new(ClientShared::default()),
             redactor: redactor.clone(),
             roots: self.context.roots.clone(),
-            door: self.door.clone(),
+            questions: self.questions.clone(),
             news: self.news.clone(),
             turn: Semaphore::new(1),
         }

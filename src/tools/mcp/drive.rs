@@ -21,7 +21,7 @@ use epitome_tools::question::QuestionSender;
 pub async fn drive(
     server: Arc<ServerHandle>,
     context: McpContext,
-    door: QuestionSender,
+    questions: QuestionSender,
     news: mpsc::Sender<McpEvent>,
 ) {
     let is_recent = load_listing(&server, &context).await;
@@ -32,7 +32,7 @@ pub async fn drive(
         }
         drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
     }
-    let connector = ServerConnector { server, context, door, news: news.downgrade() };
+    let connector = ServerConnector { server, context, questions, news: news.downgrade() };
     let driver = ServerDriver { connector, news };
     let mut policy = RetryPolicy::default();
     let mut is_reported = false;
@@ -116,8 +116,8 @@ impl ServerDriver {
     async fn log_in(&self, url: &str, challenge: Option<String>) -> Result<(), LoginError> {
         let why = "it waits for you to log in".to_owned();
         self.server().set(ConnectionState::Gone(why));
-        let ServerConnector { server, context, door, .. } = &self.connector;
-        login::login(&server.spec.name, url, challenge, context, door, &self.news).await?;
+        let ServerConnector { server, context, questions, .. } = &self.connector;
+        login::login(&server.spec.name, url, challenge, context, questions, &self.news).await?;
         self.server().set(ConnectionState::Connecting);
         Ok(())
     }

@@ -46,8 +46,8 @@ impl FirstStart {
     /// Connects the server once, which stores what it offers.
     pub async fn complete(self, context: McpContext) -> io::Result<()> {
         // There is no user to answer questions.
-        let (door, _asked) = QuestionSender::new();
-        let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, door);
+        let (questions, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(McpContext { starts_at_use: false, ..context }, questions);
         hub.start([self.server], |_| false);
         let settled = async {
             while news.recv().await.is_some() {

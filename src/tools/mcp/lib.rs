@@ -145,9 +145,9 @@ impl McpContext {
     }
 }
 
-/// Why an order for a server is not carried out.
+/// Why a command for a server is not carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum OrderError {
+pub enum ServerCommandError {
     #[error("There is no MCP server {name:?} in this session; there are: {}.", known.join(", "))]
     NotFound { name: String, known: Vec<String> },
     #[error("The MCP server {0} needs no login: it is not reached over the network.")]
@@ -196,9 +196,9 @@ pub enum ServerState {
     Gone(String),
 }
 
-/// The user's order for one server.
+/// The user's command for one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerOrder {
+pub enum ServerCommand {
     Reconnect,
     LogIn,
     LogOut,
@@ -209,7 +209,7 @@ pub enum ServerOrder {
 /// The MCP servers of one session. Dropping it ends them.
 pub struct Hub {
     context: McpContext,
-    door: QuestionSender,
+    questions: QuestionSender,
     news: mpsc::Sender<McpEvent>,
     servers: Vec<DrivenServer>,
     tasks: JoinSet<()>,
@@ -241,9 +241,9 @@ struct DrivenServer {
 
 impl Hub {
     /// Returns a hub without servers and the receiver of its news.
-    pub fn new(context: McpContext, door: QuestionSender) -> (Hub, mpsc::Receiver<McpEvent>) {
+    pub fn new(context: McpContext, questions: QuestionSender) -> (Hub, mpsc::Receiver<McpEvent>) {
         let (news, receiver) = mpsc::channel(NEWS_MAX);
-        (Hub { context, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
+        (Hub { context, questions, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
     }
 
     /// Starts connecting to the servers, concurrently, except to those that are switched off. Servers whose name is
@@ -269,8 +269,8 @@ impl Hub {
     fn drive(&mut self, handle: Arc<ServerHandle>) -> AbortHandle {
         // Tasks of servers that were replaced.
         while self.tasks.try_join_next().is_some() {}
-        let (context, door, news) = (self.context.clone(), self.door.clone(), self.news.clone());
-        self.tasks.spawn(drive::drive(handle, context, door, news))
+        let (context, questions, news) = (self.context.clone(), self.questions.clone(), self.news.clone());
+        self.tasks.spawn(drive::drive(handle, context, questions, news))
     }
 
     fn handles(&self) -> impl Iterator<Item = &Arc<ServerHandle>> {
@@ -285,37 +285,37 @@ impl Hub {
         self.servers.is_empty()
     }
 
-    /// Carries out an order for the server of this name. Returns what was done, as a sentence. A logout blocks on one
+    /// Carries out a command for the server of this name. Returns what was done, as a sentence. A logout blocks on one
     /// disk write.
-    pub fn order(&mut self, name: &str, order: ServerOrder) -> Result<String, OrderError> {
+    pub fn control(&mut self, name: &str, command: ServerCommand) -> Result<String, ServerCommandError> {
         let at = self.servers.iter().position(|server| server.handle.spec.name == name);
         let at = at.ok_or_else(|| {
             let known = self.handles().map(|server| server.spec.name.clone()).collect();
-            OrderError::NotFound { name: name.to_owned(), known }
+            ServerCommandError::NotFound { name: name.to_owned(), known }
         })?;
         let old = self.servers[at].handle.clone();
-        if matches!(order, ServerOrder::LogIn | ServerOrder::LogOut) {
+        if matches!(command, ServerCommand::LogIn | ServerCommand::LogOut) {
             let expanded = self.context.expanded(&old.spec);
             let Ok(McpTransport::Http { url, .. }) = expanded else {
-                return Err(OrderError::NoLogin(name.to_owned()));
+                return Err(ServerCommandError::NoLogin(name.to_owned()));
             };
             log_out(&self.context.logins, &url)
-                .map_err(|source| OrderError::LogOut { name: name.to_owned(), source })?;
+                .map_err(|source| ServerCommandError::LogOut { name: name.to_owned(), source })?;
         }
         old.completes_start.store(false, Ordering::Relaxed);
         self.servers[at].task.abort();
         let handle = Arc::new(old.renewed());
-        let done = match order {
-            ServerOrder::Off => format!("The MCP server {name} is off for this session."),
-            ServerOrder::LogOut => format!("You are logged out of the MCP server {name}."),
-            ServerOrder::Reconnect | ServerOrder::On => {
+        let done = match command {
+            ServerCommand::Off => format!("The MCP server {name} is off for this session."),
+            ServerCommand::LogOut => format!("You are logged out of the MCP server {name}."),
+            ServerCommand::Reconnect | ServerCommand::On => {
                 format!("The MCP server {name} is being connected.")
             }
-            ServerOrder::LogIn => {
+            ServerCommand::LogIn => {
                 format!("The MCP server {name} is being connected; if it requires a login, its link follows.")
             }
         };
-        if let ServerOrder::Off | ServerOrder::LogOut = order {
+        if let ServerCommand::Off | ServerCommand::LogOut = command {
             handle.switch_off(OFF);
         } else {
             self.servers[at].task = self.drive(handle.clone());

@@ -125,10 +125,10 @@ pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &Raw
         }
         let annotations = tool.annotations.as_ref();
         let title = tool.title.as_deref().or_else(|| annotations?.title.as_deref()).unwrap_or(&tool.name);
-        let said = tool.description.as_deref().unwrap_or_default().trim();
+        let text = tool.description.as_deref().unwrap_or_default().trim();
         known.push(ServerTool {
             title: format!("{server}: {}", short(title)),
-            spec: ToolSpec { name, description: description(server, said), schema },
+            spec: ToolSpec { name, description: description(server, text), schema },
             reads_only: annotations.and_then(|annotations| annotations.read_only_hint) == Some(true),
             own_name: tool.name.to_string(),
         });
@@ -151,11 +151,11 @@ fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt>
     let commands = names::tool_names(label, prompts.iter().map(|prompt| prompt.name.as_str()));
     let validated = prompts.iter().zip(commands).map(|(prompt, command)| {
         let arguments = prompt.arguments.iter().flatten();
-        let said = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
+        let text = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
         ServerPrompt {
             own_name: prompt.name.clone(),
             command,
-            description: short(said),
+            description: short(text),
             arguments: arguments
                 .map(|argument| (argument.name.clone(), argument.required == Some(true)))
                 .collect(),
@@ -166,8 +166,8 @@ fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt>
 }
 
 /// A server's instructions without invisible characters; `None` if nothing remains.
-fn instructions(said: &str) -> Option<String> {
-    let plain: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+fn instructions(text: &str) -> Option<String> {
+    let plain: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     Some(cut(plain.trim(), INSTRUCTIONS_BYTES_MAX)).filter(|text| !text.is_empty())
 }
 
@@ -178,11 +178,11 @@ fn cut(text: &str, bytes_max: usize) -> String {
     }
 }
 
-fn description(server: &str, said: &str) -> String {
+fn description(server: &str, text: &str) -> String {
     let by = format!("(A tool of the MCP server {:?}.)", short(server));
-    match said.is_empty() {
+    match text.is_empty() {
         true => by,
-        false => format!("{}\n{by}", cut(said, DESCRIPTION_BYTES_MAX)),
+        false => format!("{}\n{by}", cut(text, DESCRIPTION_BYTES_MAX)),
     }
 }
 

@@ -77,7 +77,7 @@ pub async fn login(
     url: &str,
     challenge: Option<String>,
     context: &McpContext,
-    door: &QuestionSender,
+    questions: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), LoginError> {
     let listener = RedirectListener::open(CALLBACK).await?;
@@ -96,7 +96,7 @@ pub async fn login(
         return Err(LoginError::NotHttps);
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
-    let shown = show(name, link, id.clone(), door, news);
+    let shown = show(name, link, id.clone(), questions, news);
     let back =
         tokio::time::timeout(LOGIN_TIME_MAX, listener.redirected(|query| has(query, &["code", "state"])));
     tokio::pin!(shown);
@@ -113,7 +113,7 @@ pub async fn login(
         }
     };
     let done = state.handle_callback_url(&address).await;
-    door.done(id).await;
+    questions.done(id).await;
     done.map_err(LoginError::of("its login failed"))
 }
 
@@ -131,13 +131,13 @@ async fn show(
     name: &str,
     link: String,
     id: String,
-    door: &QuestionSender,
+    questions: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
 ) -> bool {
     let message = format!("The MCP server {name} wants you to log in.");
-    if door.shows().urls {
+    if questions.shows().urls {
         let wants = QuestionKind::Url { url: link.clone(), id };
-        match door.ask(UserQuestion { message: message.clone(), wants, call: None }).await {
+        match questions.ask(UserQuestion { message: message.clone(), wants, call: None }).await {
             QuestionReply::Accepted(_) | QuestionReply::TimedOut => return true,
             QuestionReply::Declined => return false,
             // Cancelling a turn withdraws its questions, but the link remains valid.

@@ -185,10 +185,10 @@ fn is_text(mime_type: &str) -> bool {
 }
 
 fn link_text(link: &Resource) -> String {
-    let said = link.description.as_deref().or(link.title.as_deref()).unwrap_or_default().trim();
-    let said = &said[..said.floor_char_boundary(LINK_BYTES_MAX)];
-    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-    format!("[Resource {} at {}{said}]", short(&link.name), link.uri)
+    let description = link.description.as_deref().or(link.title.as_deref()).unwrap_or_default().trim();
+    let description = &description[..description.floor_char_boundary(LINK_BYTES_MAX)];
+    let description = if description.is_empty() { String::new() } else { format!(": {description}") };
+    format!("[Resource {} at {}{description}]", short(&link.name), link.uri)
 }
 
 /// Why an image is left out. The text completes a sentence that begins with "it".

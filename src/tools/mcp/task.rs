@@ -59,13 +59,13 @@ impl ReadyConnection {
         let id =
             id.ok_or_else(|| CallFailure::Refused("its response is neither a result nor a task".to_owned()))?;
         let mut cancel = CancelTask { peer: self.peer.clone(), id: Some(id.clone()) };
-        let mut said = String::new();
+        let mut last = String::new();
         // A task that needs input requests it while its result is being fetched.
         while task["status"] == "working" {
             let message = task["statusMessage"].as_str().unwrap_or_default();
-            if message != said {
-                said = message.to_owned();
-                progress(said.clone());
+            if message != last {
+                last = message.to_owned();
+                progress(last.clone());
             }
             let poll = task["pollInterval"].as_u64().map_or(POLL, Duration::from_millis);
             tokio::time::sleep(poll.clamp(POLL_MIN, POLL_MAX)).await;

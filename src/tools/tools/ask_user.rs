@@ -20,7 +20,7 @@ const ANSWER: &str = "answer";
 
 /// The `ask_user` tool; it asks through the session's `QuestionSender`.
 pub struct AskUser {
-    pub door: QuestionSender,
+    pub questions: QuestionSender,
 }
 
 pub struct AskUserInput {
@@ -111,7 +111,7 @@ impl ParsedTool for AskUser {
 
     /// Listed only if an attached client can display forms.
     fn is_listed(&self) -> bool {
-        self.door.shows().forms
+        self.questions.shows().forms
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
@@ -131,13 +131,13 @@ impl ParsedTool for AskUser {
     }
 
     fn run(&self, input: AskUserInput, context: ToolContext) -> BoxFuture<ToolResult> {
-        let door = self.door.clone();
+        let questions = self.questions.clone();
         Box::pin(async move {
             let schema = input.schema();
             let wants = QuestionKind::Form { schema: schema.clone() };
             result_of(
                 &schema,
-                door.ask(UserQuestion { message: input.question, wants, call: context.call }).await,
+                questions.ask(UserQuestion { message: input.question, wants, call: context.call }).await,
             )
         })
     }
@@ -154,15 +154,15 @@ fn result_of(schema: &Value, reply: QuestionReply) -> ToolResult {
                     }
                     other => other.to_string(),
                 };
-                let said: Vec<String> = [ANSWER, OTHER]
+                let answers: Vec<String> = [ANSWER, OTHER]
                     .iter()
                     .filter_map(|name| content.get(*name))
                     .map(of)
                     .filter(|text| !text.trim().is_empty())
                     .collect();
-                match said.is_empty() {
+                match answers.is_empty() {
                     true => ToolResult::completed("The user sent the form without an answer."),
-                    false => ToolResult::completed(format!("The user answered: {}", said.join("\n"))),
+                    false => ToolResult::completed(format!("The user answered: {}", answers.join("\n"))),
                 }
             }
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),

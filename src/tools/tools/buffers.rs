@@ -67,7 +67,7 @@ pub enum EditorResponse {
 }
 
 pub struct PendingEditorRequest {
-    pub wish: EditorRequest,
+    pub request: EditorRequest,
     pub answer: oneshot::Sender<EditorResponse>,
 }
 
@@ -82,7 +82,7 @@ pub struct EditorSupport {
 
 /// The state of editors' texts in one session, and the channel for requests.
 pub struct Buffers {
-    wishes: mpsc::Sender<PendingEditorRequest>,
+    requests: mpsc::Sender<PendingEditorRequest>,
     known: Mutex<KnownBuffers>,
 }
 
@@ -103,15 +103,15 @@ impl Buffers {
     /// Creates the state of a session and the receiver of its requests. For a restored session, `before` is
     /// the time since which it may have changed files.
     pub fn new(before: Option<SystemTime>) -> (Buffers, mpsc::Receiver<PendingEditorRequest>) {
-        let (wishes, receiver) = mpsc::channel(WAITING_MAX);
+        let (requests, receiver) = mpsc::channel(WAITING_MAX);
         let known = KnownBuffers { busy: Busy::since(before), ..KnownBuffers::default() };
-        (Buffers { wishes, known: Mutex::new(known) }, receiver)
+        (Buffers { requests, known: Mutex::new(known) }, receiver)
     }
 
     /// Moves the state to a new instance with a new channel, for a session that is resumed.
     pub fn with_new_channel(&self) -> (Buffers, mpsc::Receiver<PendingEditorRequest>) {
-        let (wishes, receiver) = mpsc::channel(WAITING_MAX);
-        (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known.lock())) }, receiver)
+        let (requests, receiver) = mpsc::channel(WAITING_MAX);
+        (Buffers { requests, known: Mutex::new(std::mem::take(&mut *self.known.lock())) }, receiver)
     }
 
     /// Records whether work of the session is running that may change files.
@@ -119,25 +119,25 @@ impl Buffers {
         self.known.lock().busy.set(is_busy, SystemTime::now);
     }
 
-    async fn ask(&self, wish: EditorRequest) -> EditorResponse {
+    async fn ask(&self, request: EditorRequest) -> EditorResponse {
         let gone = || EditorResponse::Failed("no client is attached".to_owned());
         let (answer, answered) = oneshot::channel();
-        match self.wishes.try_send(PendingEditorRequest { wish, answer }) {
+        match self.requests.try_send(PendingEditorRequest { request, answer }) {
             Ok(()) => answered.await.unwrap_or_else(|_| gone()),
             Err(_) => gone(),
         }
     }
 
     /// Decides about one file, and records what was seen of it.
-    fn decide(&self, real: &Path, found: &DiskText, said: &str) -> BufferStatus {
+    fn decide(&self, real: &Path, found: &DiskText, text: &str) -> BufferStatus {
         let mut known = self.known.lock();
         let changed = when(found.stamp.changed(), SystemTime::now(), &known.busy);
         let trail = known.trail(real);
         let status = judge(&Compared {
-            editor: said,
+            editor: text,
             disk: &found.text,
             is_in_step: trail.in_step == Some(found.stamp),
-            was_on_disk: trail.was_on_disk(said),
+            was_on_disk: trail.was_on_disk(text),
             changed,
         });
         if matches!(status, BufferStatus::Same | BufferStatus::Unsaved) {
@@ -219,18 +219,18 @@ impl BufferQuery {
         });
         let mut files = HashMap::new();
         for (real, name, found, answer) in join_all(asked).await {
-            let EditorResponse::Text(said) = answer else { continue };
+            let EditorResponse::Text(text) = answer else { continue };
             let now = disk::metadata(&real, &workspace).ok().flatten();
             let is_changed = now.is_none_or(|now| DiskStamp::of(&now) != found.stamp);
-            if said.len() as u64 > TEXT_BYTES_MAX || said.contains('\0') || is_changed {
+            if text.len() as u64 > TEXT_BYTES_MAX || text.contains('\0') || is_changed {
                 continue;
             }
-            let status = buffers.decide(&real, &found, &said);
+            let status = buffers.decide(&real, &found, &text);
             if let BufferStatus::Doubtful(why) = status {
                 tracing::debug!(path = %real.display(), why, "the editor's text is left aside");
                 continue;
             }
-            let (text, form) = as_on_disk(said, &found.text);
+            let (text, form) = as_on_disk(text, &found.text);
             let unsaved = (status == BufferStatus::Unsaved).then_some(text);
             files.insert(real, KnownText { name, unsaved, form, disk: found.text });
         }

@@ -205,7 +205,7 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, ToolE
                     Convert it with a command.",
         ));
     }
-    let lines = places(text, &old);
+    let lines = occurrences(text, &old);
     match lines.len() {
         0 => return Err(explain_missing(text, &old).into()),
         1 => {}
@@ -248,7 +248,7 @@ pub(super) fn with_crlf(text: &str) -> String {
 }
 
 /// Returns the lines at which a text begins.
-fn places(text: &str, part: &str) -> Vec<usize> {
+fn occurrences(text: &str, part: &str) -> Vec<usize> {
     let (mut line, mut from) = (1, 0);
     text.match_indices(part)
         .map(|(at, _)| {

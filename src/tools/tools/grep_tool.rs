@@ -14,7 +14,7 @@ use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
 use super::schema::{self, InputKey};
-use super::secret_places::is_secret_name;
+use super::secret_paths::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,

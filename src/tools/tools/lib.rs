@@ -31,7 +31,7 @@ mod recall_tool;
 mod running;
 pub mod sandbox;
 pub mod schema;
-pub mod secret_places;
+pub mod secret_paths;
 pub mod shell_output;
 mod shell_run;
 pub mod skill_tool;
@@ -58,7 +58,7 @@ pub use parsed::ParsedTool;
 pub use running::RunningCommands;
 
 use read_state::ReadState;
-use secret_places::SecretPlaces;
+use secret_paths::SecretPaths;
 
 use epitome_platform::root::{Root, Roots};
 use epitome_recall::RecallLog;
@@ -124,7 +124,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// The agent that the call would start, if any. Its context then contains an `AgentRunner`.
-    fn agent_order(&self, _input: &Value) -> Option<task::TaskOrder> {
+    fn agent_request(&self, _input: &Value) -> Option<task::TaskRequest> {
         None
     }
 
@@ -399,11 +399,11 @@ impl Workspace {
     }
 
     /// Finds the secret places of the editor's user. Accesses the disk.
-    pub fn secrets(&self) -> SecretPlaces {
+    pub fn secrets(&self) -> SecretPaths {
         // The user's skills are read as if they were a part of the workspace.
         let roots = self.roots().iter().map(Root::path).chain(self.readable.iter().map(PathBuf::as_path));
         let roots: Vec<&Path> = roots.collect();
-        SecretPlaces::find(self.home().as_deref(), &roots, &self.environment)
+        SecretPaths::find(self.home().as_deref(), &roots, &self.environment)
     }
 
     /// The home directory of the editor's user.

@@ -5,7 +5,7 @@ use std::future::ready;
 
 use serde_json::Value;
 
-use super::task::TaskOrder;
+use super::task::TaskRequest;
 use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolError, ToolResult, Workspace};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
@@ -39,7 +39,7 @@ pub trait ParsedTool: Send + Sync {
         true
     }
 
-    fn agent_order(&self, _input: &Value) -> Option<TaskOrder> {
+    fn agent_request(&self, _input: &Value) -> Option<TaskRequest> {
         None
     }
 
@@ -85,8 +85,8 @@ impl<T: ParsedTool> Tool for T {
         T::NEEDS
     }
 
-    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
-        ParsedTool::agent_order(self, input)
+    fn agent_request(&self, input: &Value) -> Option<TaskRequest> {
+        ParsedTool::agent_request(self, input)
     }
 
     fn rule_names(&self, input: &Value) -> Vec<(&'static str, String)> {

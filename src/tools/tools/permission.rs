@@ -10,7 +10,7 @@ use epitome_thread::{Mode, Rule};
 
 use super::git_commands::changes_repository;
 use super::sandbox::home;
-use super::secret_places::{SecretPlaces, is_secret_name};
+use super::secret_paths::{SecretPaths, is_secret_name};
 use super::{Access, Workspace, real_path};
 use later::{Surroundings, is_asked_about};
 
@@ -52,7 +52,7 @@ const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
 /// The facts about the disk on which a decision depends.
 #[derive(Clone, Debug, Default)]
 pub struct DiskFacts {
-    secrets: SecretPlaces,
+    secrets: SecretPaths,
     /// The user's home, resolved.
     home: Option<PathBuf>,
     /// The targets of links in the home, and the directory of Epitome's settings.

@@ -219,15 +219,15 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_cannot_display_forms_are_not_asked() {
-        let (door, mut asked) = QuestionSender::new();
+        let (questions, mut asked) = QuestionSender::new();
         let question = UserQuestion {
             message: "?".into(),
             wants: QuestionKind::Form { schema: json!({"type": "object"}) },
             call: None,
         };
-        assert_eq!(door.ask(question.clone()).await, QuestionReply::Unable);
-        door.set_shows(QuestionSupport { forms: true, urls: false });
-        let asking = tokio::spawn(async move { door.ask(question).await });
+        assert_eq!(questions.ask(question.clone()).await, QuestionReply::Unable);
+        questions.set_shows(QuestionSupport { forms: true, urls: false });
+        let asking = tokio::spawn(async move { questions.ask(question).await });
         let Some(QuestionMessage::Question { reply, .. }) = asked.recv().await else { panic!("a question") };
         reply.send(QuestionReply::Declined).expect("somebody waits");
         assert_eq!(asking.await.expect("no panic"), QuestionReply::Declined);

@@ -12,7 +12,7 @@ mod git_settings;
 mod hint;
 mod link_guard;
 mod outside;
-pub(crate) mod places;
+pub(crate) mod paths;
 mod repositories;
 
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
 pub use outside::outside;
-use places::caches;
-pub(crate) use places::home;
+use paths::caches;
+pub(crate) use paths::home;
 pub use repositories::FoundRepositories;
 
 use super::Workspace;
@@ -130,7 +130,7 @@ pub fn of_server(
     let made = confinement(&rules, workspace, GitChanges::None);
     let made = made.ok_or(SandboxGap::Missing)?;
     let mut confinement = Confinement { start: directory, ..made.confinement };
-    let variables = caches::separate(&caches::CACHES_OF_SERVERS, workspace, &mut confinement.places);
+    let variables = caches::separate(&caches::CACHES_OF_SERVERS, workspace, &mut confinement.paths);
     Ok((confinement, variables))
 }
 
@@ -141,23 +141,23 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
     if support.is_nothing() {
         return None;
     }
-    let mut places = places::find(rules, workspace, git != GitChanges::None, support);
-    let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, workspace, &mut places);
+    let mut paths = paths::find(rules, workspace, git != GitChanges::None, support);
+    let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, workspace, &mut paths);
     if rules.network {
-        variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, workspace, &mut places));
+        variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, workspace, &mut paths));
     }
-    let worktrees = places::repositories::worktrees(workspace);
+    let worktrees = paths::repositories::worktrees(workspace);
     let frozen = match git {
         GitChanges::None => worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect(),
         GitChanges::WithoutSettings | GitChanges::WithSettings => Vec::new(),
     };
-    let staging = places::staging(workspace, support, &mut places);
+    let staging = paths::staging(workspace, support, &mut paths);
     let staging = staging.filter(|_| git == GitChanges::WithSettings);
-    let settings = staging.and_then(|staging| StagedSettings::stage(&mut places, &staging));
+    let settings = staging.and_then(|staging| StagedSettings::stage(&mut paths, &staging));
     let shared = workspace.found().links.clone();
-    let links = Arc::new(LinkGuard::new(worktrees, frozen, &places, git != GitChanges::None, shared));
+    let links = Arc::new(LinkGuard::new(worktrees, frozen, &paths, git != GitChanges::None, shared));
     let SandboxRules { network, unix_sockets, processes, memory, .. } = *rules;
     let reach = SandboxAllowances { network, unix_sockets, processes, memory };
-    let confinement = Confinement { places, start: workspace.cwd.clone(), reach, support: *support };
+    let confinement = Confinement { paths, start: workspace.cwd.clone(), reach, support: *support };
     Some(CommandSandbox { confinement, settings, variables, links })
 }

@@ -12,7 +12,7 @@ use super::bash::outside_note;
 use super::git_commands::changes_repository;
 use super::listing::{self, ListedItem};
 use super::schema::{self, InputKey};
-use super::task::{self, TaskOrder};
+use super::task::{self, TaskRequest};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
 };
@@ -182,9 +182,9 @@ impl ParsedTool for SkillTool {
         skill.map(of).unwrap_or_default()
     }
 
-    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
+    fn agent_request(&self, input: &Value) -> Option<TaskRequest> {
         let skill = self.find(&input::named(input, "name").ok()?).ok()?;
-        Some(order(skill, skill.fork.clone()?, String::new()))
+        Some(request(skill, skill.fork.clone()?, String::new()))
     }
 
     fn run(&self, call: SkillCall, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -204,7 +204,7 @@ impl ParsedTool for SkillTool {
             let is_sandboxed = !lines.is_empty() && context.sandbox.applies_in(context.mode);
             let text = skill.text.render(context.clone(), arguments, lines).await;
             match (text, skill.fork.clone()) {
-                (Ok(text), Some(agent)) => task::start(order(&skill, agent, text), context).await,
+                (Ok(text), Some(agent)) => task::start(request(&skill, agent, text), context).await,
                 (Ok(mut text), None) => {
                     if is_sandboxed && text.contains("[exit code ") {
                         text.push_str(&format!("\n\n{SANDBOX_HINT}"));
@@ -218,9 +218,9 @@ impl ParsedTool for SkillTool {
     }
 }
 
-fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
+fn request(skill: &Skill, agent: String, prompt: String) -> TaskRequest {
     let description = format!("the skill {}", skill.name);
-    TaskOrder { description, prompt, agent: Some(agent), model: None }
+    TaskRequest { description, prompt, agent: Some(agent), model: None }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const TITLE_BYTES_MAX: usize = 100;
 
 /// A request to run a subagent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskOrder {
+pub struct TaskRequest {
     /// A few words, for display.
     pub description: String,
     pub prompt: String,
@@ -36,13 +36,13 @@ pub struct TaskOrder {
 pub trait AgentRunner: Send + Sync {
     /// Runs a subagent to its end; dropping the future stops it and everything that it started. Its activity is
     /// reported line by line to the context's `progress`.
-    fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult>;
+    fn run(&self, request: TaskRequest, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
 pub struct Task;
 
 impl ParsedTool for Task {
-    type Call = TaskOrder;
+    type Call = TaskRequest;
 
     fn spec(&self) -> ToolSpec {
         schema::spec(
@@ -70,30 +70,33 @@ impl ParsedTool for Task {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, ToolError> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskRequest, ToolError> {
         read(input)
     }
 
     // The call accesses nothing: each call of the subagent is decided separately.
 
     fn rule_names(&self, input: &Value) -> Vec<(&'static str, String)> {
-        let order = read(input).ok();
-        order.map(|order| (NAME, order.agent.unwrap_or_else(|| GENERAL.to_owned()))).into_iter().collect()
+        let request = read(input).ok();
+        request
+            .map(|request| (NAME, request.agent.unwrap_or_else(|| GENERAL.to_owned())))
+            .into_iter()
+            .collect()
     }
 
-    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
+    fn agent_request(&self, input: &Value) -> Option<TaskRequest> {
         read(input).ok()
     }
 
-    fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
-        start(order, context)
+    fn run(&self, request: TaskRequest, context: ToolContext) -> BoxFuture<ToolResult> {
+        start(request, context)
     }
 }
 
 /// Runs an agent to its end.
-pub(super) fn start(order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
+pub(super) fn start(request: TaskRequest, context: ToolContext) -> BoxFuture<ToolResult> {
     match context.agents.clone() {
-        Some(agents) => agents.run(order, context),
+        Some(agents) => agents.run(request, context),
         None => {
             let text = "There are no agents here. Do the work yourself.";
             Box::pin(ready(ToolResult::failed(text)))
@@ -102,7 +105,7 @@ pub(super) fn start(order: TaskOrder, context: ToolContext) -> BoxFuture<ToolRes
 }
 
 /// Parses the input. The error is a message for the model.
-pub fn read(input: &Value) -> Result<TaskOrder, ToolError> {
+pub fn read(input: &Value) -> Result<TaskRequest, ToolError> {
     let prompt = input::named(input, "prompt")?;
     if prompt.len() > PROMPT_BYTES_MAX {
         return Err(ToolError::new(format!(
@@ -110,7 +113,7 @@ pub fn read(input: &Value) -> Result<TaskOrder, ToolError> {
             prompt.len()
         )));
     }
-    Ok(TaskOrder {
+    Ok(TaskRequest {
         description: input::named(input, "description")?,
         prompt,
         agent: input::optional_named(input, "agent")?,
@@ -135,8 +138,8 @@ mod tests {
         assert_eq!(title(&input), "explore: Find the parser");
         assert_eq!(title(&json!({"description": "Find the parser"})), "Agent: Find the parser");
         assert_eq!(title(&json!({})), "Agent");
-        let order = read(&input).expect("a task");
-        assert_eq!((order.agent.as_deref(), order.model), (Some("explore"), None));
+        let request = read(&input).expect("a task");
+        assert_eq!((request.agent.as_deref(), request.model), (Some("explore"), None));
     }
 
     #[test]

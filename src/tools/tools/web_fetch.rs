@@ -118,13 +118,13 @@ async fn fetch(
 fn result_of(document: Document, offset: usize, sees_images: bool) -> Result<ToolResult, ToolError> {
     let url = document.address.url().to_owned();
     if !(200..300).contains(&document.status) {
-        let (_, said) = text_of(&document).unwrap_or_default();
-        let said = match truncate::head_of(said.trim(), REFUSAL_BYTES_MAX) {
+        let (_, body) = text_of(&document).unwrap_or_default();
+        let body = match truncate::head_of(body.trim(), REFUSAL_BYTES_MAX) {
             "" => String::new(),
-            said => format!(" It says:\n{}", page_as_external(&url, None, said)),
+            body => format!(" It says:\n{}", page_as_external(&url, None, body)),
         };
         return Err(ToolError::new(format!(
-            "{url} could not be fetched: the server answered with status {}.{said}",
+            "{url} could not be fetched: the server answered with status {}.{body}",
             document.status
         )));
     }

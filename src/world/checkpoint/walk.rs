@@ -45,37 +45,37 @@ pub fn order(a: &Path, b: &Path) -> Ordering {
 }
 
 /// Lists a workspace, at most until the given time. `expected` is the number of paths that the scan before found.
-pub fn walk(place: &ScanScope<'_>, expected: usize, until: Instant) -> Walked {
-    if place.roots.iter().any(|root| blocks(root)) {
+pub fn walk(scope: &ScanScope<'_>, expected: usize, until: Instant) -> Walked {
+    if scope.roots.iter().any(|root| blocks(root)) {
         return Walked { unread: 1, ..Walked::default() };
     }
-    let Some(builder) = builder(place) else { return Walked::default() };
-    let fits = expected < place.bounds.paths;
+    let Some(builder) = builder(scope) else { return Walked::default() };
+    let fits = expected < scope.bounds.paths;
     let mut walked =
-        if fits { at_once(&builder, place, until) } else { in_order(builder.clone(), place, until) };
+        if fits { at_once(&builder, scope, until) } else { in_order(builder.clone(), scope, until) };
     if fits && walked.is_over {
         // Each scan must omit the same paths.
-        walked = in_order(builder, place, until);
+        walked = in_order(builder, scope, until);
     }
     walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
     walked
 }
 
 /// Lists with several threads, in any order.
-fn at_once(builder: &WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
+fn at_once(builder: &WalkBuilder, scope: &ScanScope<'_>, until: Instant) -> Walked {
     let all = Mutex::new(Walked::default());
     builder.build_parallel().run(|| {
         Box::new(|entry| {
             let found = read_entry(entry);
             let mut walked = all.lock();
             walked.take(found);
-            walked.is_over |= walked.paths.len() > place.bounds.paths;
+            walked.is_over |= walked.paths.len() > scope.bounds.paths;
             walked.is_late |= Instant::now() >= until;
             if walked.is_over || walked.is_late { WalkState::Quit } else { WalkState::Continue }
         })
     });
     let mut walked = all.into_inner();
-    if place.roots.len() > 1 {
+    if scope.roots.len() > 1 {
         // The roots may overlap.
         walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
         walked.paths.dedup_by(|(a, _), (b, _)| a == b);
@@ -84,7 +84,7 @@ fn at_once(builder: &WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walk
 }
 
 /// Lists in path order, up to the limit.
-fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
+fn in_order(mut builder: WalkBuilder, scope: &ScanScope<'_>, until: Instant) -> Walked {
     let mut walked = Walked::default();
     let mut known: HashSet<PathBuf> = HashSet::new();
     for entry in builder.sort_by_file_name(OsStr::cmp).build() {
@@ -95,10 +95,10 @@ fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> 
         let found = read_entry(entry);
         if let Ok(Some((path, _))) = &found {
             // The roots may overlap.
-            if place.roots.len() > 1 && !known.insert(path.clone()) {
+            if scope.roots.len() > 1 && !known.insert(path.clone()) {
                 continue;
             }
-            if walked.paths.len() >= place.bounds.paths {
+            if walked.paths.len() >= scope.bounds.paths {
                 walked.is_over = true;
                 break;
             }
@@ -131,9 +131,9 @@ fn read_entry(entry: Result<DirEntry, ignore::Error>) -> io::Result<Option<(Path
 }
 
 /// Returns `None` if there are no roots.
-fn builder(place: &ScanScope<'_>) -> Option<WalkBuilder> {
-    let (first, others) = place.roots.split_first()?;
-    let excluded = place.excluded.to_path_buf();
+fn builder(scope: &ScanScope<'_>) -> Option<WalkBuilder> {
+    let (first, others) = scope.roots.split_first()?;
+    let excluded = scope.excluded.to_path_buf();
     let mut builder = WalkBuilder::new(first);
     for root in others {
         builder.add(root);

@@ -22,7 +22,7 @@ use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
 };
 use crate::rules::{RulePattern, WrittenRule, covered};
-use epitome_thread::problem::{Problem, nearest, place_in};
+use epitome_thread::problem::{Problem, nearest, position_in};
 
 /// Providers with a default address.
 pub const BUILT_IN: [&str; 21] = [
@@ -60,7 +60,7 @@ pub(super) fn apply(
     let mut reader = ConfigReader::new(path, text, owner);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
-        let (line, _) = place_in(text, span.start);
+        let (line, _) = position_in(text, span.start);
         reader.problem(span, format!("not valid TOML: {}", error.message()), None);
         reader.unreadable.insert(line);
     }
@@ -73,7 +73,7 @@ pub(super) fn apply(
     reader.root(settings, table.get_ref());
     settings.permissions.append(&mut reader.asked);
     settings.budget.fault = settings.budget.fault.take().or(reader.budget_fault.take());
-    reader.problems.sort_by_key(|problem| problem.place);
+    reader.problems.sort_by_key(|problem| problem.position);
     (reader.values, reader.problems)
 }
 
@@ -204,17 +204,17 @@ impl<'a> ConfigReader<'a> {
 
     /// Records a value of the current key.
     pub(super) fn note_value(&mut self, span: Range<usize>, value: Json) {
-        let (path, line) = self.place(span);
+        let (path, line) = self.position(span);
         self.values.push(SetValue { key: self.within.clone(), value, path, line: Some(line) });
     }
 
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
-        let place = place_in(self.text, span.start);
+        let position = position_in(self.text, span.start);
         // If a value is missing, the parser makes one up, with an empty span.
         let is_made_up = span == (0..0) && !self.unreadable.is_empty();
-        if !is_made_up && !self.unreadable.contains(&place.0) {
-            let (path, place) = (self.path.to_path_buf(), Some(place));
-            self.problems.push(Problem { path, place, message, hint, is_notice: false });
+        if !is_made_up && !self.unreadable.contains(&position.0) {
+            let (path, position) = (self.path.to_path_buf(), Some(position));
+            self.problems.push(Problem { path, position, message, hint, is_notice: false });
         }
     }
 
@@ -223,8 +223,8 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Returns the path of the file and the line number of a span.
-    pub(super) fn place(&self, span: Range<usize>) -> (PathBuf, u64) {
-        (self.path.to_path_buf(), place_in(self.text, span.start).0)
+    pub(super) fn position(&self, span: Range<usize>) -> (PathBuf, u64) {
+        (self.path.to_path_buf(), position_in(self.text, span.start).0)
     }
 
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {

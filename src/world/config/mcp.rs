@@ -132,7 +132,7 @@ pub enum McpTransport {
 impl McpTransport {
     /// The program, the host or the client, for the user. Arguments and paths of addresses may contain keys and are left
     /// out.
-    pub fn place(&self) -> String {
+    pub fn target(&self) -> String {
         match self {
             McpTransport::Stdio { command, .. } => command.clone(),
             McpTransport::Http { url, .. } => origin(url),
@@ -207,7 +207,7 @@ impl McpServer {
                 given(env, "=") + &line.join(" ")
             }
             McpTransport::Http { url, headers, key_variable: _ } => given(headers, ": ") + url,
-            McpTransport::Client { .. } => self.way.place(),
+            McpTransport::Client { .. } => self.way.target(),
         }
     }
 

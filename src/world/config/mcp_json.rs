@@ -23,9 +23,9 @@ pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec
     let whole: Value = match serde_json::from_str(text) {
         Ok(whole) => whole,
         Err(error) => {
-            let place = Some((error.line() as u64, error.column() as u64));
+            let position = Some((error.line() as u64, error.column() as u64));
             let message = "not valid JSON".to_owned();
-            return vec![Problem { place, ..Problem::new(path, message) }];
+            return vec![Problem { position, ..Problem::new(path, message) }];
         }
     };
     let Some(named_servers) = whole.get("mcpServers").and_then(Value::as_object) else {
@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn invalid_json_is_reported_with_its_position() {
         let problems = read(Path::new("/w/.mcp.json"), "{\n nonsense", &mut Vec::new());
-        assert_eq!(problems[0].place, Some((2, 2)));
+        assert_eq!(problems[0].position, Some((2, 2)));
     }
 }

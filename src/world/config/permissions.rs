@@ -89,7 +89,7 @@ impl ConfigReader<'_> {
             if let Err(RuleError { message, hint }) = pattern.check_tool() {
                 self.problem(item.span(), message, hint);
             }
-            let (path, line) = self.place(item.span());
+            let (path, line) = self.position(item.span());
             self.note_value(item.span(), json!(pattern.to_string()));
             rules.push(WrittenRule { word, pattern, path, line, mistake: None });
         }
@@ -152,7 +152,7 @@ pub(super) fn asks_because(problem: &Problem, pattern: RulePattern) -> WrittenRu
         word: RuleEffect::Ask,
         pattern,
         path: problem.path.clone(),
-        line: problem.place.map_or(1, |(line, _)| line),
+        line: problem.position.map_or(1, |(line, _)| line),
         mistake: Some(problem.to_string()),
     }
 }

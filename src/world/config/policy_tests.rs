@@ -73,8 +73,8 @@ fn rules_add_up() {
 fn a_server_of_the_policy_replaces_that_of_the_user() {
     let server = |command: &str| format!("[mcp.servers.tickets]\ncommand = \"{command}\"\n");
     let (settings, problems) = under(&server("theirs"), &server("own"));
-    let places: Vec<String> = settings.mcp.servers.iter().map(|server| server.way.place()).collect();
-    assert_eq!((places, problems), (vec!["theirs".to_owned()], Vec::new()));
+    let targets: Vec<String> = settings.mcp.servers.iter().map(|server| server.way.target()).collect();
+    assert_eq!((targets, problems), (vec!["theirs".to_owned()], Vec::new()));
 }
 
 /// Regression: a policy changed a built-in provider, which needs no address. The address in the user's entry of the same name

@@ -173,7 +173,7 @@ fn an_invalid_value_is_reported_with_its_position() {
     let (settings, problems) =
         ConfigDisk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
     let reported: Vec<_> =
-        problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
+        problems.iter().map(|p| (p.position, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
         reported,
         [
@@ -219,7 +219,7 @@ fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
 fn summary_role_is_user_or_system() {
     let (settings, problems) =
         ConfigDisk::new("[compaction]\nsummary_role = \"tool\"\nmust_ratio = 0.9\n", "").load(&[]);
-    let reported: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
+    let reported: Vec<_> = problems.iter().map(|p| (p.position, p.message.as_str())).collect();
     assert_eq!(reported, [(Some((2, 16)), "a summary has the role \"user\" or \"system\"")]);
     assert!((settings.compaction.must_ratio - 0.9).abs() < f64::EPSILON);
     for (role, is_system) in [("user", false), ("system", true)] {
@@ -232,7 +232,7 @@ fn summary_role_is_user_or_system() {
 #[test]
 fn a_syntax_error_keeps_the_rest_of_the_file() {
     let (settings, problems) = ConfigDisk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
-    assert_eq!(problems.first().expect("it is reported").place.map(|(line, _)| line), Some(2));
+    assert_eq!(problems.first().expect("it is reported").position.map(|(line, _)| line), Some(2));
     assert_eq!(settings.mode, Mode::Ask);
 }
 
@@ -241,7 +241,7 @@ fn one_syntax_error_is_reported_once() {
     // The parser reports an open array and an unquoted string, and the reader a value of the wrong type.
     let (_, problems) = ConfigDisk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
     let [problem] = &problems[..] else { panic!("{problems:?}") };
-    assert_eq!(problem.place.map(|(line, _)| line), Some(2));
+    assert_eq!(problem.position.map(|(line, _)| line), Some(2));
 }
 
 /// A cloned repository must neither disable permission requests nor send the conversation or a key to a server of its
@@ -360,7 +360,7 @@ fn model_settings_are_read() {
         let (settings, problems) = ConfigDisk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
         let problem = problems.first().unwrap_or_else(|| panic!("{text} is wrong"));
         assert!(problem.message.contains(words), "{text}: {problem}");
-        assert_eq!(problem.place, Some((2, column)), "{text}: {problem}");
+        assert_eq!(problem.position, Some((2, column)), "{text}: {problem}");
         let wrong = &settings.models["a/b"];
         assert_eq!((wrong.images, &wrong.thinking), (None, &None), "{text}");
     }
@@ -390,7 +390,7 @@ fn native_compaction_is_accepted_only_where_supported() {
         assert_eq!(settings.models[name].native_compaction, wire.is_none().then_some(true), "{name} {more}");
         if let Some(problem) = problems.first() {
             let hint = "\"anthropic\" and \"openai_responses\" have one; here it is compaction = \"summary\"";
-            assert_eq!((problem.place, problem.hint.as_deref()), (Some((2, 14)), Some(hint)));
+            assert_eq!((problem.position, problem.hint.as_deref()), (Some((2, 14)), Some(hint)));
         }
     }
 }
@@ -587,7 +587,7 @@ fn invalid_hook_settings_are_reported_and_ignored() {
         let (settings, problems) = ConfigDisk::new(&format!("[hooks]\n{line}"), "").load(&[]);
         let [problem] = &problems[..] else { panic!("{line}: {problems:?}") };
         assert!(problem.message.contains(message), "{line}: {problem}");
-        assert!(problem.place.is_some_and(|(at, _)| at == 2), "{line}: {problem}");
+        assert!(problem.position.is_some_and(|(at, _)| at == 2), "{line}: {problem}");
         if let Some(hint) = hint {
             assert_eq!(problem.hint.as_deref(), Some(hint), "{line}");
         }
@@ -639,7 +639,7 @@ fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
     let reported: Vec<String> = problems.iter().map(Problem::to_string).collect();
     assert!(reported[0].contains("a repository cannot set \"permissions.allow\""), "{reported:?}");
     assert!(reported[1].contains("a repository cannot set \"secrets\""), "{reported:?}");
-    assert_eq!(problems[0].place, Some((2, 1)));
+    assert_eq!(problems[0].position, Some((2, 1)));
 }
 
 #[test]
@@ -701,7 +701,7 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
     let rules: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["allow bash(ls)", "ask *"]);
     let reported: Vec<_> =
-        problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
+        problems.iter().map(|p| (p.position, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
         reported,
         [
@@ -747,7 +747,7 @@ fn the_environment_of_commands_is_chosen_by_word_or_names() {
 fn problems_are_in_the_order_of_their_lines() {
     let text = "web_fetch = 1\nmodle = \"a/b\"\nmode = \"yolo\"\n[agents]\nmax_depth = 9\n\n[compaction]\nauto = 1\n";
     let (_, problems) = ConfigDisk::new(text, "").load(&[]);
-    let lines: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.place?.0)).collect();
+    let lines: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.position?.0)).collect();
     assert_eq!(lines, [1, 2, 3, 5, 8]);
     assert_eq!(problems[1].hint.as_deref(), Some("did you mean \"model\"?"));
 }
@@ -866,7 +866,7 @@ fn restrictions_of_an_unreadable_file_are_not_lifted() {
 fn a_rule_for_an_unknown_tool_is_reported_and_kept() {
     let (settings, problems) = ConfigDisk::new("[permissions]\ndeny = [\"Foo\"]\n", "").load(&[]);
     assert!(
-        problems[0].message.contains("no tool \"Foo\"") && problems[0].place == Some((2, 9)),
+        problems[0].message.contains("no tool \"Foo\"") && problems[0].position == Some((2, 9)),
         "{problems:?}"
     );
     assert_eq!(settings.permissions[0].to_string(), "deny Foo");

@@ -94,7 +94,7 @@ mod tests {
         let (other, others) = mpsc::sync_channel(1);
         let blocked = runtime.spawn(async move { in_place(|| others.recv_timeout(Duration::from_secs(30))) });
         drop(runtime.spawn(async move { other.send(()) }));
-        let heard = runtime.block_on(blocked).expect("no panic");
-        heard.expect("the other task runs");
+        let result = runtime.block_on(blocked).expect("no panic");
+        result.expect("the other task runs");
     }
 }

@@ -102,7 +102,7 @@ impl AgentCatalog {
         let roots = paths.repository_roots(cwd);
         let mut walk = FolderWalk::new(&roots);
         let mut all = AgentCatalog::default();
-        for (folder, owner) in places(&roots, paths) {
+        for (folder, owner) in positions(&roots, paths) {
             all.folder(&mut walk, &folder, owner, None);
         }
         for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
@@ -193,7 +193,7 @@ impl AgentCatalog {
 }
 
 /// Folders to search, in order of precedence.
-fn places(roots: &[PathBuf], paths: &Paths) -> Vec<(PathBuf, RecipeOwner)> {
+fn positions(roots: &[PathBuf], paths: &Paths) -> Vec<(PathBuf, RecipeOwner)> {
     let homes = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
     let of_user: Vec<PathBuf> = homes.into_iter().flatten().map(|home| home.join("agents")).collect();
     let of_repository: Vec<PathBuf> = roots
@@ -459,23 +459,23 @@ mod tests {
     #[test]
     fn the_users_definition_wins_and_escaping_links_are_refused() {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let place = |path: &str| directory.path().join(path);
+        let position = |path: &str| directory.path().join(path);
         let write = |path: &str, text: &str| {
-            let path = place(path);
+            let path = position(path);
             fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
             fs::write(path, text).expect("a file");
         };
         let file = |description: &str| format!("---\ndescription: {description}\n---\nDo.");
-        fs::create_dir_all(place("w/.git")).expect("a directory");
+        fs::create_dir_all(position("w/.git")).expect("a directory");
         write("w/.claude/agents/one.md", &file("the repository's"));
         write("w/.claude/agents/notes.txt", "no agent");
         write("home/.epitome/agents/one.md", &file("the person's"));
         write("home/.claude/agents/two.md", &file("of Claude Code"));
         write("home/secret.md", &file("secret"));
-        std::os::unix::fs::symlink(place("home/secret.md"), place("w/.claude/agents/leak.md"))
+        std::os::unix::fs::symlink(position("home/secret.md"), position("w/.claude/agents/leak.md"))
             .expect("a link");
-        let paths = Paths { user_home: Some(place("home")), ..Paths::below(&place("home/.epitome")) };
-        let found = AgentCatalog::load(&place("w"), &paths);
+        let paths = Paths { user_home: Some(position("home")), ..Paths::below(&position("home/.epitome")) };
+        let found = AgentCatalog::load(&position("w"), &paths);
         let listed: Vec<_> =
             found.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_str())).collect();
         assert_eq!(listed[..2], [("one", "the person's"), ("two", "of Claude Code")]);

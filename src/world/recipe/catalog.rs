@@ -8,10 +8,10 @@ use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
 use super::definition::{Parsed, Recipe, RecipeOwner, RecipeSource};
+use super::folders::{FolderKind, RecipeFolder, SKILL_FILE, extra_folder, hook_folders, id_of, locations};
 use super::foreign;
 use super::handlers::{self, UnknownHandler};
 use super::parse;
-use super::places::{PlaceKind, RecipeFolder, SKILL_FILE, extra_folder, hook_folders, id_of, places};
 use super::plugins::{Plugin, PluginCatalog, PluginFormat};
 use super::text_file::{TextFileError, read_text};
 use super::walk::{ENTRIES_MAX, FolderWalk};
@@ -58,10 +58,10 @@ pub struct SourceError {
 /// The recipes available to a session.
 #[derive(Clone, Debug, Default)]
 pub struct RecipeCatalog {
-    /// One recipe per id, from the place of highest precedence; in order of the places.
+    /// One recipe per id, from the folder of highest precedence; in the order of the folders.
     pub recipes: Vec<Arc<Recipe>>,
     pub problems: Vec<Problem>,
-    /// Files whose id is already taken by an earlier place.
+    /// Files whose id is already taken by a file of an earlier folder.
     pub shadowed: Vec<Shadowed>,
     /// The folders of the user's own skills and plugins, with links resolved: the agent reads their files.
     pub readable: Vec<PathBuf>,
@@ -77,13 +77,13 @@ pub struct Shadowed {
 }
 
 impl RecipeCatalog {
-    /// Loads recipes from all places; the earlier place wins if ids clash. `extra` are additional folders of
+    /// Loads recipes from all folders; the earlier folder wins if ids clash. `extra` are additional folders of
     /// the user. Blocks on disk I/O: call it on a blocking thread.
     pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> RecipeCatalog {
         let roots = paths.repository_roots(cwd);
         let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
-        for place in places(&roots, paths, extra) {
-            loader.place(&place);
+        for location in locations(&roots, paths, extra) {
+            loader.location(&location);
         }
         for plugin in &PluginCatalog::of_roots(&roots, paths).plugins {
             loader.plugin(plugin);
@@ -144,7 +144,7 @@ impl RecipeCatalog {
     }
 
     /// The recipe that a user calls by this name. A compaction of the repository, which is only a text for the model, takes
-    /// the place of the built-in one then; nothing else uses it by that name until it is [trusted](RecipeCatalog::trust).
+    /// the name of the built-in one then; nothing else uses it by that name until it is [trusted](RecipeCatalog::trust).
     pub fn called(&self, name: &str) -> Option<&Arc<Recipe>> {
         let of_repository = self.find(&format!("{REPOSITORY_PREFIX}{name}"));
         of_repository.filter(|recipe| recipe.is_compaction()).or_else(|| self.find(name))
@@ -184,19 +184,20 @@ impl RecipeCatalog {
         let mut roots = Vec::new();
         let repository = paths.repository_roots(cwd);
         let mut walk = FolderWalk::new(&repository);
-        for place in places(&repository, paths, extra) {
-            // For a missing place, its nearest existing ancestor is watched.
-            directories.extend(existing.nearest(&place.folder));
-            let folders = if existing.contains(&place.folder) { walk.folders(&place) } else { Vec::new() };
+        for location in locations(&repository, paths, extra) {
+            // For a missing folder, its nearest existing ancestor is watched.
+            directories.extend(existing.nearest(&location.folder));
+            let folders =
+                if existing.contains(&location.folder) { walk.folders(&location) } else { Vec::new() };
             for (folder, _) in folders {
-                walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+                walk.below(location.owner, &folder, 1, &mut |path, is_folder| {
                     directories.extend(is_folder.then_some(path));
                 });
                 directories.insert(folder);
             }
-            roots.push(place.folder);
+            roots.push(location.folder);
         }
-        WatchPlan { directories, places: roots }
+        WatchPlan { directories, roots }
     }
 }
 
@@ -216,20 +217,20 @@ impl Loader {
         Loader { walk, hook_folders, catalog, ids, counts: [0; 2] }
     }
 
-    fn place(&mut self, place: &RecipeFolder) {
-        for (folder, prefix) in self.walk.folders(place) {
+    fn location(&mut self, location: &RecipeFolder) {
+        for (folder, prefix) in self.walk.folders(location) {
             let mut files = Vec::new();
-            self.walk.below(place.owner, &folder, 1, &mut |path, is_folder| {
+            self.walk.below(location.owner, &folder, 1, &mut |path, is_folder| {
                 files.extend((!is_folder).then_some(path));
             });
-            if self.walk.is_spent(place.owner) {
+            if self.walk.is_spent(location.owner) {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem::new(&folder, message));
             }
             // `a` and `a.md` have the same id; sort so that precedence does not depend on directory order.
             files.sort();
             for file in files {
-                self.file(place, &folder, &prefix, &file);
+                self.file(location, &folder, &prefix, &file);
             }
         }
     }
@@ -247,95 +248,97 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let place = |folder: &Path, kind| RecipeFolder::plain(folder.to_path_buf(), kind, RecipeOwner::User);
+        let location =
+            |folder: &Path, kind| RecipeFolder::plain(folder.to_path_buf(), kind, RecipeOwner::User);
         if path.is_dir() {
-            return self.place(&place(path, PlaceKind::Recipes));
+            return self.location(&location(path, FolderKind::Recipes));
         }
         let folder = path.parent().unwrap_or(path);
         let name = path.file_name().unwrap_or_default();
         let kind = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("toml") => PlaceKind::GeminiCommands,
-            Some("md") if name.eq_ignore_ascii_case(SKILL_FILE) => PlaceKind::Skills,
-            _ => PlaceKind::Recipes,
+            Some("toml") => FolderKind::GeminiCommands,
+            Some("md") if name.eq_ignore_ascii_case(SKILL_FILE) => FolderKind::Skills,
+            _ => FolderKind::Recipes,
         };
         // A skill is named after its folder.
-        let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
-        if kind != PlaceKind::Skills && id_of(kind, folder, path).is_none() {
+        let folder = if kind == FolderKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
+        if kind != FolderKind::Skills && id_of(kind, folder, path).is_none() {
             return self.problem(Problem::new(path, "a recipe's file is called name.md or name"));
         }
-        self.file(&place(folder, kind), folder, "", path);
+        self.file(&location(folder, kind), folder, "", path);
     }
 
     /// Adds all commands and skills of a plugin as `/plugin:name`.
     fn plugin(&mut self, plugin: &Arc<Plugin>) {
-        let skills = plugin.skills.iter().map(|path| (path, PlaceKind::Skills));
+        let skills = plugin.skills.iter().map(|path| (path, FolderKind::Skills));
         let kind = match plugin.format {
-            PluginFormat::ClaudeCode | PluginFormat::Codex => PlaceKind::ClaudeCommands,
-            PluginFormat::Gemini => PlaceKind::GeminiCommands,
+            PluginFormat::ClaudeCode | PluginFormat::Codex => FolderKind::ClaudeCommands,
+            PluginFormat::Gemini => FolderKind::GeminiCommands,
         };
         let commands = plugin.commands.iter().map(|path| (path, kind));
         // A skill takes precedence over a command with its name (code.claude.com/docs/en/skills).
         for (path, kind) in skills.chain(commands) {
             // A declared skill may be the folder of its file.
-            let is_one = kind == PlaceKind::Skills && path.join(SKILL_FILE).is_file();
+            let is_one = kind == FolderKind::Skills && path.join(SKILL_FILE).is_file();
             let file = if is_one { path.join(SKILL_FILE) } else { path.clone() };
             let folder = match (is_one, path.is_dir()) {
                 (false, true) => path,
                 _ => path.parent().unwrap_or(path),
             };
-            let place = RecipeFolder {
+            let location = RecipeFolder {
                 plugin: Some(plugin.clone()),
                 ..RecipeFolder::plain(folder.to_path_buf(), kind, plugin.owner())
             };
             match file.is_dir() {
-                true => self.place(&place),
-                false => self.file(&place, folder, "", &file),
+                true => self.location(&location),
+                false => self.file(&location, folder, "", &file),
             }
         }
     }
 
-    fn file(&mut self, place: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
+    fn file(&mut self, location: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
         let name = path.file_name().unwrap_or_default();
-        if place.kind == PlaceKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE) {
+        if location.kind == FolderKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE)
+        {
             let message = format!("this is not read: the file of a skill is called {SKILL_FILE}");
             return self.problem(Problem::new(path, message).at((1, 1)).with_hint("rename the file"));
         }
-        let Some(id) = id_of(place.kind, folder, path) else { return };
+        let Some(id) = id_of(location.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
             let message = "a command's name cannot have white space";
             return self.problem(Problem::new(path, message).with_hint("rename the file"));
         }
-        match self.read(place, &id, path) {
+        match self.read(location, &id, path) {
             Ok(Some(parsed)) => self.add(parsed),
             Ok(None) => {}
             Err(problem) => self.problem(problem),
         }
     }
 
-    fn read(&self, place: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
-        let text = self.walk.read(place.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
-        let source = place.owner.source(path);
+    fn read(&self, location: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
+        let text = self.walk.read(location.owner, path, "a recipe", RECIPE_BYTES_MAX)?;
+        let source = location.owner.source(path);
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
-        let mut parsed = match place.kind {
-            PlaceKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
-            PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
+        let mut parsed = match location.kind {
+            FolderKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
+            FolderKind::Recipes | FolderKind::RecipesWithFrontMatter | FolderKind::Plugins => {
                 parse::parse(id, source, &text)?
             }
-            PlaceKind::ClaudeCommands | PlaceKind::CodexPrompts | PlaceKind::OpencodeCommands => {
+            FolderKind::ClaudeCommands | FolderKind::CodexPrompts | FolderKind::OpencodeCommands => {
                 foreign::claude_command(id, source, &text)
             }
-            PlaceKind::GeminiCommands => without_notes(foreign::gemini_command(id, source, &text)?),
-            PlaceKind::Skills => {
+            FolderKind::GeminiCommands => without_notes(foreign::gemini_command(id, source, &text)?),
+            FolderKind::Skills => {
                 let folder = path.parent().unwrap_or(path);
                 foreign::skill(id, folder, source, &text)
             }
         };
-        match &place.plugin {
+        match &location.plugin {
             Some(plugin) => foreign::add_plugin(&mut parsed.recipe, plugin),
-            None => foreign::add_aliases(&mut parsed.recipe, place.kind.prefix()),
+            None => foreign::add_aliases(&mut parsed.recipe, location.kind.prefix()),
         }
-        if place.kind == PlaceKind::Plugins && id.contains('@') {
+        if location.kind == FolderKind::Plugins && id.contains('@') {
             // Plugins are installed as `org@repo` and called as `org/repo/name`; the folder's spelling
             // becomes an alias.
             parsed.recipe.aliases.push(id.to_owned());
@@ -457,7 +460,7 @@ pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
                 format!("there are {}, and the names of hooks", names.join(", "))
             }
         };
-        Problem::new(recipe.source.path(), message).at(handler.place).with_hint(hint)
+        Problem::new(recipe.source.path(), message).at(handler.position).with_hint(hint)
     };
     recipe.unknown_handlers.iter().map(problem).collect()
 }

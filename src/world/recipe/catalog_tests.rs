@@ -209,7 +209,7 @@ fn an_unknown_handler_is_reported_and_shown_in_the_menu() {
     ]);
     let catalog = disk.catalog();
     let [problem] = &catalog.problems[..] else { panic!("{:?}", catalog.problems) };
-    assert_eq!(problem.place, Some((4, 16)));
+    assert_eq!(problem.position, Some((4, 16)));
     assert!(problem.message.contains("\"swap_contxt\""), "{problem}");
     assert_eq!(problem.hint.as_deref(), Some("did you mean \"swap_context\"?"));
     let command = catalog.commands().into_iter().find(|command| command.name == "x").expect("it is listed");
@@ -225,7 +225,7 @@ fn a_broken_file_is_a_problem_and_shadows_nothing() {
     let catalog = disk.catalog();
     assert_eq!(body(&catalog, "x"), "Whole.");
     let problem = catalog.problems.first().expect("it is reported");
-    assert_eq!(problem.place, Some((2, 16)));
+    assert_eq!(problem.position, Some((2, 16)));
     assert!(problem.message.contains("allowed_tools"), "{problem}");
 }
 
@@ -393,7 +393,7 @@ fn built_in_recipes_have_no_problems() {
 }
 
 /// Regression: a clone with a big `recipes` folder silently took away the user's own recipes and skills, because one
-/// budget of files and of recipes served for the repository's places, which are first, and for the user's.
+/// budget of files and of recipes served for the repository's folders, which are first, and for the user's.
 #[test]
 fn a_big_folder_of_a_repository_does_not_displace_the_users_recipes() {
     let users = [

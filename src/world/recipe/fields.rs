@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_saphyr::Spanned;
 
-use epitome_thread::problem::{Problem, nearest, place_in};
+use epitome_thread::problem::{Problem, nearest, position_in};
 
 /// Maximum YAML nodes per declaration. The longest known front matter has about a hundred.
 const NODES_MAX: usize = 4096;
@@ -24,7 +24,7 @@ pub type RecipeFields = BTreeMap<String, RecipeField>;
 #[derive(Clone, Debug)]
 pub struct RecipeField {
     pub value: Value,
-    pub place: (u64, u64),
+    pub position: (u64, u64),
 }
 
 /// Parses YAML. `lines_before` is the number of lines in the file before the text; `what` names the text in a
@@ -43,16 +43,16 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
     }
     let read = serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<Value>>>>(text, options);
     let fields = read.map(Option::unwrap_or_default).map_err(|error| {
-        let place = error.location().map(|place| (place.line() + lines_before, place.column()));
+        let position = error.location().map(|position| (position.line() + lines_before, position.column()));
         let error = error.to_string();
         let error = error.lines().next().unwrap_or_default();
         Problem::new(path, format!("{what} is not valid YAML: {error}"))
-            .at(place.filter(|(line, _)| *line > lines_before).unwrap_or((lines_before + 1, 1)))
+            .at(position.filter(|(line, _)| *line > lines_before).unwrap_or((lines_before + 1, 1)))
             .with_hint("put quotes around text that holds `: `, `[`, `{`, `#` or `*`")
     })?;
     let placed = |field: Spanned<Value>| {
-        let place = (field.referenced.line() + lines_before, field.referenced.column());
-        RecipeField { value: field.value, place }
+        let position = (field.referenced.line() + lines_before, field.referenced.column());
+        RecipeField { value: field.value, position }
     };
     Ok(fields.into_iter().map(|(name, field)| (name, placed(field))).collect())
 }
@@ -60,15 +60,15 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
 /// Parses one JSON object.
 pub fn from_json(text: &str, path: &Path, what: &str) -> Result<RecipeFields, Problem> {
     let problem = |error: serde_json::Error| {
-        let place = (error.line().max(1) as u64, error.column().max(1) as u64);
-        Problem::new(path, format!("{what} is not a JSON object: {error}")).at(place)
+        let position = (error.line().max(1) as u64, error.column().max(1) as u64);
+        Problem::new(path, format!("{what} is not a JSON object: {error}")).at(position)
     };
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(problem)?;
     let field = |raw: &RawValue| {
         // The raw value borrows from the text, so the pointer difference is its offset.
         let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
         let value = serde_json::from_str(raw.get()).map_err(problem)?;
-        Ok(RecipeField { value, place: place_in(text, offset) })
+        Ok(RecipeField { value, position: position_in(text, offset) })
     };
     fields.into_iter().map(|(name, raw)| Ok((name, field(raw)?))).collect()
 }
@@ -85,7 +85,7 @@ pub fn set_all(
 ) -> Result<Vec<Problem>, Problem> {
     let mut remarks = Vec::new();
     for (name, field) in fields {
-        let problem = |message: String| Problem::new(path, message).at(field.place);
+        let problem = |message: String| Problem::new(path, message).at(field.position);
         if !known.split(' ').any(|known| known == name) {
             let hint = nearest(name, known.split(' ')).map(|known| format!("did you mean {known:?}?"));
             remarks.push(Problem { hint, ..problem(unknown(name)) });

@@ -24,7 +24,7 @@ pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
     let (mut recipe, fields) = read(id, source, text);
     recipe.description = first_line(&recipe.body).unwrap_or(recipe.description);
     let remarks = set_all(&mut recipe, &fields);
-    let note = |(place, message): FieldFault| Problem::new(&path, message).at(place);
+    let note = |(position, message): FieldFault| Problem::new(&path, message).at(position);
     Parsed { recipe, notes: remarks.into_iter().map(note).collect() }
 }
 
@@ -40,11 +40,11 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
         let id = name.text();
         match skill_name_fault(&id) {
             None => recipe.id = id,
-            Some(fault) => remarks.push((name.place, fault)),
+            Some(fault) => remarks.push((name.position, fault)),
         }
     }
     recipe.name = recipe.id.clone();
-    let note = |(place, message): FieldFault| Problem::new(&path, message).at(place);
+    let note = |(position, message): FieldFault| Problem::new(&path, message).at(position);
     let hint = "a skill begins with a line `---`, name: and description:, then `---`";
     let fault = skill_fault(text, &fields).map(|message| note(((1, 1), message)).with_hint(hint));
     let notes = remarks.into_iter().map(note).chain(fault).collect();
@@ -58,8 +58,8 @@ pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Reci
         Problem::new(source.path(), message).with_hint(hint)
     };
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let place = error.span().map(|span| epitome_thread::problem::place_in(text, span.start));
-        Problem { place, ..problem(&format!("the command is not valid TOML: {}", error.message())) }
+        let position = error.span().map(|span| epitome_thread::problem::position_in(text, span.start));
+        Problem { position, ..problem(&format!("the command is not valid TOML: {}", error.message())) }
     })?;
     let prompt = table.get("prompt").and_then(toml::Value::as_str);
     let prompt = prompt.ok_or_else(|| problem("the command has no prompt"))?;
@@ -70,7 +70,7 @@ pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Reci
     Ok(recipe)
 }
 
-/// Adds the command's name with Epitome's separator and without the prefix of its place as an alias.
+/// Adds the command's name with Epitome's separator and without the prefix of its folder as an alias.
 pub(super) fn add_aliases(recipe: &mut Recipe, prefix: &str) {
     if recipe.syntax == RecipeSyntax::Template || recipe.is_skill() || !recipe.id.contains(':') {
         return;
@@ -127,7 +127,7 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<FieldFault> 
         let text = field.text();
         let mut truth = |wanted: &mut bool, is_negated: bool| match truth(&text) {
             Some(value) => *wanted = value != is_negated,
-            None => faults.push((field.place, format!("{:?} must be true or false", field.name))),
+            None => faults.push((field.position, format!("{:?} must be true or false", field.name))),
         };
         match field.name {
             "description" if !text.is_empty() => recipe.description = text,
@@ -142,19 +142,20 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<FieldFault> 
                 let agent = find(fields, "agent").map(LenientField::text).filter(|agent| !agent.is_empty());
                 recipe.foreign.fork = Some(agent.unwrap_or_else(|| AGENT_DEFAULT.to_owned()));
             }
-            "context" => faults.push((field.place, format!("`context: {text}` has no effect here"))),
+            "context" => faults.push((field.position, format!("`context: {text}` has no effect here"))),
             "paths" if recipe.is_skill() => recipe.foreign.paths = field.globs(),
-            "paths" => faults.push((field.place, "`paths` has no effect in a command".to_owned())),
+            "paths" => faults.push((field.position, "`paths` has no effect in a command".to_owned())),
             "hooks" => {
                 let message = "its `hooks` are not run: write them into the settings or a plugin";
-                faults.push((field.place, message.to_owned()));
+                faults.push((field.position, message.to_owned()));
             }
             "disallowed-tools" => {
                 let (whole, parts): (Vec<String>, Vec<String>) =
                     field.tools().into_iter().partition(|tool| !tool.contains('('));
                 recipe.foreign.without_tools = whole;
-                let fault =
-                    |part| (field.place, format!("{part} has no effect: only whole tools can be disallowed"));
+                let fault = |part| {
+                    (field.position, format!("{part} has no effect: only whole tools can be disallowed"))
+                };
                 faults.extend(parts.into_iter().map(fault));
             }
             _ => {}
@@ -164,7 +165,7 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<FieldFault> 
         && !recipe.callable_by.agent
     {
         let message = "`context: fork` has no effect, because the model may not use the skill: it runs in the conversation";
-        faults.push((context.place, message.to_owned()));
+        faults.push((context.position, message.to_owned()));
     }
     // Claude Code appends it to the description that the model chooses by.
     if let Some(when) = find(fields, "when_to_use").map(LenientField::text).filter(|when| !when.is_empty()) {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!((recipe.description.as_str(), recipe.body.as_str()), ("D", "P"));
         let problem =
             gemini_command("x", RecipeSource::BuiltIn, "a = 1\nprompt =").expect_err("it is broken");
-        assert_eq!(problem.place.map(|(line, _)| line), Some(2));
+        assert_eq!(problem.position.map(|(line, _)| line), Some(2));
     }
 
     #[test]

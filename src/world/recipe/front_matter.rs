@@ -37,7 +37,7 @@ pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parse
             "defaults" => defaults = text_map(&field.value)?,
             "output" => output = Some(word(&field.value, "message, mutate, append, none")?),
             "hooks" if field.value.is_object() => {
-                recipe.unknown_handlers = handlers::unknown(&field.value, front, field.place.0);
+                recipe.unknown_handlers = handlers::unknown(&field.value, front, field.position.0);
                 recipe.hooks = field.value.clone();
             }
             "hooks" => return Err("a map from events to handlers".to_owned()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use epitome_thread::problem::{nearest, place_in};
+use epitome_thread::problem::{nearest, position_in};
 
 /// Built-in handlers, which are implemented in `hooks`.
 pub const BUILT_IN: [&str; 8] = [
@@ -32,7 +32,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub struct UnknownHandler {
     pub name: String,
     /// Line and column in the recipe's file, both 1-based.
-    pub place: (u64, u64),
+    pub position: (u64, u64),
 }
 
 impl UnknownHandler {
@@ -54,8 +54,8 @@ pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandl
         }
         // The YAML parser reports no positions inside a table, so search the text.
         let offset = word_at(&front[begins..], name).map_or(begins, |at| begins + at);
-        let (line, column) = place_in(front, offset);
-        unknown.push(UnknownHandler { name: name.to_owned(), place: (line + 1, column) });
+        let (line, column) = position_in(front, offset);
+        unknown.push(UnknownHandler { name: name.to_owned(), position: (line + 1, column) });
     }
     unknown
 }
@@ -95,7 +95,7 @@ mod tests {
             "after_turn": ["redact", { "handler": "audit.sh", "params": { "handler": "no" } }],
         });
         let found = unknown(&hooks, front, 3);
-        let found: Vec<_> = found.iter().map(|h| (h.name.as_str(), h.place, h.nearest())).collect();
+        let found: Vec<_> = found.iter().map(|h| (h.name.as_str(), h.position, h.nearest())).collect();
         assert_eq!(
             found,
             [

@@ -17,7 +17,7 @@ pub(super) struct LenientField<'a> {
     /// The lines below that belong to it, trimmed.
     more: Vec<&'a str>,
     /// Line and column of the value, both 1-based.
-    pub place: (u64, u64),
+    pub position: (u64, u64),
 }
 
 /// Reads `name: value` lines. `lines_before` is the number of lines in the file before the text. A field starts only
@@ -34,7 +34,7 @@ pub(super) fn read<'a>(
                 let first = value.trim();
                 let before = line.len() - value.trim_start().len();
                 let column = line[..before].chars().count() as u64 + 1;
-                fields.push(LenientField { name, first, more: Vec::new(), place: (number, column) });
+                fields.push(LenientField { name, first, more: Vec::new(), position: (number, column) });
             }
             None => fields.last_mut().into_iter().for_each(|field| field.more.push(line.trim())),
         }
@@ -112,7 +112,7 @@ pub(super) fn as_fields(front: &str, lines_before: u64, is_field: impl Fn(&str) 
             (false, Ok(number)) => Value::from(number),
             (false, Err(_)) => Value::from(text),
         };
-        (field.name.to_owned(), RecipeField { value, place: field.place })
+        (field.name.to_owned(), RecipeField { value, position: field.position })
     });
     fields.collect()
 }
@@ -165,6 +165,6 @@ mod tests {
         let front = "description: Use it.\nuser: \"hi\"\nmodel: haiku";
         let fields = as_fields(front, 1, |name| matches!(name, "description" | "model"));
         assert_eq!(fields["description"].value, "Use it. user: \"hi\"");
-        assert_eq!((&fields["model"].value, fields["model"].place), (&Value::from("haiku"), (4, 8)));
+        assert_eq!((&fields["model"].value, fields["model"].position), (&Value::from("haiku"), (4, 8)));
     }
 }

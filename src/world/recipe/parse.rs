@@ -46,7 +46,7 @@ pub(super) fn compiled(recipe: &Recipe) -> Result<template::Template, Problem> {
 
 /// An error in a recipe's body, with its position in the file.
 pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError, trying: &str) -> Problem {
-    let (line, column) = error.place(&recipe.body);
+    let (line, column) = error.position(&recipe.body);
     let problem = Problem::new(recipe.source.path(), format!("{trying}: {}", error.message));
     Problem { hint: error.hint.clone(), ..problem.at((line + recipe.body_line - 1, column)) }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     fn refused(text: &str) -> (Option<(u64, u64)>, String) {
         let problem = parse("x", RecipeSource::BuiltIn, text).expect_err("it is refused");
-        (problem.place, problem.message)
+        (problem.position, problem.message)
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         let text = "---\nname: a\nalowed_tools: []\nworkflow: x\nallowed_commands: [git *]\n---\n";
         let notes = read(text).notes;
         let reported: Vec<_> =
-            notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
+            notes.iter().map(|n| (n.position, n.message.as_str(), n.hint.as_deref())).collect();
         assert_eq!(
             reported,
             [
@@ -179,16 +179,16 @@ mod tests {
 
     #[test]
     fn yaml_errors_have_file_positions() {
-        let (place, message) = refused("---\nname: a\ndescription: b: c\n---\nText");
-        assert_eq!(place.map(|(line, _)| line), Some(3), "{message}");
+        let (position, message) = refused("---\nname: a\ndescription: b: c\n---\nText");
+        assert_eq!(position.map(|(line, _)| line), Some(3), "{message}");
         assert_eq!(refused("---\nname: a\nText").1, "the front matter is not closed");
         assert!(refused("---\n- a\n---\n").1.contains("not valid YAML"));
     }
 
     #[test]
     fn template_errors_have_file_positions() {
-        let (place, message) = refused("---\nname: a\n---\n\nHello {{name}}\n");
-        assert_eq!(place, Some((5, 9)));
+        let (position, message) = refused("---\nname: a\n---\n\nHello {{name}}\n");
+        assert_eq!(position, Some((5, 9)));
         assert!(message.starts_with("cannot parse the template: "), "{message}");
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::definition::RecipeOwner;
-use super::places::{PlaceKind, RecipeFolder};
+use super::folders::{FolderKind, RecipeFolder};
 use super::plugins::records::InstalledRecords;
 use super::text_file::{LEADS_OUT, read_text};
 use epitome_thread::problem::Problem;
@@ -60,18 +60,18 @@ impl FolderWalk {
         self.budgets[owner as usize] == 0
     }
 
-    /// The folders of a place to walk, each with the prefix of its ids.
-    pub(super) fn folders(&mut self, place: &RecipeFolder) -> Vec<(PathBuf, String)> {
-        let folders = match place.kind {
-            PlaceKind::Plugins => {
+    /// The folders to walk below a folder of recipes, each with the prefix of its ids.
+    pub(super) fn folders(&mut self, location: &RecipeFolder) -> Vec<(PathBuf, String)> {
+        let folders = match location.kind {
+            FolderKind::Plugins => {
                 // The user agreed to what `Plugin` reads of an installed one.
-                let installed = match place.owner {
-                    RecipeOwner::User => InstalledRecords::load(&place.folder),
+                let installed = match location.owner {
+                    RecipeOwner::User => InstalledRecords::load(&location.folder),
                     RecipeOwner::Repository => Ok(InstalledRecords::default()),
                 };
                 // `PluginCatalog` reports unreadable records.
                 let Ok(installed) = installed else { return Vec::new() };
-                let plugins = self.children(place.owner, &place.folder).into_iter();
+                let plugins = self.children(location.owner, &location.folder).into_iter();
                 plugins
                     .filter_map(|plugin| {
                         let name = plugin.file_name()?.to_str()?;
@@ -80,17 +80,19 @@ impl FolderWalk {
                     })
                     .collect()
             }
-            PlaceKind::Recipes
-            | PlaceKind::RecipesWithFrontMatter
-            | PlaceKind::ClaudeCommands
-            | PlaceKind::CodexPrompts
-            | PlaceKind::OpencodeCommands
-            | PlaceKind::GeminiCommands
-            | PlaceKind::Skills => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
+            FolderKind::Recipes
+            | FolderKind::RecipesWithFrontMatter
+            | FolderKind::ClaudeCommands
+            | FolderKind::CodexPrompts
+            | FolderKind::OpencodeCommands
+            | FolderKind::GeminiCommands
+            | FolderKind::Skills => {
+                vec![(location.folder.clone(), location.kind.prefix().to_owned())]
+            }
         };
         folders
             .into_iter()
-            .filter(|(folder, _)| folder.is_dir() && self.may_enter(place.owner, folder))
+            .filter(|(folder, _)| folder.is_dir() && self.may_enter(location.owner, folder))
             .collect()
     }
 

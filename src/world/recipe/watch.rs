@@ -23,13 +23,13 @@ pub struct WatchPlan {
     /// Existing folders; each is watched non-recursively, and none beyond the first `FOLDERS_MAX`.
     pub directories: BTreeSet<PathBuf>,
     /// The relevant roots, existing or not. An event counts if its path is at, below or above one of them.
-    pub places: Vec<PathBuf>,
+    pub roots: Vec<PathBuf>,
 }
 
 impl WatchPlan {
     /// Whether a change of this path can affect the catalog.
     pub fn concerns(&self, path: &Path) -> bool {
-        self.places.iter().any(|place| path.starts_with(place) || place.starts_with(path))
+        self.roots.iter().any(|root| path.starts_with(root) || root.starts_with(path))
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn plan(folder: &Path) -> WatchPlan {
-        WatchPlan { directories: BTreeSet::from([folder.to_path_buf()]), places: vec![folder.to_path_buf()] }
+        WatchPlan { directories: BTreeSet::from([folder.to_path_buf()]), roots: vec![folder.to_path_buf()] }
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
         let (tell, notified) = mpsc::channel();
         let plan = WatchPlan {
             directories: BTreeSet::from([root.path().to_path_buf()]),
-            places: vec![recipes.clone()],
+            roots: vec![recipes.clone()],
         };
         let registration = watch.register(plan, news_to(tell)).expect("it watches");
         std::fs::create_dir_all(&recipes).expect("directories can be made");
@@ -363,7 +363,7 @@ mod tests {
         registration.about_to_read();
         registration.renew(WatchPlan {
             directories: BTreeSet::from([recipes.clone()]),
-            places: vec![recipes.clone()],
+            roots: vec![recipes.clone()],
         });
         std::fs::write(recipes.join("a.md"), "1").expect("files can be written");
         notified.recv_timeout(PATIENCE).expect("the new folder is watched");

@@ -124,7 +124,7 @@ pub fn every_moment() -> Vec<HookContext> {
 pub fn script(name: &str) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: HookOrigin::User,
+        origin: HookOrigin::User,
         kind: HookKind::Script { path: PathBuf::from(format!("/h/{name}")) },
         events: HookEvent::ALL.into_iter().map(|event| (event, event.name().to_owned())).collect(),
         manifest: Manifest::default(),

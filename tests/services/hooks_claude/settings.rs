@@ -90,7 +90,7 @@ fn a_typical_settings_file_is_parsed() {
         ]
     );
     assert_eq!(hooks[0].events, [(HookEvent::AfterToolCall, "PostToolUse".to_owned())]);
-    assert!(hooks.iter().all(|hook| hook.place == HookOrigin::Repository && hook.manifest.transcript));
+    assert!(hooks.iter().all(|hook| hook.origin == HookOrigin::Repository && hook.manifest.transcript));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn faults_are_reported_with_line_and_column() {
         assert_eq!(hooks.len(), 1, "{fault}");
         let [problem] = &problems[..] else { panic!("{fault}: {problems:?}") };
         let column = fault.find(at).expect("a part of the fault") as u64 + 1;
-        assert_eq!(problem.place, Some((3, column)), "{problem}");
+        assert_eq!(problem.position, Some((3, column)), "{problem}");
         assert!(problem.message.contains(words), "{problem}");
         assert_eq!(problem.path, Path::new(SETTINGS));
     }
@@ -212,7 +212,7 @@ fn faults_are_reported_with_line_and_column() {
 fn a_json_error_is_reported_with_line_and_column() {
     let (hooks, problems) = read("{\n  // our hooks\n  \"hooks\": {}\n}");
     assert_eq!(hooks, []);
-    assert_eq!(problems[0].place, Some((2, 3)));
+    assert_eq!(problems[0].position, Some((2, 3)));
     assert!(problems[0].hint.as_deref().is_some_and(|hint| hint.contains("no comments")), "{}", problems[0]);
 }
 

@@ -113,7 +113,7 @@ fn hook(name: &str, kind: HookKind) -> ChainLink {
 fn declared(name: &str, kind: HookKind) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: HookOrigin::User,
+        origin: HookOrigin::User,
         kind,
         events: vec![(HookEvent::UserMessageSend, "user.message".to_owned())],
         manifest: Manifest { timeout: AMPLE, ..Manifest::default() },
@@ -166,14 +166,14 @@ async fn hooks_get_the_variables_of_their_place() {
         .exposing(Arc::new(exposure));
     let at = HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() };
     let runner = Runner { at, ..runner(folder.path()) };
-    for (place, wanted) in [(HookOrigin::User, "-made-up"), (HookOrigin::Repository, "-")] {
+    for (origin, wanted) in [(HookOrigin::User, "-made-up"), (HookOrigin::Repository, "-")] {
         let text = "#!/bin/sh\necho \"{\\\"message\\\":\\\"$A_PROVIDER-$GH_TOKEN\\\"}\"\n";
         let path = script(folder.path(), "prints", text);
         let mut hook =
-            Hook { place, files: vec![path.clone()], ..declared("prints", HookKind::Script { path }) };
+            Hook { origin, files: vec![path.clone()], ..declared("prints", HookKind::Script { path }) };
         hook.digest = epitome::hooks::digest::hash_hook(&hook).expect("it can be read");
         let resolution = resolve(&runner, folder.path(), vec![ChainLink::Hook(Arc::new(hook))]).await;
-        assert_eq!(resolution.message.as_deref(), Some(wanted), "{place:?}");
+        assert_eq!(resolution.message.as_deref(), Some(wanted), "{origin:?}");
     }
 }
 
@@ -304,7 +304,7 @@ async fn a_repository_hook_that_changed_since_consent_does_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = script(folder.path(), "audit", "#!/bin/sh\ntouch ran\n");
     let mut audit = declared("audit", HookKind::Script { path: path.clone() });
-    (audit.place, audit.files) = (HookOrigin::Repository, vec![path.clone()]);
+    (audit.origin, audit.files) = (HookOrigin::Repository, vec![path.clone()]);
     audit.digest = epitome::hooks::digest::hash_hook(&audit).expect("it can be read");
     let links = vec![ChainLink::Hook(Arc::new(audit))];
     let runner = runner(folder.path());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use epitome::hooks::output::{ProcessExit, RawOutcome};
 use epitome::hooks::process::{self, HookProgram, STDERR_BYTES_MAX, STDOUT_BYTES_MAX};
 
-use super::scripts::{environment, group, is_gone, order, patiently, pipe, reported_group, script};
+use super::scripts::{environment, group, is_gone, patiently, pipe, reported_group, script, spec};
 
 /// A payload larger than a pipe's buffer.
 fn large() -> Vec<u8> {
@@ -27,7 +27,7 @@ async fn exit_status_stdout_and_stderr_are_reported() {
         ("it reads all", &large, "wc -c | tr -d ' '", ProcessExit::Code(0), "1000000", ""),
     ] {
         let path = script(folder.path(), "hook", &format!("#!/bin/sh\n{text}\n"));
-        let ran = patiently(process::run(order(folder.path(), path, stdin))).await.expect("it starts");
+        let ran = patiently(process::run(spec(folder.path(), path, stdin))).await.expect("it starts");
         let RawOutcome::Ended { exit: code, stdout: out, stdout_cut, stderr: err } = ran else {
             panic!("{title}")
         };
@@ -39,9 +39,9 @@ async fn exit_status_stdout_and_stderr_are_reported() {
 #[tokio::test]
 async fn a_script_gets_only_the_given_environment() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut order = order(folder.path(), script(folder.path(), "hook", "#!/bin/sh\nenv\npwd\n"), b"");
-    order.more = vec![("EPITOME_HOOK_NAME", "hook".into())];
-    let RawOutcome::Ended { stdout, .. } = patiently(process::run(order)).await.expect("it starts") else {
+    let mut spec = spec(folder.path(), script(folder.path(), "hook", "#!/bin/sh\nenv\npwd\n"), b"");
+    spec.more = vec![("EPITOME_HOOK_NAME", "hook".into())];
+    let RawOutcome::Ended { stdout, .. } = patiently(process::run(spec)).await.expect("it starts") else {
         panic!()
     };
     let text = String::from_utf8(stdout).expect("text");
@@ -58,10 +58,10 @@ async fn a_script_gets_only_the_given_environment() {
 async fn at_its_time_limit_a_script_is_killed_with_its_descendants() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\ntrap '' TERM\necho $$\nsleep 600 &\nwhile :; do sleep 1; done\n";
-    let mut order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
+    let mut spec = spec(folder.path(), script(folder.path(), "hook", text), b"{}\n");
     // Long enough for a shell to print its process id on a busy machine.
-    order.limit = Duration::from_secs(2);
-    let ran = patiently(process::run(order)).await.expect("it starts");
+    spec.limit = Duration::from_secs(2);
+    let ran = patiently(process::run(spec)).await.expect("it starts");
     let RawOutcome::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
     assert_eq!(exit, ProcessExit::TimedOut(Duration::from_secs(2)));
     is_gone(group(&String::from_utf8(stdout).expect("text"))).await;
@@ -71,8 +71,8 @@ async fn at_its_time_limit_a_script_is_killed_with_its_descendants() {
 async fn a_child_that_keeps_the_pipe_open_does_not_delay_the_result() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\nsleep 600 &\necho $$\n";
-    let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
-    let ran = patiently(process::run(order)).await.expect("it starts");
+    let spec = spec(folder.path(), script(folder.path(), "hook", text), b"{}\n");
+    let ran = patiently(process::run(spec)).await.expect("it starts");
     let RawOutcome::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
     assert_eq!(exit, ProcessExit::Code(0));
     is_gone(group(&String::from_utf8(stdout).expect("text"))).await;
@@ -82,8 +82,8 @@ async fn a_child_that_keeps_the_pipe_open_does_not_delay_the_result() {
 async fn long_stdout_keeps_its_beginning_and_long_stderr_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\nhead -c 100000000 /dev/zero\nhead -c 1000000 /dev/zero >&2\necho last >&2\n";
-    let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
-    let ran = patiently(process::run(order)).await.expect("it starts");
+    let spec = spec(folder.path(), script(folder.path(), "hook", text), b"{}\n");
+    let ran = patiently(process::run(spec)).await.expect("it starts");
     let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else { panic!() };
     assert_eq!((exit, stdout.len(), stdout_cut), (ProcessExit::Code(0), STDOUT_BYTES_MAX, true));
     assert_eq!(stderr.len(), STDERR_BYTES_MAX);
@@ -95,10 +95,10 @@ async fn dropping_a_run_kills_its_processes() {
     let folder = tempfile::tempdir().expect("a folder");
     let fifo = pipe(folder.path());
     let text = format!("#!/bin/sh\nsleep 600 &\necho $$ > '{}'\nwait\n", fifo.display());
-    let order = order(folder.path(), script(folder.path(), "hook", &text), b"{}\n");
+    let spec = spec(folder.path(), script(folder.path(), "hook", &text), b"{}\n");
     let group = patiently(async {
         tokio::select! {
-            ran = process::run(order) => panic!("it ended: {ran:?}"),
+            ran = process::run(spec) => panic!("it ended: {ran:?}"),
             group = reported_group(&fifo) => group,
         }
     })
@@ -123,21 +123,21 @@ async fn a_script_that_cannot_be_started_is_an_error_with_a_reason() {
         ("missing", "cannot be found"),
         (".", "is not a file"),
     ] {
-        let ran = patiently(process::run(order(folder.path(), path(name), b""))).await;
+        let ran = patiently(process::run(spec(folder.path(), path(name), b""))).await;
         let error = ran.expect_err(name).to_string();
         assert!(error.contains(expected) && error.contains(folder.path().to_str().expect("text")), "{error}");
     }
     drop(writer);
-    patiently(process::run(order(folder.path(), path("open"), b""))).await.expect("it is closed now");
+    patiently(process::run(spec(folder.path(), path("open"), b""))).await.expect("it is closed now");
 }
 
 #[tokio::test]
 async fn a_missing_directory_is_named_in_the_error() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut order = order(folder.path(), "/bin/sh".into(), b"");
-    order.program = HookProgram::Line("true".to_owned());
-    order.environment = environment();
-    order.cwd = folder.path().join("gone");
-    let error = patiently(process::run(order)).await.expect_err("there is no such directory").to_string();
+    let mut spec = spec(folder.path(), "/bin/sh".into(), b"");
+    spec.program = HookProgram::Line("true".to_owned());
+    spec.environment = environment();
+    spec.cwd = folder.path().join("gone");
+    let error = patiently(process::run(spec)).await.expect_err("there is no such directory").to_string();
     assert!(error.contains("gone no longer exists"), "{error}");
 }

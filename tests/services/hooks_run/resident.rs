@@ -13,7 +13,7 @@ use epitome::hooks::resident::{
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::scripts::{AMPLE, is_gone, order, patiently, script};
+use super::scripts::{AMPLE, is_gone, patiently, script, spec};
 
 /// Returns each request; `nested` first calls the hook itself, and `boom` panics.
 #[derive(Default)]
@@ -31,9 +31,9 @@ impl HookServices for Echo {
         Box::pin(async move {
             match method {
                 "nested" => {
-                    let (residents, order) = self.nested.get().expect("set before");
+                    let (residents, spec) = self.nested.get().expect("set before");
                     let services = Arc::new(Echo::default());
-                    let resident = resident_with(order.clone(), services);
+                    let resident = resident_with(spec.clone(), services);
                     let ran = residents.ask(resident, json!({"event": "pre_compact"}), AMPLE).await;
                     Ok(json!(format!("{ran:?}")))
                 }
@@ -46,8 +46,8 @@ impl HookServices for Echo {
     }
 }
 
-fn resident_with(order: ProcessSpec, services: Arc<dyn HookServices>) -> Resident {
-    Resident { name: "hook".to_owned(), digest: "1".to_owned(), order, services }
+fn resident_with(spec: ProcessSpec, services: Arc<dyn HookServices>) -> Resident {
+    Resident { name: "hook".to_owned(), digest: "1".to_owned(), spec, services }
 }
 
 /// A hook in its own folder, and the session that calls it.
@@ -76,12 +76,12 @@ impl Session {
         Session { path, ..Session::of("") }
     }
 
-    fn order(&self) -> ProcessSpec {
-        order(self.folder.path(), self.path.clone(), b"")
+    fn spec(&self) -> ProcessSpec {
+        spec(self.folder.path(), self.path.clone(), b"")
     }
 
     async fn ask_within(&self, payload: Value, limit: Duration) -> RawOutcome {
-        let resident = resident_with(self.order(), self.services.clone());
+        let resident = resident_with(self.spec(), self.services.clone());
         patiently(self.residents.ask(resident, payload, limit)).await
     }
 
@@ -257,7 +257,7 @@ async fn a_request_caused_by_a_call_is_sent_while_the_call_is_open() {
         echo '{"id":'"$second"',"result":{"inner":true}}'
         IFS= read -r got; echo '{"id":'"$id"',"result":{"got":'"$got"'}}'"#,
     );
-    let nested = (session.residents.clone(), session.order());
+    let nested = (session.residents.clone(), session.spec());
     assert!(session.services.nested.set(nested).is_ok());
     let result = session.result(json!({})).await;
     assert!(result["got"]["result"].as_str().is_some_and(|text| text.contains("inner")), "{result}");
@@ -318,7 +318,7 @@ async fn a_new_version_of_the_hook_gets_a_new_process() {
     let session = Session::new(r#"echo '{"id":'"$id"',"result":{"process":'$$'}}'"#);
     let before = session.result(json!({})).await;
     let changed =
-        Resident { digest: "2".to_owned(), ..resident_with(session.order(), session.services.clone()) };
+        Resident { digest: "2".to_owned(), ..resident_with(session.spec(), session.services.clone()) };
     let ran = patiently(session.residents.ask(changed, json!({}), AMPLE)).await;
     assert!(matches!(&ran, RawOutcome::Object(after) if after["process"] != before["process"]), "{ran:?}");
     is_gone(group(&before)).await;
@@ -351,7 +351,7 @@ async fn the_sh_example_blocks_a_forced_push() {
 
 /// The manifest that a program prints.
 fn manifest(session: &Session) -> String {
-    let HookProgram::File { path, .. } = session.order().program else { panic!("a file") };
+    let HookProgram::File { path, .. } = session.spec().program else { panic!("a file") };
     let said = std::process::Command::new(path).arg("hook").output().expect("it runs");
     let manifest: Value = serde_json::from_slice(&said.stdout).expect("JSON");
     manifest["mode"].to_string()

@@ -24,7 +24,7 @@ pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-pub fn order(folder: &Path, path: PathBuf, stdin: &[u8]) -> ProcessSpec {
+pub fn spec(folder: &Path, path: PathBuf, stdin: &[u8]) -> ProcessSpec {
     ProcessSpec {
         program: HookProgram::File { path, arguments: vec!["run".into()] },
         stdin: stdin.to_vec(),

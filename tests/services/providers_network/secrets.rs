@@ -154,7 +154,7 @@ async fn no_key_or_password_is_ever_printed() {
         for base in [format!("http://{address}/v1"), base] {
             // The URL ends with a query that the path is appended to; the server ignores it.
             for endpoint in endpoints(&base, &[]) {
-                assert_clean(&format!("{endpoint:?} {}", endpoint.place()));
+                assert_clean(&format!("{endpoint:?} {}", endpoint.shown_url()));
                 if endpoint.wire == WireFormat::Gemini && status == 200 {
                     continue;
                 }

@@ -264,8 +264,10 @@ fn an_unused_page_server_stops() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = listener.local_addr().expect("an address").port();
         let page = Arc::new(PageState::new(Keys::new().expect("random numbers"), port, Duration::ZERO));
-        let door = Arc::new(Backend::new(served.daemon.clone()));
-        tokio::time::timeout(WITHIN, server::serve(listener, page.clone(), door)).await.map(|()| page.touch())
+        let backend = Arc::new(Backend::new(served.daemon.clone()));
+        tokio::time::timeout(WITHIN, server::serve(listener, page.clone(), backend))
+            .await
+            .map(|()| page.touch())
     });
     assert_eq!(ended, Ok(false), "it takes nobody any more");
 }

@@ -62,15 +62,15 @@ fn edit(old: &str, new: &str) -> ModelStep {
     tool("file_edit", json!({ "file_path": "a.txt", "old_text": old, "new_text": new }))
 }
 
-fn wish(client: &mut TestClient) -> (AskId, EditorRequest) {
+fn request(client: &mut TestClient) -> (AskId, EditorRequest) {
     client.until(|out| match out {
-        SessionEvent::Wish { ask, wish } => Some((*ask, (**wish).clone())),
+        SessionEvent::EditorRequest { ask, request } => Some((*ask, (**request).clone())),
         _ => None,
     })
 }
 
-fn wishes(client: &TestClient) -> usize {
-    client.seen.iter().filter(|out| matches!(out, SessionEvent::Wish { .. })).count()
+fn requests(client: &TestClient) -> usize {
+    client.seen.iter().filter(|out| matches!(out, SessionEvent::EditorRequest { .. })).count()
 }
 
 impl Editing {
@@ -88,15 +88,15 @@ impl Editing {
 
     /// Answers the request for the text of `a.txt` with `text`.
     fn holds(&mut self, text: &str) {
-        let (ask, wish) = wish(&mut self.client);
-        assert_eq!(wish, EditorRequest::Text { path: self.file() });
+        let (ask, request) = request(&mut self.client);
+        assert_eq!(request, EditorRequest::Text { path: self.file() });
         self.fulfil(ask, EditorResponse::Text(text.into()));
     }
 
     /// Receives the editor's new text for `a.txt`, and saves it if `saves`.
     fn takes(&mut self, saves: bool) -> String {
-        let (ask, wish) = wish(&mut self.client);
-        let EditorRequest::Put { path, text } = wish else { panic!("an edit was expected: {wish:?}") };
+        let (ask, request) = request(&mut self.client);
+        let EditorRequest::Put { path, text } = request else { panic!("an edit was expected: {request:?}") };
         if saves {
             fs::write(path, &text).expect("saved");
         }
@@ -148,11 +148,11 @@ fn unsaved_text_is_read_and_edited_in_the_editor() {
 impl Editing {
     /// The contents of the file when the editor is next asked for it.
     fn on_disk_when(&mut self, expected: &str) -> String {
-        let (ask, wish) = wish(&mut self.client);
+        let (ask, request) = request(&mut self.client);
         let now = self.on_disk();
         assert_eq!(now, expected);
         // The request is put back; the caller answers it.
-        self.client.seen.insert(0, SessionEvent::Wish { ask, wish: wish.into() });
+        self.client.seen.insert(0, SessionEvent::EditorRequest { ask, request: request.into() });
         now
     }
 }
@@ -185,7 +185,7 @@ fn a_stale_answer_after_a_command_is_ignored() {
     test.release_tool();
     test.holds(SAVED);
     // The editor never sent the previous contents of this file.
-    let (ask, _) = wish(&mut test.client);
+    let (ask, _) = request(&mut test.client);
     test.fulfil(ask, EditorResponse::Text(SAVED.into()));
     test.holds(SAVED);
     let outcomes = test.end(turn);
@@ -201,7 +201,7 @@ fn only_an_editor_that_answers_is_asked_again() {
     for (answer, asked_again) in [(None, false), (failed(), false), (Some(EditorResponse::Missing), true)] {
         let mut test = started(EDITS, vec![read("a.txt"), read("b.txt")]);
         let turn = test.prompt("Read them.");
-        let (ask, _) = wish(&mut test.client);
+        let (ask, _) = request(&mut test.client);
         match answer.clone() {
             Some(answer) => test.fulfil(ask, answer),
             None => test.client.until(|out| {
@@ -209,13 +209,13 @@ fn only_an_editor_that_answers_is_asked_again() {
             }),
         }
         if asked_again {
-            let (ask, _) = wish(&mut test.client);
+            let (ask, _) = request(&mut test.client);
             test.fulfil(ask, EditorResponse::Missing);
         }
         let outcomes = test.end(turn);
         assert_eq!(outcomes.len(), 2);
         assert!(outcomes.iter().all(|(_, text)| text == "     1\tone\n     2\ttwo"), "{outcomes:?}");
-        assert_eq!(wishes(&test.client), 0, "{answer:?}");
+        assert_eq!(requests(&test.client), 0, "{answer:?}");
     }
 }
 
@@ -228,7 +228,7 @@ fn an_editor_that_refuses_an_edit_is_still_asked() {
     for text in [SAVED, TYPED, TYPED] {
         test.holds(text);
     }
-    let (ask, _) = wish(&mut test.client);
+    let (ask, _) = request(&mut test.client);
     test.fulfil(ask, EditorResponse::Failed("the buffer is read-only".into()));
     test.holds(TYPED);
     assert_eq!(test.takes(true), "one\n2\nthree\n");
@@ -245,8 +245,8 @@ fn calls_of_one_reply_do_not_wait_for_each_others_answers() {
     let mut test = Editing(setup.start(in_turn(calls)));
     test.client.offers(BOTH);
     let turn = test.prompt("Read both.");
-    let (first, _) = wish(&mut test.client);
-    let (second, _) = wish(&mut test.client);
+    let (first, _) = request(&mut test.client);
+    let (second, _) = request(&mut test.client);
     test.fulfil(second, EditorResponse::Text(SAVED.into()));
     test.fulfil(first, EditorResponse::Text(SAVED.into()));
     assert_eq!(test.end(turn).len(), 2);
@@ -298,7 +298,7 @@ fn text_typed_during_a_permission_request_is_not_overwritten() {
     let (status, text) = outcomes.last().expect("three calls");
     assert_eq!(*status, OutcomeStatus::Failed);
     assert!(text.contains("changed after you read it") && text.contains("- one\n+ uno"), "{text}");
-    assert_eq!((test.on_disk().as_str(), wishes(&test.client)), (SAVED, 0));
+    assert_eq!((test.on_disk().as_str(), requests(&test.client)), (SAVED, 0));
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     test.holds(SAVED);
     test.holds(TYPED);
     let mut answer_text = |path: &str| {
-        let (ask, wish) = wish(&mut test.client);
-        assert_eq!(wish, EditorRequest::Text { path: test.cwd().join(path) });
+        let (ask, request) = request(&mut test.client);
+        assert_eq!(request, EditorRequest::Text { path: test.cwd().join(path) });
         test.fulfil(ask, EditorResponse::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
     };
     ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut answer_text);
@@ -338,17 +338,17 @@ fn only_the_editor_that_sent_the_prompt_is_asked() {
     let turn = test.ticket();
     let content = vec![Content::Text { text: "Yours".into() }];
     test.send(SessionCommand::Prompt { ticket: turn, client: other.id, content, key: None });
-    let (ask, _) = wish(&mut other);
+    let (ask, _) = request(&mut other);
     test.fulfil(ask, EditorResponse::Text(SAVED.into()));
     other.answer(turn).expect("an end");
-    assert_eq!((wishes(&test.client), wishes(&other)), (0, 0));
+    assert_eq!((requests(&test.client), requests(&other)), (0, 0));
 }
 
 #[test]
 fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
     let mut test = started(EDITS, vec![read("a.txt"), read("a.txt")]);
     let turn = test.prompt("Read it.");
-    let (ask, _) = wish(&mut test.client);
+    let (ask, _) = request(&mut test.client);
     test.send(SessionCommand::Cancel);
     test.client
         .until(|out| matches!(out, SessionEvent::Withdrawn { ask: taken } if *taken == ask).then_some(()));
@@ -391,7 +391,7 @@ fn files_outside_binary_and_missing_files_are_not_requested() {
     fs::write(test.cwd().join("bytes"), b"a\0b").expect("written");
     let turn = test.prompt("Read them.");
     assert_eq!(test.end(turn).len(), 3);
-    assert_eq!(wishes(&test.client), 0);
+    assert_eq!(requests(&test.client), 0);
 }
 
 /// Regression: Zed's Review panel stayed empty, because Epitome wrote the files itself. The user had nothing to keep or
@@ -440,7 +440,7 @@ fn what_the_editor_does_not_write_is_written_to_disk() {
         let turn = test.prompt("Edit it.");
         test.holds(SAVED);
         test.holds(SAVED);
-        let (ask, put) = wish(&mut test.client);
+        let (ask, put) = request(&mut test.client);
         assert!(matches!(put, EditorRequest::Put { .. }), "{put:?}");
         let answer = answer(&test);
         test.fulfil(ask, answer);
@@ -469,12 +469,12 @@ fn edits_go_past_the_editor_while_a_command_runs_or_if_the_user_says_so() {
         }
         let turn = test.prompt("Edit it.");
         if !runs_command {
-            let (ask, _) = wish(&mut test.client);
+            let (ask, _) = request(&mut test.client);
             test.fulfil(ask, EditorResponse::Text(SAVED.into()));
         }
         test.holds(SAVED);
         test.holds(SAVED);
         test.end(turn);
-        assert_eq!((wishes(&test.client), test.on_disk().as_str()), (0, "one\n2\n"));
+        assert_eq!((requests(&test.client), test.on_disk().as_str()), (0, "one\n2\n"));
     }
 }

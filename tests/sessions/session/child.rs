@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
 use epitome::session::child::{
-    self, ChildError, ChildHistory, ChildModel, ChildNews, ChildOrder, ChildOutcome, Lineage, NewsReceiver,
+    self, ChildError, ChildHistory, ChildModel, ChildNews, ChildOutcome, ChildSpec, Lineage, NewsReceiver,
 };
 use epitome::session::complete::{complete, find_endpoint};
 use epitome::session::registry::SessionQuery;
@@ -30,8 +30,8 @@ fn thread(test: &TestSession) -> Thread {
     Thread::replay(test.log()).expect("a log")
 }
 
-/// An order to run the recipe `review` for the test's session in its current state.
-fn order(test: &TestSession, prompt: &str) -> ChildOrder {
+/// A child that runs the recipe `review` for the test's session in its current state.
+fn spec(test: &TestSession, prompt: &str) -> ChildSpec {
     let parent = thread(test);
     let lineage = Lineage {
         parent: Some(test.session.clone()),
@@ -40,7 +40,7 @@ fn order(test: &TestSession, prompt: &str) -> ChildOrder {
         ..Lineage::default()
     };
     let workspace = Workspace::new(test.cwd().to_path_buf(), Vec::new(), Arc::new(test.environment()));
-    ChildOrder {
+    ChildSpec {
         lineage,
         prompt: prompt.into(),
         history: ChildHistory::None,
@@ -59,17 +59,17 @@ fn order(test: &TestSession, prompt: &str) -> ChildOrder {
     }
 }
 
-fn native(test: &TestSession, prompt: &str) -> ChildOrder {
-    ChildOrder { history: ChildHistory::Native(thread(test).view().clone()), ..order(test, prompt) }
+fn native(test: &TestSession, prompt: &str) -> ChildSpec {
+    ChildSpec { history: ChildHistory::Native(thread(test).view().clone()), ..spec(test, prompt) }
 }
 
-fn start(test: &TestSession, order: ChildOrder) -> Running {
+fn start(test: &TestSession, spec: ChildSpec) -> Running {
     let (news, received) = child::news();
-    (test.spawn(child::run(test.services.clone(), order, news)), received)
+    (test.spawn(child::run(test.services.clone(), spec, news)), received)
 }
 
-fn run(test: &TestSession, order: ChildOrder) -> Result<ChildOutcome, String> {
-    let (child, _received) = start(test, order);
+fn run(test: &TestSession, spec: ChildSpec) -> Result<ChildOutcome, String> {
+    let (child, _received) = start(test, spec);
     test.wait_for(child).expect("no panic").map_err(|error| error.to_string())
 }
 
@@ -111,7 +111,7 @@ fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     ]);
     test.ask("Hello");
     let before = test.log().len();
-    let outcome = run(&test, order(&test, "/compact is what this says")).expect("an outcome");
+    let outcome = run(&test, spec(&test, "/compact is what this says")).expect("an outcome");
     assert_eq!(
         (outcome.text.as_str(), outcome.reason, outcome.rounds),
         ("All is well.", StopReason::EndTurn, 2)
@@ -157,7 +157,7 @@ fn a_flat_history_is_one_text() {
     let mut test = TestSession::new(vec![vec![text("Hello, you.")]]);
     test.ask("Hello");
     let ChildHistory::Native(view) = native(&test, "").history else { panic!("it was made above") };
-    let flat = ChildOrder { history: ChildHistory::Flat(view), ..order(&test, "Sum it up") };
+    let flat = ChildSpec { history: ChildHistory::Flat(view), ..spec(&test, "Sum it up") };
     run(&test, flat).expect("an outcome");
     let seen = test.last_request().seen();
     let [SeenPart::User(history), SeenPart::User(prompt)] = &seen[..] else { panic!("two texts: {seen:?}") };
@@ -171,7 +171,7 @@ fn a_child_without_tools_gets_earlier_calls_as_text() {
     let mut test =
         TestSession::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
     test.ask("Read it");
-    run(&test, ChildOrder { allowed_tools: Some(Vec::new()), ..native(&test, "Sum it up") })
+    run(&test, ChildSpec { allowed_tools: Some(Vec::new()), ..native(&test, "Sum it up") })
         .expect("an outcome");
     let request = test.last_request();
     assert!(request.body["tools"].as_array().is_none_or(Vec::is_empty), "{}", request.body["tools"]);
@@ -191,9 +191,9 @@ fn a_child_may_only_use_its_tools_and_command_lines() {
         vec![text("Done.")],
     ]);
     test.ask("Hello");
-    let mut order = ChildOrder { allowed_tools: Some(vec!["does".into()]), ..order(&test, "Go") };
-    order.lineage.allowed_commands = Some(vec!["git *".into()]);
-    let outcome = run(&test, order).expect("an outcome");
+    let mut spec = ChildSpec { allowed_tools: Some(vec!["does".into()]), ..spec(&test, "Go") };
+    spec.lineage.allowed_commands = Some(vec!["git *".into()]);
+    let outcome = run(&test, spec).expect("an outcome");
     let names = test.last_request().body["tools"].as_array().expect("tools").len();
     assert_eq!(names, 1);
     let came_of_it: Vec<_> =
@@ -208,7 +208,7 @@ fn a_child_may_only_use_its_tools_and_command_lines() {
 fn a_childs_permission_request_is_answered_through_its_parent() {
     let asks = || vec![call(json!({"asks": "person"}))];
     let test = TestSession::new(vec![asks(), asks(), vec![text("Done.")]]);
-    let (child, mut received) = start(&test, order(&test, "Go"));
+    let (child, mut received) = start(&test, spec(&test, "Go"));
     let card = decide(&test, &mut received, UserDecision::AllowAlways);
     assert_eq!(card.card.title, "review: Doing");
     let rule = Rule::Command { line: "do".into() };
@@ -239,7 +239,7 @@ fn a_childs_permission_request_is_answered_through_its_parent() {
 #[test]
 fn a_permission_request_without_a_receiver_is_denied() {
     let test = TestSession::new(vec![vec![call(json!({"asks": "person"}))]]);
-    let (child, received) = start(&test, order(&test, "Go"));
+    let (child, received) = start(&test, spec(&test, "Go"));
     drop(received);
     let outcome = test.wait_for(child).expect("no panic").expect("an outcome");
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Denied);
@@ -250,19 +250,19 @@ fn dropping_a_child_ends_its_tools_and_withdraws_its_request() {
     let waits = || vec![call(json!({"do": "wait"}))];
     let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
     let test = TestSession::new(vec![both, waits(), vec![text("Done.")]]);
-    let (child, mut received) = start(&test, order(&test, "Go"));
+    let (child, mut received) = start(&test, spec(&test, "Go"));
     assert!(matches!(test.wait_for(next(&mut received)), Some(ChildNews::Asked { .. })));
     child.abort();
     assert!(matches!(test.wait_for(next(&mut received)), Some(ChildNews::Ended { .. })));
     // One permit: a tool that outlived its child would take it from the next call.
     test.release_tool();
-    assert_eq!(run(&test, order(&test, "Again")).expect("an outcome").text, "Done.");
+    assert_eq!(run(&test, spec(&test, "Again")).expect("an outcome").text, "Done.");
 }
 
 #[test]
 fn a_child_that_exceeds_its_time_limit_is_stopped() {
     let test = TestSession::new(vec![vec![ModelStep::Hang]]);
-    let brief = ChildOrder { time: Duration::from_millis(50), ..order(&test, "Go") };
+    let brief = ChildSpec { time: Duration::from_millis(50), ..spec(&test, "Go") };
     let error = run(&test, brief).expect_err("it hangs");
     assert!(error.contains("\"review\"") && error.contains("within 0.05 s"), "{error}");
 }
@@ -271,14 +271,14 @@ fn a_child_that_exceeds_its_time_limit_is_stopped() {
 fn a_failed_childs_error_names_the_recipe_and_the_reason() {
     let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
     let test = TestSession::new(vec![vec![refused]]);
-    let error = run(&test, order(&test, "Go")).expect_err("it was refused");
+    let error = run(&test, spec(&test, "Go")).expect_err("it was refused");
     assert!(error.contains("\"review\"") && error.contains("no such thing"), "{error}");
 }
 
 #[test]
 fn a_child_stops_at_its_limit_of_rounds() {
     let test = TestSession::with(|_| vec![text("Once more."), call(json!({}))]);
-    let outcome = run(&test, ChildOrder { max_rounds: Some(2), ..order(&test, "Go") }).expect("an outcome");
+    let outcome = run(&test, ChildSpec { max_rounds: Some(2), ..spec(&test, "Go") }).expect("an outcome");
     assert_eq!((outcome.reason, outcome.rounds), (StopReason::MaxRounds, 2));
 }
 
@@ -325,7 +325,7 @@ fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
             _ => vec![text("Done.")],
         }
     });
-    let outcome = run(&test, order(&test, "Go")).expect("an outcome");
+    let outcome = run(&test, spec(&test, "Go")).expect("an outcome");
     assert_eq!(outcome.text, "Done.");
     let compacted = outcome.entries.iter().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
     assert_eq!((compacted.count(), finished(&outcome).len()), (1, 1));
@@ -343,7 +343,7 @@ fn a_history_that_cannot_fit_is_shortened_before_it_is_sent() {
     });
     endpoint.set_window(6_000);
     let outcome =
-        run(&test, ChildOrder { model: ChildModel::At(Box::new(endpoint)), ..native(&test, "Sum it up") });
+        run(&test, ChildSpec { model: ChildModel::At(Box::new(endpoint)), ..native(&test, "Sum it up") });
     assert_eq!(outcome.expect("an outcome").text, "ok");
     assert_eq!(test.model.requests().len(), 2);
     let bytes = test.last_request().body.to_string().len();

@@ -30,10 +30,10 @@ impl ChatFixture {
             json!([option("mode", "mode", ["ask", "auto"]), option("model", "model", ["a/b", "c/d"])]);
         let compact = json!([{ "type": "command", "name": "compact", "description": "Replace the conversation",
                                "input": { "type": "text", "hint": "[dry]" } }]);
-        fixture.hear(AgentMessage::Opened {
+        fixture.receive(AgentMessage::Opened {
             session: "s_1".to_owned().into(),
             options: serde_json::from_value(options).expect("options"),
-            commands: serde_json::from_value(compact).expect("commands"),
+            commands: slash_commands(serde_json::from_value(compact).expect("commands")),
         });
         fixture
     }
@@ -43,14 +43,14 @@ impl ChatFixture {
         self.chat.update(event, self.now)
     }
 
-    fn hear(&mut self, message: AgentMessage) {
+    fn receive(&mut self, message: AgentMessage) {
         assert_eq!(self.event(ChatEvent::Agent(message)), []);
     }
 
     fn update_of(&mut self, session: &str, update: Value) {
         let notification = json!({ "sessionId": session, "update": update });
         let notification = serde_json::from_value(notification).expect("an update of the protocol");
-        self.hear(AgentMessage::Update(Box::new(notification)));
+        self.receive(AgentMessage::Update(Box::new(notification)));
     }
 
     fn update(&mut self, update: Value) {
@@ -81,7 +81,7 @@ impl ChatFixture {
             ],
         });
         let request = Box::new(serde_json::from_value(request).expect("a request"));
-        self.hear(AgentMessage::Card { card: number, request });
+        self.receive(AgentMessage::Card { card: number, request });
     }
 
     fn press(&mut self, code: KeyCode) -> Vec<ChatEffect> {
@@ -186,7 +186,7 @@ fn small_screens_show_the_same() {
     for (columns, rows) in [(1, 1), (3, 2), (4, 3), (10, 5), (300, 100)] {
         fixture.card(9, 30);
         fixture.screen(columns, rows);
-        fixture.hear(AgentMessage::CardWithdrawn(9));
+        fixture.receive(AgentMessage::CardWithdrawn(9));
         fixture.screen(columns, rows);
     }
 }
@@ -213,7 +213,7 @@ fn a_card_is_answered_by_number_or_selection() {
     fixture.press(KeyCode::Char('y'));
     let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
     assert_eq!(fixture.chat.update(enter, fixture.now + Duration::from_millis(50)), []);
-    fixture.hear(AgentMessage::CardWithdrawn(5));
+    fixture.receive(AgentMessage::CardWithdrawn(5));
     // A long one must be read first, and letters are not answers.
     fixture.card(4, 100);
     fixture.screen(80, 24);
@@ -251,7 +251,7 @@ fn a_paste_answers_no_card_and_waits_in_the_draft() {
 fn a_withdrawn_card_cannot_be_answered() {
     let mut fixture = ChatFixture::new();
     fixture.card(1, 1);
-    fixture.hear(AgentMessage::CardWithdrawn(1));
+    fixture.receive(AgentMessage::CardWithdrawn(1));
     assert_eq!(fixture.press(KeyCode::Enter), []);
     assert!(!fixture.shows("Run make"));
 }
@@ -349,7 +349,7 @@ fn ctrl_z_suspends_and_changes_nothing() {
     assert_eq!(fixture.ctrl('z'), [ChatEffect::Suspend]);
     fixture.card(1, 1);
     assert_eq!(fixture.ctrl('z'), [ChatEffect::Suspend]);
-    fixture.hear(AgentMessage::CardWithdrawn(1));
+    fixture.receive(AgentMessage::CardWithdrawn(1));
     assert_eq!(fixture.press(KeyCode::Enter), [prompt("a thought")]);
 }
 
@@ -370,7 +370,7 @@ fn a_prompt_that_was_not_taken_comes_back() {
     let mut fixture = ChatFixture::new();
     fixture.types("hello");
     fixture.press(KeyCode::Enter);
-    fixture.hear(AgentMessage::PromptFailed {
+    fixture.receive(AgentMessage::PromptFailed {
         text: "hello".to_owned(),
         why: "Interrupted: send it again".to_owned(),
     });
@@ -391,7 +391,7 @@ fn all_prompts_that_were_not_taken_come_back() {
         fixture.press(KeyCode::Enter);
     }
     for text in ["one", "two"] {
-        fixture.hear(AgentMessage::PromptFailed { text: text.to_owned(), why: "Cancelled".to_owned() });
+        fixture.receive(AgentMessage::PromptFailed { text: text.to_owned(), why: "Cancelled".to_owned() });
     }
     assert_eq!(fixture.press(KeyCode::Enter), [prompt("one\ntwo")]);
 }
@@ -417,7 +417,7 @@ fn another_session_is_opened_from_the_list() {
     let listed = json!([{ "sessionId": "s_2", "cwd": "/home/ann/project", "title": "Parser\u{1b}[2J",
                           "updatedAt": "2026-11-26T10:00:00Z" }]);
     let sessions = serde_json::from_value(listed).expect("sessions");
-    fixture.hear(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
+    fixture.receive(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
     assert!(fixture.shows("Parser\\u{1b}[2J") && fixture.shows("2026-11-26 10:00"));
     let effects = fixture.press(KeyCode::Enter);
     let resume = ChatRequest::Resume { session: "s_2".to_owned().into(), cwd: "/home/ann/project".into() };
@@ -457,7 +457,7 @@ fn a_session_that_is_being_opened_is_waited_for() {
     fixture.types("/new");
     assert_eq!(fixture.press(KeyCode::Enter), []);
     assert!(fixture.shows("still being opened"));
-    fixture.hear(AgentMessage::OpenFailed("The disk is full.".to_owned()));
+    fixture.receive(AgentMessage::OpenFailed("The disk is full.".to_owned()));
     fixture.types("/new");
     assert_eq!(fixture.press(KeyCode::Enter).len(), 1);
 }
@@ -525,7 +525,7 @@ fn errors_and_compactions_are_shown() {
     fixture.state(json!({ "state": "idle", "stopReason": "error",
                        "error": { "code": -32603, "message": "The key was refused", "data": { "details": "Set another." } } }));
     assert!(fixture.shows("The key was refused. Set another."));
-    fixture.hear(AgentMessage::Ended("the daemon closed the connection".to_owned()));
+    fixture.receive(AgentMessage::Ended("the daemon closed the connection".to_owned()));
     assert!(fixture.chat.lost().is_some() && fixture.shows("the daemon closed the connection"));
 }
 
@@ -553,7 +553,7 @@ fn a_question_is_answered_in_the_place_of_the_draft() {
     }, "required": ["colour"] });
     fixture.state(json!({ "state": "requires_action" }));
     let form = FormDialog::of_schema("Which one?", &schema);
-    fixture.hear(AgentMessage::Form { card: 1, form });
+    fixture.receive(AgentMessage::Form { card: 1, form });
     assert!(fixture.shows("Which one?") && fixture.shows("2. blue") && fixture.shows("Enter answers"));
     assert!(!fixture.shows("not finis"), "the draft waits");
     fixture.types("green");
@@ -573,14 +573,14 @@ fn a_question_is_answered_in_the_place_of_the_draft() {
 fn an_answered_or_typed_ahead_question_takes_nothing_from_the_draft() {
     let mut fixture = ChatFixture::new();
     fixture.types("hello");
-    fixture.hear(AgentMessage::Form { card: 1, form: FormDialog::of_schema("First?", &json!({})) });
+    fixture.receive(AgentMessage::Form { card: 1, form: FormDialog::of_schema("First?", &json!({})) });
     // Enter within the time in which it was meant for the prompt.
     let enter = ChatEvent::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
     assert_eq!(fixture.chat.update(enter, fixture.now + Duration::from_millis(50)), []);
-    fixture.hear(AgentMessage::Form { card: 3, form: FormDialog::of_schema("Second?", &json!({})) });
-    fixture.hear(AgentMessage::CardWithdrawn(1));
+    fixture.receive(AgentMessage::Form { card: 3, form: FormDialog::of_schema("Second?", &json!({})) });
+    fixture.receive(AgentMessage::CardWithdrawn(1));
     assert!(fixture.shows("Second?") && !fixture.shows("First?"));
-    fixture.hear(AgentMessage::CardWithdrawn(3));
+    fixture.receive(AgentMessage::CardWithdrawn(3));
     assert!(fixture.shows("hello"));
 }
 
@@ -597,10 +597,10 @@ fn a_long_list_of_sessions_is_loaded_in_parts() {
         [ChatEffect::Request(ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor })]
     };
     assert_eq!(fixture.press(KeyCode::F(2)), list(None));
-    fixture.hear(part(0..3, false, Some("c3")));
+    fixture.receive(part(0..3, false, Some("c3")));
     assert_eq!((fixture.press(KeyCode::Down), fixture.press(KeyCode::Down)), (vec![], vec![]));
     assert_eq!(fixture.press(KeyCode::Down), list(Some("c3")));
-    fixture.hear(part(3..5, true, None));
+    fixture.receive(part(3..5, true, None));
     assert_eq!(fixture.press(KeyCode::Down), []);
     let resume = ChatRequest::Resume { session: "s_4".to_owned().into(), cwd: "/home/ann/project".into() };
     let close = ChatRequest::Close { session: "s_1".to_owned().into() };

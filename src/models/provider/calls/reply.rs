@@ -42,7 +42,7 @@ pub struct ReplyStream {
     state: StreamState,
     limits: CallTimeouts,
     /// When the last chunk arrived.
-    heard: Instant,
+    last_received: Instant,
     /// When the last piece of the reply arrived.
     moved_on: Instant,
     logged: Logged,
@@ -113,14 +113,14 @@ impl ReplyStream {
             };
             let result = match arrived {
                 Ok(Ok(Some(piece))) => {
-                    self.heard = Instant::now();
+                    self.last_received = Instant::now();
                     self.logged.count_chunk(piece.len());
                     let known = self.events.len();
                     let result = self.decoding.push(&piece, &mut self.events);
                     // Some services repeat the usage while the model is busy, which is not progress.
                     let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
                     if self.events[known..].iter().any(is_progress) {
-                        self.moved_on = self.heard;
+                        self.moved_on = self.last_received;
                     }
                     result
                 }
@@ -160,7 +160,7 @@ impl ReplyStream {
         let is_text_of_another_kind = kind.starts_with("application/json") || kind.starts_with("text/html");
         if status == 200 && !is_text_of_another_kind {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
-            let heard = Instant::now();
+            let last_received = Instant::now();
             if let Some(reservation) = &mut reservation {
                 reservation.answered();
             }
@@ -170,8 +170,8 @@ impl ReplyStream {
                 events: Vec::new(),
                 state: StreamState::Open,
                 limits,
-                heard,
-                moved_on: heard,
+                last_received,
+                moved_on: last_received,
                 logged,
                 reservation,
             });
@@ -179,7 +179,7 @@ impl ReplyStream {
         let body = read_error(&mut response).await;
         if status == 200 && (kind.starts_with("text/html") || !body.contains("\"error\"")) {
             let what = format!("answered with {kind} instead of a stream of events");
-            let hint = format!("Check that {} is the base URL of the service.", endpoint.place());
+            let hint = format!("Check that {} is the base URL of the service.", endpoint.shown_url());
             let error = failure::error(&endpoint, ErrorClass::Broken, &what, Some(hint));
             return Err(logged.failed(error));
         }
@@ -194,11 +194,11 @@ impl ReplyStream {
     }
 
     fn silent_until(&self) -> Instant {
-        (self.heard + self.limits.silence).min(self.moved_on + self.limits.content)
+        (self.last_received + self.limits.silence).min(self.moved_on + self.limits.content)
     }
 
     fn silence_error(&self) -> ProviderError {
-        let is_alive = self.heard + self.limits.silence > self.moved_on + self.limits.content;
+        let is_alive = self.last_received + self.limits.silence > self.moved_on + self.limits.content;
         let limit = if is_alive { self.limits.content } else { self.limits.silence };
         let time = format_duration(limit);
         let why = match is_alive {

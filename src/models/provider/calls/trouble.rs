@@ -36,7 +36,7 @@ pub(super) fn unreachable_now(
             ErrorClass::Refused,
             format!(
                 "What listens there seems to speak plain HTTP: if it is meant to, write http:// in the base URL {}.",
-                endpoint.place()
+                endpoint.shown_url()
             ),
         ),
         Some(variable) => (
@@ -71,7 +71,7 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
 /// The error if the request can't be sent with the current configuration. `why` is a clause.
 pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
-    let hint = format!("Check the configuration of {}.", endpoint.place());
+    let hint = format!("Check the configuration of {}.", endpoint.shown_url());
     ProviderError::new(ErrorClass::Refused, message).with_hint(hint).scrubbed(endpoint)
 }
 
@@ -97,7 +97,7 @@ fn untrusted(endpoint: &Endpoint, error: &reqwest::Error, faults: &[String]) -> 
         Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
             return format!(
                 "Check the host in the base URL {}. If it is right, something else in the network answers.",
-                endpoint.place()
+                endpoint.shown_url()
             );
         }
         // A certificate made by `openssl req -x509`.

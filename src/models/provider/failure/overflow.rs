@@ -72,15 +72,15 @@ const SENTENCES: [(&str, NumberLayout); 20] = [
 const EXCEEDS_RATE: &str = "request too large for";
 
 /// Returns `ErrorClass::TooLong` if the request is too long, otherwise `None`.
-pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
-    let known = said.is(CODES) || status == 413;
-    let message = said.message.to_lowercase();
+pub(super) fn too_long(status: u16, body: &ErrorBody) -> Option<ErrorClass> {
+    let known = body.is(CODES) || status == 413;
+    let message = body.message.to_lowercase();
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
     let by_words = matches!(status, 200 | 400 | 422 | 429 | 500) && sentence.is_some();
     (known || by_words).then(|| {
-        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || said.is(CODES);
+        let window = sentence.is_some_and(|(words, _)| *words != EXCEEDS_RATE) || body.is(CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
-        ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit), window }
+        ErrorClass::TooLong { used: body.used.or(used), limit: body.limit.or(limit), window }
     })
 }
 

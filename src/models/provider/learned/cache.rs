@@ -11,7 +11,7 @@ use crate::model_endpoint::ToolForm;
 use epitome_tokens::Calibration;
 
 /// Maximum number of providers, by URL. Users have a handful, but the URLs of test servers accumulate.
-const PLACES_MAX: usize = 16;
+const SERVICES_MAX: usize = 16;
 
 /// Maximum number of models with a token calibration. Users have a handful.
 const CALIBRATIONS_MAX: usize = 500;
@@ -141,8 +141,8 @@ pub struct Calibrated {
 #[serde(default)]
 pub struct LearnedCache {
     /// Keyed by URL without user and query.
-    #[serde(deserialize_with = "known_entries")]
-    pub places: BTreeMap<String, ProviderEntry>,
+    #[serde(deserialize_with = "known_entries", rename = "places")]
+    pub services: BTreeMap<String, ProviderEntry>,
     /// Keyed by `provider/name`: a model counts the same way at every URL.
     #[serde(deserialize_with = "known_entries")]
     pub calibrations: BTreeMap<String, Calibrated>,
@@ -160,14 +160,14 @@ pub enum InvalidCache {
 }
 
 impl LearnedCache {
-    pub fn model(&self, place: &str, model: &str) -> Option<&ModelEntry> {
-        self.places.get(place)?.models.get(model)
+    pub fn model(&self, service: &str, model: &str) -> Option<&ModelEntry> {
+        self.services.get(service)?.models.get(model)
     }
 
     /// The models of the last list from this URL.
-    pub fn listed(&self, place: &str) -> Vec<ListedModel> {
-        let Some(place) = self.places.get(place) else { return Vec::new() };
-        let current = place.models.iter().filter(|(_, known)| place.lists(known));
+    pub fn listed(&self, service: &str) -> Vec<ListedModel> {
+        let Some(service) = self.services.get(service) else { return Vec::new() };
+        let current = service.models.iter().filter(|(_, known)| service.lists(known));
         current
             .map(|(name, known)| ListedModel {
                 name: name.clone(),
@@ -178,16 +178,16 @@ impl LearnedCache {
     }
 
     /// The future of a model according to the last list from this URL, if the list contains it.
-    pub fn life(&self, place: &str, model: &str) -> Option<Lifecycle> {
-        let place = self.places.get(place)?;
-        place.models.get(model).filter(|known| place.lists(known)).map(|known| known.life.clone())
+    pub fn life(&self, service: &str, model: &str) -> Option<Lifecycle> {
+        let service = self.services.get(service)?;
+        service.models.get(model).filter(|known| service.lists(known)).map(|known| known.life.clone())
     }
 
     /// Replaces the list of this URL. Facts that the new list omits keep their known values.
-    pub fn list(&mut self, place: &str, listed: &[ListedModel], now: u64) {
+    pub fn list(&mut self, service: &str, listed: &[ListedModel], now: u64) {
         let mut new = ProviderEntry { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
-            let old = self.model(place, &model.name).cloned().unwrap_or_default();
+            let old = self.model(service, &model.name).cloned().unwrap_or_default();
             // The first listed window is not a change.
             let changed = model.facts.window.zip(old.facts.window).is_some_and(|(new, old)| new != old);
             let known = ModelEntry {
@@ -199,31 +199,31 @@ impl LearnedCache {
             };
             new.models.insert(model.name.clone(), known);
         }
-        self.merge_place(place, new);
+        self.merge_service(service, new);
     }
 
     /// Records that a list was requested but not returned.
-    pub fn record_request(&mut self, place: &str, now: u64) {
+    pub fn record_request(&mut self, service: &str, now: u64) {
         let asked = ProviderEntry { asked_at: now, ..ProviderEntry::default() };
-        self.merge_place(place, asked);
+        self.merge_service(service, asked);
     }
 
-    pub fn learn(&mut self, place: &str, model: &str, learnt: LearnedWindow) {
-        self.note(place, model, ModelEntry { learnt: Some(learnt), ..ModelEntry::default() });
+    pub fn learn(&mut self, service: &str, model: &str, learnt: LearnedWindow) {
+        self.note(service, model, ModelEntry { learnt: Some(learnt), ..ModelEntry::default() });
     }
 
-    pub fn learn_form(&mut self, place: &str, model: &str, form: LearnedForm) {
-        self.note(place, model, ModelEntry { form: Some(form), ..ModelEntry::default() });
+    pub fn learn_form(&mut self, service: &str, model: &str, form: LearnedForm) {
+        self.note(service, model, ModelEntry { form: Some(form), ..ModelEntry::default() });
     }
 
-    pub fn mark_reported(&mut self, place: &str, model: &str, now: u64) {
-        self.note(place, model, ModelEntry { reported_at: now, ..ModelEntry::default() });
+    pub fn mark_reported(&mut self, service: &str, model: &str, now: u64) {
+        self.note(service, model, ModelEntry { reported_at: now, ..ModelEntry::default() });
     }
 
-    fn note(&mut self, place: &str, model: &str, known: ModelEntry) {
+    fn note(&mut self, service: &str, model: &str, known: ModelEntry) {
         let models = BTreeMap::from([(model.to_owned(), known)]);
         let noted = ProviderEntry { models, ..ProviderEntry::default() };
-        self.merge_place(place, noted);
+        self.merge_service(service, noted);
     }
 
     pub fn calibrate(&mut self, model: &str, calibrated: Calibrated) {
@@ -231,9 +231,9 @@ impl LearnedCache {
         self.merge(LearnedCache { calibrations, ..LearnedCache::default() });
     }
 
-    fn merge_place(&mut self, name: &str, place: ProviderEntry) {
+    fn merge_service(&mut self, name: &str, service: ProviderEntry) {
         self.merge(LearnedCache {
-            places: BTreeMap::from([(name.to_owned(), place)]),
+            services: BTreeMap::from([(name.to_owned(), service)]),
             ..LearnedCache::default()
         });
     }
@@ -241,13 +241,13 @@ impl LearnedCache {
     /// Merges newer facts of another cache. Merging is commutative, unless both caches learned something in the same
     /// millisecond.
     pub fn merge(&mut self, other: LearnedCache) {
-        for (name, place) in other.places {
-            self.places.entry(name).or_default().merge(place);
+        for (name, service) in other.services {
+            self.services.entry(name).or_default().merge(service);
         }
-        let newest = |place: &ProviderEntry| {
-            place.models.values().map(ModelEntry::newest).fold(place.asked_at, u64::max)
+        let newest = |service: &ProviderEntry| {
+            service.models.values().map(ModelEntry::newest).fold(service.asked_at, u64::max)
         };
-        shrink(&mut self.places, PLACES_MAX, newest);
+        shrink(&mut self.services, SERVICES_MAX, newest);
         for (model, calibrated) in other.calibrations {
             let known = self.calibrations.entry(model).or_insert(calibrated);
             if calibrated.at > known.at {

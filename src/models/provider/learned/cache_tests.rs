@@ -9,7 +9,7 @@ use epitome_tokens::Tally;
 use epitome_tokens::model_name::Family;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
-const PLACE: &str = "http://127.0.0.1:11434/v1";
+const SERVICE: &str = "http://127.0.0.1:11434/v1";
 
 fn listed(name: &str, window: Option<u64>) -> ListedModel {
     ListedModel {
@@ -31,21 +31,21 @@ fn calibrated(of_thousand: u64, at: u64) -> Calibrated {
 }
 
 fn tokens(cache: &LearnedCache, now: u64) -> Option<u64> {
-    cache.model(PLACE, "m")?.learnt(now).map(|learnt| learnt.tokens)
+    cache.model(SERVICE, "m")?.learnt(now).map(|learnt| learnt.tokens)
 }
 
 #[test]
 fn lesson_is_valid_until_the_listed_window_changes() {
     let mut cache = LearnedCache::default();
-    cache.list(PLACE, &[listed("m", Some(131_072))], 10);
-    cache.learn(PLACE, "m", overflow(32_768, 20));
-    cache.list(PLACE, &[listed("m", Some(131_072))], 30);
+    cache.list(SERVICE, &[listed("m", Some(131_072))], 10);
+    cache.learn(SERVICE, "m", overflow(32_768, 20));
+    cache.list(SERVICE, &[listed("m", Some(131_072))], 30);
     assert_eq!(tokens(&cache, 40), Some(32_768), "the list says nothing new");
-    cache.list(PLACE, &[listed("m", None)], 50);
+    cache.list(SERVICE, &[listed("m", None)], 50);
     assert_eq!(tokens(&cache, 60), Some(32_768), "the list says nothing at all");
-    cache.list(PLACE, &[listed("m", Some(65_536))], 70);
+    cache.list(SERVICE, &[listed("m", Some(65_536))], 70);
     assert_eq!(tokens(&cache, 80), None, "it was restarted with another window");
-    cache.learn(PLACE, "m", overflow(60_000, 90));
+    cache.learn(SERVICE, "m", overflow(60_000, 90));
     assert_eq!(tokens(&cache, 90), Some(60_000));
     assert_eq!(tokens(&cache, 91 + 30 * DAY), None, "it is too long ago");
 }
@@ -55,8 +55,8 @@ fn lesson_is_valid_until_the_listed_window_changes() {
 #[test]
 fn first_list_after_a_lesson_keeps_it() {
     let mut cache = LearnedCache::default();
-    cache.learn(PLACE, "m", overflow(6_000, 10));
-    cache.list(PLACE, &[listed("m", Some(200_000))], 20);
+    cache.learn(SERVICE, "m", overflow(6_000, 10));
+    cache.list(SERVICE, &[listed("m", Some(200_000))], 20);
     assert_eq!(tokens(&cache, 30), Some(6_000));
 }
 
@@ -66,18 +66,18 @@ fn first_list_after_a_lesson_keeps_it() {
 fn window_guessed_from_a_count_is_dropped() {
     let learnt = json!({ "tokens": 4_096, "by": "truncation", "at": 20 });
     let known = json!({ "facts": { "window": 32_768 }, "listed_at": 10, "learnt": learnt });
-    let file = json!({ "places": { PLACE: { "listed_at": 10, "models": { "m": known } } } });
+    let file = json!({ "places": { SERVICE: { "listed_at": 10, "models": { "m": known } } } });
     let cache = LearnedCache::from_text(&file.to_string()).expect("it is such a file");
     assert_eq!(tokens(&cache, 30), None);
-    assert_eq!(cache.model(PLACE, "m").expect("it is kept").facts.window, Some(32_768));
+    assert_eq!(cache.model(SERVICE, "m").expect("it is kept").facts.window, Some(32_768));
 }
 
 #[test]
 fn list_replaces_the_previous_one() {
     let mut cache = LearnedCache::default();
-    cache.list(PLACE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
-    cache.list(PLACE, &[listed("m", None), listed("new", Some(1_024))], 20);
-    assert_eq!(cache.listed(PLACE), [listed("m", Some(4_096)), listed("new", Some(1_024))]);
+    cache.list(SERVICE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
+    cache.list(SERVICE, &[listed("m", None), listed("new", Some(1_024))], 20);
+    assert_eq!(cache.listed(SERVICE), [listed("m", Some(4_096)), listed("new", Some(1_024))]);
     assert!(cache.listed("http://other").is_empty());
 }
 
@@ -87,13 +87,13 @@ fn places_and_models_are_bounded_keeping_the_newest() {
     for at in 1..=100 {
         cache.learn(&format!("http://box:{at}"), "m", overflow(4_096, at));
     }
-    assert_eq!(cache.places.len(), PLACES_MAX);
+    assert_eq!(cache.services.len(), SERVICES_MAX);
     assert!(cache.model("http://box:100", "m").is_some());
     for at in 1..=2 * LISTED_MAX as u64 {
-        cache.learn(PLACE, &format!("m{at}"), overflow(4_096, 1_000 + at));
+        cache.learn(SERVICE, &format!("m{at}"), overflow(4_096, 1_000 + at));
     }
-    assert_eq!(cache.places[PLACE].models.len(), LISTED_MAX);
-    assert!(cache.model(PLACE, &format!("m{}", 2 * LISTED_MAX)).is_some());
+    assert_eq!(cache.services[SERVICE].models.len(), LISTED_MAX);
+    assert!(cache.model(SERVICE, &format!("m{}", 2 * LISTED_MAX)).is_some());
     for at in 1..=2 * CALIBRATIONS_MAX as u64 {
         cache.calibrate(&format!("p/{at}"), calibrated(1_500, at));
     }
@@ -142,17 +142,17 @@ fn any_cache() -> impl Strategy<Value = LearnedCache> {
         },
     );
     let models = proptest::collection::btree_map("[abc]", known, 0..3);
-    let place = (0u64..50, 0u64..50, models).prop_map(|(asked_at, listed_at, models)| ProviderEntry {
+    let service = (0u64..50, 0u64..50, models).prop_map(|(asked_at, listed_at, models)| ProviderEntry {
         asked_at,
         listed_at,
         models,
     });
     let calibrations = (600u64..2_900, 0u64..50).prop_map(|(of_thousand, at)| calibrated(of_thousand, at));
     (
-        proptest::collection::btree_map("[xyz]", place, 0..3),
+        proptest::collection::btree_map("[xyz]", service, 0..3),
         proptest::collection::btree_map("[abc]", calibrations, 0..3),
     )
-        .prop_map(|(places, calibrations)| LearnedCache { places, calibrations })
+        .prop_map(|(services, calibrations)| LearnedCache { services, calibrations })
 }
 
 proptest! {
@@ -173,10 +173,10 @@ proptest! {
             for (model, calibrated) in &cache.calibrations {
                 prop_assert!(both.calibrations[model].at >= calibrated.at);
             }
-            for (name, place) in &cache.places {
-                prop_assert!(both.places[name].asked_at >= place.asked_at);
-                for (model, known) in &place.models {
-                    let merged = &both.places[name].models[model];
+            for (name, service) in &cache.services {
+                prop_assert!(both.services[name].asked_at >= service.asked_at);
+                for (model, known) in &service.models {
+                    let merged = &both.services[name].models[model];
                     prop_assert!(merged.listed_at >= known.listed_at);
                     prop_assert!(merged.learnt.map(|l| l.at) >= known.learnt.map(|l| l.at));
                 }

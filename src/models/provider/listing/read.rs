@@ -147,7 +147,7 @@ fn read_capabilities(capabilities: &Value) -> ModelFacts {
 }
 
 /// Converts Anthropic's report on thinking and efforts. Models with adaptive thinking take efforts, others a budget.
-fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
+fn thinking(thinking: &Value, efforts: &Value) -> Option<Thinking> {
     let has = |of: &Value, name: &str| of[name]["supported"].as_bool().unwrap_or(false);
     if !thinking["supported"].as_bool()? {
         return Some(Thinking::None);
@@ -155,7 +155,7 @@ fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
     let types = &thinking["types"];
     let optional = has(types, "disabled");
     if has(types, "adaptive") {
-        let named = |effort: &Effort| *effort != Effort::None && has(effort_said, effort.word());
+        let named = |effort: &Effort| *effort != Effort::None && has(efforts, effort.word());
         let mut efforts: Vec<Effort> = Effort::ALL.into_iter().filter(named).collect();
         if efforts.is_empty() {
             return None;

@@ -24,11 +24,11 @@ const PAGES_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// The provider responds but returns no list: a gateway without one, or a key without permission.
-    #[error("{place} gives no list of models ({reason})")]
-    Refused { place: String, reason: String },
+    #[error("{url} gives no list of models ({reason})")]
+    Refused { url: String, reason: String },
     /// The provider could not be reached.
-    #[error("{place} could not be asked for its models: {reason}")]
-    Unreachable { place: String, reason: String },
+    #[error("{url} could not be asked for its models: {reason}")]
+    Unreachable { url: String, reason: String },
 }
 
 /// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no context
@@ -39,8 +39,8 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, 
     for _ in 0..PAGES_MAX {
         let body = get(http, endpoint, &page_url(endpoint, after.as_deref())).await?;
         let Some(ListPage { listed, next }) = read::page(&body, endpoint.own_api) else {
-            let (place, reason) = (endpoint.place(), "it answered with something else".to_owned());
-            return Err(ListError::Refused { place, reason });
+            let (url, reason) = (endpoint.shown_url(), "it answered with something else".to_owned());
+            return Err(ListError::Refused { url, reason });
         };
         models.extend(listed);
         // A repeated cursor would loop forever.
@@ -91,16 +91,16 @@ fn add(models: &mut Vec<ListedModel>, name: &str, facts: ModelFacts) {
 }
 
 async fn get(http: &Http, endpoint: &Endpoint, url: &str) -> Result<Vec<u8>, ListError> {
-    let place = endpoint.place();
+    let shown = endpoint.shown_url();
     match http.ask(endpoint, url, None, BYTES_MAX, TIME_MAX).await {
         Ok(answer) => match answer.status {
             200 => Ok(answer.body),
             status @ (408 | 429 | 500..) => {
-                Err(ListError::Unreachable { place, reason: format!("it answers with HTTP {status}") })
+                Err(ListError::Unreachable { url: shown, reason: format!("it answers with HTTP {status}") })
             }
-            status => Err(ListError::Refused { place, reason: format!("HTTP {status}") }),
+            status => Err(ListError::Refused { url: shown, reason: format!("HTTP {status}") }),
         },
-        Err(error) => Err(ListError::Unreachable { place, reason: error.message }),
+        Err(error) => Err(ListError::Unreachable { url: shown, reason: error.message }),
     }
 }
 

@@ -14,7 +14,7 @@ pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> Provid
     }
     let message = format!(
         "No model is configured, and no local server answers with its models at {}.",
-        places(&local_urls(settings, env))
+        listed(&local_urls(settings, env))
     );
     ProviderError::new(ErrorClass::Auth, message).with_hint(
         "Run `epitome login` in a terminal, or set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL for a \
@@ -25,13 +25,13 @@ pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> Provid
 
 /// The error if a local model was chosen but no server answers: lists the addresses that were tried.
 pub fn no_local_server(name: &ModelName, settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
-    let tried = places(&local_urls(settings, env));
+    let tried = listed(&local_urls(settings, env));
     ProviderError::new(ErrorClass::Auth, format!("No local server answers for {name}; tried {tried}."))
         .with_hint("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.")
 }
 
 /// Joins URLs without their users and passwords.
-fn places(urls: &[String]) -> String {
+fn listed(urls: &[String]) -> String {
     let shown: Vec<String> = urls.iter().map(|url| shown(url)).collect();
     shown.join(" and ")
 }

@@ -397,7 +397,7 @@ impl Hosted {
     }
 
     /// Sets the endpoint's URL, format and credential. Returns an error if the provider needs a key and none is set.
-    pub(super) fn place(
+    pub(super) fn set_address(
         &self,
         endpoint: &mut Endpoint,
         settings: &Settings,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::anthropic_search::{self as search, Searches};
 use super::images::OldestImages;
-use super::parts::{Sendable, said, shown};
+use super::parts::{Sendable, shown, user_part};
 use super::turns::{
     CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, call_id, call_name, without_blanks, without_thinking_at_end,
 };
@@ -51,8 +51,8 @@ impl Format for Anthropic {
                 let images = &mut out.prefix.images;
                 let mut content: Vec<Value> = Vec::with_capacity(answers.len() + parts.len());
                 content.extend(answers.iter().map(|answer| result(answer, endpoint, images)));
-                let said = parts.iter().filter_map(|part| said(part, endpoint));
-                content.extend(said.map(|part| block(images.admit(part))));
+                let sent = parts.iter().filter_map(|part| user_part(part, endpoint));
+                content.extend(sent.map(|part| block(images.admit(part))));
                 out.put(&json!({ "role": "user", "content": content }));
                 false
             }

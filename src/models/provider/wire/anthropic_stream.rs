@@ -94,16 +94,16 @@ impl Decode for AnthropicDecoder {
             }
             "content_block_stop" => self.block_stopped(out),
             "message_start" => {
-                let said = &event.message["usage"];
-                if !said.is_null() {
-                    let usage = usage(said);
+                let reported = &event.message["usage"];
+                if !reported.is_null() {
+                    let usage = usage(reported);
                     self.context = usage.input;
                     out.push(ProviderEvent::Usage(usage));
                 }
             }
             "message_delta" => {
-                if let Some(said) = event.usage {
-                    out.push(ProviderEvent::Usage(self.later_usage(&said)));
+                if let Some(reported) = event.usage {
+                    out.push(ProviderEvent::Usage(self.later_usage(&reported)));
                 }
                 if let Some(delta) = event.delta
                     && let Some(reason) = delta.stop_reason
@@ -141,9 +141,9 @@ impl AnthropicDecoder {
 
     /// The usage at the end. Searches make the model read its context several times, and the sum is reported; the context
     /// is that of the last time, or at least that of the start.
-    fn later_usage(&self, said: &Value) -> Usage {
-        let mut usage = usage(said);
-        let mut times = said["iterations"].as_array().into_iter().flatten();
+    fn later_usage(&self, reported: &Value) -> Usage {
+        let mut usage = usage(reported);
+        let mut times = reported["iterations"].as_array().into_iter().flatten();
         let last = times.rfind(|one| one["type"] == "message");
         let context = last.map_or(self.context, |last| usage_without_iterations(last).input);
         if (usage.searches > 0 || last.is_some()) && context < usage.input {
@@ -235,10 +235,10 @@ impl AnthropicDecoder {
     /// Updates a compaction: text and metadata are sent in one piece and replace those of the start event.
     fn compaction(&mut self, delta: &AnthropicDelta<'_>) {
         let ContentBlock::Compaction(block) = &mut self.block else { return };
-        let said = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
-        for (name, said) in said {
-            if let Some(said) = said.as_ref().filter(|said| said.is_string()) {
-                block[name] = said.clone();
+        let reported = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
+        for (name, reported) in reported {
+            if let Some(reported) = reported.as_ref().filter(|reported| reported.is_string()) {
+                block[name] = reported.clone();
             }
         }
         if let Some(signature) = &delta.signature {
@@ -293,8 +293,8 @@ fn stop(reason: &str, details: &Value) -> ReplyStop {
         "model_context_window_exceeded" => ReplyStop::WindowExceeded,
         "pause_turn" => ReplyStop::Paused,
         "refusal" => {
-            let said = |name: &str| details[name].as_str().map(str::to_owned);
-            let reason = said("explanation").or_else(|| said("category"));
+            let reported = |name: &str| details[name].as_str().map(str::to_owned);
+            let reason = reported("explanation").or_else(|| reported("category"));
             ReplyStop::Refused { reason: reason.unwrap_or_default() }
         }
         // `end_turn`, `tool_use`, `stop_sequence` and future reasons.
@@ -340,9 +340,9 @@ struct AnthropicDelta<'a> {
 }
 
 /// Total usage: compactions are reported as separate iterations that the sums don't include.
-fn usage(said: &Value) -> Usage {
-    let mut usage = usage_without_iterations(said);
-    let iterations = said["iterations"].as_array().into_iter().flatten();
+fn usage(reported: &Value) -> Usage {
+    let mut usage = usage_without_iterations(reported);
+    let iterations = reported["iterations"].as_array().into_iter().flatten();
     for compaction in iterations.filter(|one| one["type"] == "compaction") {
         usage.add(&usage_without_iterations(compaction));
     }
@@ -350,19 +350,19 @@ fn usage(said: &Value) -> Usage {
 }
 
 /// `input_tokens` excludes cached tokens, so the size of the context is the sum.
-fn usage_without_iterations(said: &Value) -> Usage {
-    let cache_read = tokens_at(said, "/cache_read_input_tokens");
-    let cache_write = tokens_at(said, "/cache_creation_input_tokens");
+fn usage_without_iterations(reported: &Value) -> Usage {
+    let cache_read = tokens_at(reported, "/cache_read_input_tokens");
+    let cache_write = tokens_at(reported, "/cache_creation_input_tokens");
     // A report without uncached tokens would otherwise yield a context of only the cached part.
-    let is_reported = said["input_tokens"].is_u64();
-    let fresh = tokens_at(said, "/input_tokens");
+    let is_reported = reported["input_tokens"].is_u64();
+    let fresh = tokens_at(reported, "/input_tokens");
     Usage {
         input: if is_reported { fresh + cache_read + cache_write } else { 0 },
-        output: tokens_at(said, "/output_tokens"),
+        output: tokens_at(reported, "/output_tokens"),
         cache_read,
         cache_write,
-        thinking: tokens_at(said, "/output_tokens_details/thinking_tokens"),
-        searches: tokens_at(said, "/server_tool_use/web_search_requests"),
+        thinking: tokens_at(reported, "/output_tokens_details/thinking_tokens"),
+        searches: tokens_at(reported, "/server_tool_use/web_search_requests"),
         context: 0,
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
+use super::parts::{Sendable, UNNAMED, data_url, text_and_rest, user_part};
 use super::turns::{NO_OUTCOME, WireTurn, call_id, call_name, split_summary, without_blanks};
 use super::{BodyEnvelope, BodyHead, Format, RequestMeta, TurnWriter, is_own, list_of_tools, write};
 use crate::ModelRequest;
@@ -52,7 +52,7 @@ impl Format for Chat {
                         content.extend(rest.into_iter().map(part));
                     }
                 }
-                content.extend(parts.filter_map(|part| said(part, endpoint)).map(part));
+                content.extend(parts.filter_map(|part| user_part(part, endpoint)).map(part));
                 if !content.is_empty() {
                     out.put(&json!({ "role": "user", "content": user_content(content) }));
                 }

@@ -64,12 +64,12 @@ impl Decode for ChatDecoder {
                 self.stop = Some(stop(&reason));
             }
             // Moonshot sends the usage here.
-            if let Some(said) = choice.usage {
-                out.push(ProviderEvent::Usage(usage(&said)));
+            if let Some(reported) = choice.usage {
+                out.push(ProviderEvent::Usage(usage(&reported)));
             }
         }
-        if let Some(said) = chunk.usage {
-            out.push(ProviderEvent::Usage(usage(&said)));
+        if let Some(reported) = chunk.usage {
+            out.push(ProviderEvent::Usage(usage(&reported)));
         }
         Ok(())
     }
@@ -148,8 +148,8 @@ impl ChatDecoder {
             ("reasoning", delta.reasoning),
             ("content", Some(thought)),
         ];
-        let said = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        if let Some((field, Some(text))) = thoughts.into_iter().find(|(_, text)| said(text)) {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        if let Some((field, Some(text))) = thoughts.into_iter().find(|(_, text)| is_given(text)) {
             self.begun = true;
             self.reasoning = Some(field);
             append(out, ProviderEvent::Thinking(text));
@@ -322,11 +322,11 @@ struct FunctionDelta {
     arguments: Option<Value>,
 }
 
-fn usage(said: &Value) -> Usage {
-    let (input, output) = (tokens_at(said, "/prompt_tokens"), tokens_at(said, "/completion_tokens"));
-    let thinking = tokens_at(said, "/completion_tokens_details/reasoning_tokens");
+fn usage(reported: &Value) -> Usage {
+    let (input, output) = (tokens_at(reported, "/prompt_tokens"), tokens_at(reported, "/completion_tokens"));
+    let thinking = tokens_at(reported, "/completion_tokens_details/reasoning_tokens");
     // xAI and Google count the thinking apart, and only in the total.
-    let apart = tokens_at(said, "/total_tokens").saturating_sub(input + output);
+    let apart = tokens_at(reported, "/total_tokens").saturating_sub(input + output);
     let is_apart = thinking == 0 || thinking == apart;
     let apart = if is_apart { apart } else { 0 };
     Usage {
@@ -340,10 +340,10 @@ fn usage(said: &Value) -> Usage {
             "/num_cached_tokens",
         ]
         .into_iter()
-        .map(|path| tokens_at(said, path))
+        .map(|path| tokens_at(reported, path))
         .max()
         .unwrap_or(0),
-        cache_write: tokens_at(said, "/prompt_tokens_details/cache_write_tokens"),
+        cache_write: tokens_at(reported, "/prompt_tokens_details/cache_write_tokens"),
         thinking: thinking.max(apart),
         ..Usage::default()
     }

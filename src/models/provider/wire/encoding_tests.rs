@@ -7,7 +7,7 @@ use super::*;
 use crate::abilities::Thinking;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::wire::views_tests::{
-    OwnedItem, OwnedView, body, call, encode, hooks_wishes, outcome, picture, text, thinking, views,
+    OwnedItem, OwnedView, body, call, encode, hook_requests, outcome, picture, text, thinking, views,
 };
 use epitome_config::{EditTools, WireFormat};
 use epitome_scripted_model::valid;
@@ -151,7 +151,7 @@ proptest! {
     /// No edit or history from a hook results in a view that the service rejects.
     #[test]
     fn view_edited_by_hooks_gives_a_valid_request(
-        endpoint in any_endpoint(), view in views(false), (edits, history, kept) in hooks_wishes(),
+        endpoint in any_endpoint(), view in views(false), (edits, history, kept) in hook_requests(),
     ) {
         taken(&endpoint, &view.of_own(&endpoint).edited(&edits, &history, kept).answerable())?;
     }
@@ -168,7 +168,7 @@ proptest! {
     /// A conversation that grows, is rewritten by a hook and grows again is sent as if nothing were cached.
     #[test]
     fn cached_encoding_equals_fresh_encoding(
-        endpoint in any_endpoint(), view in views(true), (edits, history, kept) in hooks_wishes(),
+        endpoint in any_endpoint(), view in views(true), (edits, history, kept) in hook_requests(),
         other in views(false),
     ) {
         let view = view.of_own(&endpoint);

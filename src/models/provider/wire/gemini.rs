@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::parts::{Sendable, said, text_and_rest};
+use super::parts::{Sendable, text_and_rest, user_part};
 use super::tools::definitions;
 use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, call_name};
 use super::{BodyEnvelope, BodyHead, Format, Purpose, RequestMeta, TurnWriter, is_own, write};
@@ -51,7 +51,7 @@ impl Format for Gemini {
         match turn {
             WireTurn::User { answers, parts, .. } => {
                 let mut sent = responses(endpoint, answers);
-                for part in parts.iter().filter_map(|part| said(part, endpoint)) {
+                for part in parts.iter().filter_map(|part| user_part(part, endpoint)) {
                     // The format has no field for a name, but users refer to documents by it.
                     if let Sendable::Document { name: Some(name), .. } = part {
                         sent.push(text_part(&format!("The document {name}:")));

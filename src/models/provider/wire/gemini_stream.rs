@@ -89,11 +89,11 @@ impl GeminiDecoder {
             let reason = with_sentence(&reason, block_reason_message.as_deref());
             self.stop = Some(ReplyStop::Filtered { reason });
         }
-        if let Some(said) = chunk.usage_metadata
+        if let Some(reported) = chunk.usage_metadata
             && (self.stop.is_some() || !self.counted)
         {
             self.counted = true;
-            out.push(ProviderEvent::Usage(usage(&said)));
+            out.push(ProviderEvent::Usage(usage(&reported)));
         }
         Ok(())
     }
@@ -285,12 +285,12 @@ struct PromptFeedback {
     block_reason_message: Option<String>,
 }
 
-fn usage(said: &Value) -> Usage {
-    let thinking = tokens_at(said, "/thoughtsTokenCount");
+fn usage(reported: &Value) -> Usage {
+    let thinking = tokens_at(reported, "/thoughtsTokenCount");
     Usage {
-        input: tokens_at(said, "/promptTokenCount") + tokens_at(said, "/toolUsePromptTokenCount"),
-        output: tokens_at(said, "/candidatesTokenCount") + thinking,
-        cache_read: tokens_at(said, "/cachedContentTokenCount"),
+        input: tokens_at(reported, "/promptTokenCount") + tokens_at(reported, "/toolUsePromptTokenCount"),
+        output: tokens_at(reported, "/candidatesTokenCount") + thinking,
+        cache_read: tokens_at(reported, "/cachedContentTokenCount"),
         cache_write: 0,
         thinking,
         ..Usage::default()

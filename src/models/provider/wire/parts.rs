@@ -29,7 +29,7 @@ pub enum Sendable<'a> {
 pub const UNNAMED: &str = "document.pdf";
 
 /// Converts a part of a user message; `None` for parts that only occur in replies.
-pub fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> {
+pub fn user_part<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> {
     Some(match part {
         Content::Text { text } => Sendable::Text(text.into()),
         Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),

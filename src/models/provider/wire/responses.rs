@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
+use super::parts::{Sendable, UNNAMED, data_url, shown, text_and_rest, user_part};
 use super::turns::{
     CallAnswer, NO_OUTCOME, WireTurn, call_id, call_name, split_summary, without_thinking_at_end,
 };
@@ -61,7 +61,7 @@ impl Format for Responses {
                         json!({ "type": "function_call_output", "call_id": call_id, "output": output });
                     out.put(&item);
                 }
-                content.extend(parts.filter_map(|part| said(part, endpoint)).map(part));
+                content.extend(parts.filter_map(|part| user_part(part, endpoint)).map(part));
                 if !content.is_empty() {
                     out.put(&json!({ "type": "message", "role": "user", "content": content }));
                 }
@@ -204,9 +204,9 @@ fn part(part: Sendable<'_>) -> Value {
     }
 }
 
-/// The outcome of a call. Only OpenAI accepts images and documents there. For other servers they are added to `said`,
+/// The outcome of a call. Only OpenAI accepts images and documents there. For other servers they are added to `shown_parts`,
 /// the user content that follows.
-fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, said: &mut Vec<Value>) -> Value {
+fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, shown_parts: &mut Vec<Value>) -> Value {
     let Some(outcome) = answer.outcome else { return NO_OUTCOME.into() };
     let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
     if endpoint.own_api && !outcome.content.iter().all(is_text) {
@@ -214,8 +214,8 @@ fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, said: &mut Vec<Value>) -
     }
     let (text, rest) = text_and_rest(outcome, endpoint);
     if !rest.is_empty() {
-        said.push(part(Sendable::Text(format!("What call {} shows:", answer.call.id).into())));
-        said.extend(rest.into_iter().map(part));
+        shown_parts.push(part(Sendable::Text(format!("What call {} shows:", answer.call.id).into())));
+        shown_parts.extend(rest.into_iter().map(part));
     }
     text.into()
 }

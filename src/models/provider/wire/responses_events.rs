@@ -60,18 +60,18 @@ pub(super) struct Incomplete {
 
 /// `input_tokens` includes cached tokens, and the entire context each time that the model reads it: once, and again after
 /// each search by the service. Only xAI reports the context itself; for others, it is no more than the average.
-pub(super) fn usage(said: &Value, searches: u64) -> Usage {
-    let input = tokens_at(said, "/input_tokens");
-    let context = match tokens_at(said, "/context_details/input_tokens") {
+pub(super) fn usage(reported: &Value, searches: u64) -> Usage {
+    let input = tokens_at(reported, "/input_tokens");
+    let context = match tokens_at(reported, "/context_details/input_tokens") {
         0 if searches > 0 => input / (searches + 1),
         context => context,
     };
     Usage {
         input,
-        output: tokens_at(said, "/output_tokens"),
-        cache_read: tokens_at(said, "/input_tokens_details/cached_tokens"),
-        cache_write: tokens_at(said, "/input_tokens_details/cache_write_tokens"),
-        thinking: tokens_at(said, "/output_tokens_details/reasoning_tokens"),
+        output: tokens_at(reported, "/output_tokens"),
+        cache_read: tokens_at(reported, "/input_tokens_details/cached_tokens"),
+        cache_write: tokens_at(reported, "/input_tokens_details/cache_write_tokens"),
+        thinking: tokens_at(reported, "/output_tokens_details/reasoning_tokens"),
         searches,
         context: if context < input { context } else { 0 },
     }

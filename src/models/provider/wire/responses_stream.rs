@@ -34,7 +34,7 @@ pub(super) struct ResponsesDecoder {
 struct OutputItem {
     kind: OutputItemKind,
     /// The item's index in the reply's list, if the server sends one.
-    place: Option<u64>,
+    index: Option<u64>,
     /// The item's id, and for calls the call's id; either may be empty.
     id: String,
     call_id: String,
@@ -154,11 +154,11 @@ impl ResponsesDecoder {
     fn open(
         &mut self,
         kind: OutputItemKind,
-        place: &ItemRef<'_>,
+        item_ref: &ItemRef<'_>,
         item: &Value,
         out: &mut Vec<ProviderEvent>,
     ) -> usize {
-        let at = self.add(kind, place);
+        let at = self.add(kind, item_ref);
         match kind {
             OutputItemKind::Reasoning => {}
             // The phase must be sent back with the message that follows.
@@ -168,7 +168,7 @@ impl ResponsesDecoder {
                 }
             }
             OutputItemKind::Call => {
-                let id = if place.call_id.is_empty() { place.id } else { place.call_id };
+                let id = if item_ref.call_id.is_empty() { item_ref.id } else { item_ref.call_id };
                 let (index, name) = (index_of(at), item["name"].as_str().unwrap_or_default());
                 out.push(ProviderEvent::CallStarted { index, id: id.into(), name: name.into() });
             }
@@ -182,8 +182,8 @@ impl ResponsesDecoder {
             return self.searched(item, out);
         }
         let Some(kind) = OutputItemKind::from_item(&item) else { return };
-        let place = ItemRef::new(index, &item);
-        let at = self.find(kind, &place).unwrap_or_else(|| self.open(kind, &place, &item, out));
+        let item_ref = ItemRef::new(index, &item);
+        let at = self.find(kind, &item_ref).unwrap_or_else(|| self.open(kind, &item_ref, &item, out));
         if std::mem::replace(&mut self.items[at].done, true) {
             return;
         }
@@ -225,8 +225,8 @@ impl ResponsesDecoder {
             let error = error.unwrap_or_else(|| json!({ "message": "the response failed" }));
             return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
         }
-        for (place, item) in (0u64..).zip(response.output.into_iter().flatten()) {
-            self.ended(Some(place), item, out);
+        for (index, item) in (0u64..).zip(response.output.into_iter().flatten()) {
+            self.ended(Some(index), item, out);
         }
         if let Some(said) = response.usage {
             out.push(ProviderEvent::Usage(usage(&said, self.counted)));
@@ -273,39 +273,41 @@ impl ResponsesDecoder {
 
     /// Finds the item of this kind to which an event refers. The call id takes precedence over the index, and that over
     /// the item id, which some gateways change from event to event. Without any of them, it is the newest of its kind.
-    fn find(&self, kind: OutputItemKind, place: &ItemRef<'_>) -> Option<usize> {
+    fn find(&self, kind: OutputItemKind, item_ref: &ItemRef<'_>) -> Option<usize> {
         let newest = |is: &dyn Fn(&OutputItem) -> bool| {
             self.items.iter().rposition(|item| item.kind == kind && is(item))
         };
         let has = |id: &str, item: &OutputItem| !id.is_empty() && (item.id == id || item.call_id == id);
-        newest(&|item| has(place.call_id, item))
+        newest(&|item| has(item_ref.call_id, item))
             .or_else(|| {
                 let is_other = |item: &OutputItem| {
-                    !place.call_id.is_empty() && !item.call_id.is_empty() && place.call_id != item.call_id
+                    !item_ref.call_id.is_empty()
+                        && !item.call_id.is_empty()
+                        && item_ref.call_id != item.call_id
                 };
-                newest(&|item| place.index.is_some() && item.place == place.index && !is_other(item))
+                newest(&|item| item_ref.index.is_some() && item.index == item_ref.index && !is_other(item))
             })
-            .or_else(|| newest(&|item| has(place.id, item)))
+            .or_else(|| newest(&|item| has(item_ref.id, item)))
             .or_else(|| {
                 newest(&|item| {
-                    let no_place = place.index.is_none() || item.place.is_none();
-                    let no_id = place.id.is_empty() || item.id.is_empty();
-                    let no_call = place.call_id.is_empty() || item.call_id.is_empty();
-                    no_place && no_id && no_call
+                    let no_index = item_ref.index.is_none() || item.index.is_none();
+                    let no_id = item_ref.id.is_empty() || item.id.is_empty();
+                    let no_call = item_ref.call_id.is_empty() || item.call_id.is_empty();
+                    no_index && no_id && no_call
                 })
             })
     }
 
-    fn find_or_add(&mut self, kind: OutputItemKind, place: &ItemRef<'_>) -> usize {
-        self.find(kind, place).unwrap_or_else(|| self.add(kind, place))
+    fn find_or_add(&mut self, kind: OutputItemKind, item_ref: &ItemRef<'_>) -> usize {
+        self.find(kind, item_ref).unwrap_or_else(|| self.add(kind, item_ref))
     }
 
-    fn add(&mut self, kind: OutputItemKind, place: &ItemRef<'_>) -> usize {
+    fn add(&mut self, kind: OutputItemKind, item_ref: &ItemRef<'_>) -> usize {
         self.items.push(OutputItem {
             kind,
-            place: place.index,
-            id: place.id.to_owned(),
-            call_id: place.call_id.to_owned(),
+            index: item_ref.index,
+            id: item_ref.id.to_owned(),
+            call_id: item_ref.call_id.to_owned(),
             given: String::new(),
             part: None,
             gap: false,

@@ -149,7 +149,7 @@ impl Decoding {
                 false => return Err(self.fault(DecodeError::Provider(body))),
             };
             let what = format!("answered with {kind} instead of a stream of events");
-            let hint = format!("Check that {} is the base URL of the service.", self.endpoint.place());
+            let hint = format!("Check that {} is the base URL of the service.", self.endpoint.shown_url());
             return Err(failure::error(&self.endpoint, ErrorClass::Broken, &what, Some(hint)));
         }
         let mut arrived = Vec::new();

@@ -92,7 +92,7 @@ fn is_accepted(c: char) -> bool {
 }
 
 /// The text that replaces a user message without sendable content.
-const NOTHING_SAID: &str = "(empty message)";
+const EMPTY_MESSAGE: &str = "(empty message)";
 
 /// Returns the turns of a view, at least one, starting with the user's, and for each the index of the item that begins it.
 /// Turns that precede an agent's turn affect neither it nor those after it.
@@ -103,19 +103,19 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> (Vec<WireTurn<'a>>, Vec<usize>) {
         begin.resize(turns.len(), at.saturating_sub(1));
         match item {
             ViewItem::User(message) | ViewItem::Summary(message) => {
-                let mut said: Vec<Cow<'a, Content>> =
+                let mut sent: Vec<Cow<'a, Content>> =
                     message.content.iter().filter(|part| is_sendable(part)).map(Cow::Borrowed).collect();
-                if said.is_empty() {
-                    said.push(empty_text());
+                if sent.is_empty() {
+                    sent.push(empty_text());
                 }
                 drop_open_searches(&mut turns);
                 match turns.last_mut() {
-                    Some(WireTurn::User { parts, .. }) => parts.append(&mut said),
-                    Some(WireTurn::Agent { .. }) => turns.push(user(said)),
+                    Some(WireTurn::User { parts, .. }) => parts.append(&mut sent),
+                    Some(WireTurn::Agent { .. }) => turns.push(user(sent)),
                     None => {
                         let compacted = message.content.iter().filter_map(native).collect();
-                        let summary = if let ViewItem::Summary(_) = item { said.len() } else { 0 };
-                        turns.push(WireTurn::User { compacted, answers: Vec::new(), parts: said, summary });
+                        let summary = if let ViewItem::Summary(_) = item { sent.len() } else { 0 };
+                        turns.push(WireTurn::User { compacted, answers: Vec::new(), parts: sent, summary });
                     }
                 }
             }
@@ -257,5 +257,5 @@ fn is_blank(part: &Content) -> bool {
 }
 
 fn empty_text<'a>() -> Cow<'a, Content> {
-    Cow::Owned(Content::Text { text: NOTHING_SAID.into() })
+    Cow::Owned(Content::Text { text: EMPTY_MESSAGE.into() })
 }

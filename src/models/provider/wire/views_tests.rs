@@ -247,7 +247,7 @@ fn sealed(wire: WireFormat, is_signed: bool, prefix: &str) -> Value {
 }
 
 /// Edits and history that hooks may request, for `OwnedView::edited`.
-pub fn hooks_wishes() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usize)> {
+pub fn hook_requests() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usize)> {
     let edits = prop::collection::vec((0..32usize, any::<u8>()), 0..8);
     let role = prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::System)];
     (edits, prop::collection::vec(role, 0..4), 0..6usize)

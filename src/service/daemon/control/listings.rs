@@ -158,7 +158,8 @@ async fn models(daemon: Arc<Daemon>, wanted: ModelsParams) -> MethodResult {
         local: local.as_ref(),
     };
     // A local server is always asked, as its loaded models change.
-    for place in catalog.places().into_iter().filter(|place| wanted.refresh || place.provider() == "local") {
+    for place in catalog.endpoints().into_iter().filter(|place| wanted.refresh || place.provider() == "local")
+    {
         if let Err(error) = services.learned.refresh(&services.http, &place, RefreshTime::Now).await {
             unanswered.push(error.to_string());
         }

@@ -39,7 +39,7 @@ pub struct TemporaryClient {
     /// Open questions; a session asks only a few at once.
     asks: Vec<AskId>,
     /// The text of the newest reply.
-    said: Option<String>,
+    reply: Option<String>,
 }
 
 impl TemporaryClient {
@@ -69,7 +69,7 @@ impl TemporaryClient {
             queue,
             knows_commands: false,
             asks: Vec::new(),
-            said: None,
+            reply: None,
         };
         let mut is_attached = false;
         // Until the recipes are known, `/name` would be taken for plain text.
@@ -115,7 +115,7 @@ impl TemporaryClient {
                 answer = &mut turn => answer?,
             }
         };
-        Ok((answer, self.said.take()))
+        Ok((answer, self.reply.take()))
     }
 
     /// Waits for the next event and records it. Returns the answer to this ticket.
@@ -136,7 +136,7 @@ impl TemporaryClient {
             SessionEvent::Entry { entry, replay: false, .. } => {
                 if let Change::Replied { message, .. } = &entry.change {
                     let text = message.text();
-                    self.said = (!text.is_empty()).then_some(text).or(self.said.take());
+                    self.reply = (!text.is_empty()).then_some(text).or(self.reply.take());
                 }
             }
             SessionEvent::Entry { replay: true, .. }
@@ -152,7 +152,7 @@ impl TemporaryClient {
             | SessionEvent::Options(_)
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
+            | SessionEvent::EditorRequest { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
             | SessionEvent::TerminalEnded { .. }

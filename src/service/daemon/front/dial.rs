@@ -760,13 +760,13 @@ mod tests {
         first.join().expect("it answered");
 
         let second = std::thread::spawn(move || {
-            let said = waiting.recv().expect("the window says that it waits").expect("what it waits for");
+            let notice = waiting.recv().expect("the window says that it waits").expect("what it waits for");
             serve_and_close(&listen_again(address));
-            said
+            notice
         });
         connector.find(0, false).expect("the next server listens");
-        let said = second.join().expect("it answered");
-        assert!(said.contains("refused") && said.contains("Waiting at most 60 s"), "{said}");
+        let notice = second.join().expect("it answered");
+        assert!(notice.contains("refused") && notice.contains("Waiting at most 60 s"), "{notice}");
     }
 
     /// Returns what it reports, too.
@@ -787,8 +787,8 @@ mod tests {
         let first = std::thread::spawn(move || drop(serve(&listener)));
         let _link = connector.find(0, false).expect("it listens");
         first.join().expect("it answered");
-        let said = waiting.recv().expect("it says that it waits").expect("what it waits for");
-        assert!(said.contains("can't be reached. Waiting at most 60 s"), "{said}");
+        let notice = waiting.recv().expect("it says that it waits").expect("what it waits for");
+        assert!(notice.contains("can't be reached. Waiting at most 60 s"), "{notice}");
         let _socket = serve(&listen_again(address));
         assert_eq!(waiting.recv().expect("it says that it does not wait any longer"), None);
     }

@@ -150,7 +150,7 @@ mod tests {
             }
         };
         tokio::select! {
-            heard = progress.while_moving(LIMIT, reading.read_u8()) => assert!(heard.is_none()),
+            received = progress.while_moving(LIMIT, reading.read_u8()) => assert!(received.is_none()),
             () = pings => panic!("a peer that is silent is waited for as long as it is sent pings"),
         }
     }

@@ -29,7 +29,9 @@ use super::wait_notice::WaitNotice;
 use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::answers::{self, OPEN_AT};
 use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::model::AcpVersion;
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
+use epitome_acp::updates::idle_line;
 use epitome_acp::writer;
 
 /// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
@@ -537,14 +539,15 @@ impl ReconnectState {
 
     /// Shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
     fn shown_idle(&self, session: &str) -> Vec<u8> {
-        match self.is_v2() {
-            true => updated(session, &json!({ "sessionUpdate": "state_update", "state": "idle" })),
-            false => Vec::new(),
+        match self.version() {
+            AcpVersion::V2 => idle_line(session),
+            AcpVersion::V1 => Vec::new(),
         }
     }
 
-    fn is_v2(&self) -> bool {
-        self.initialize.as_ref().is_some_and(|initialize| initialize.version >= 2)
+    fn version(&self) -> AcpVersion {
+        let is_v2 = self.initialize.as_ref().is_some_and(|initialize| initialize.version >= 2);
+        if is_v2 { AcpVersion::V2 } else { AcpVersion::V1 }
     }
 
     /// Records that a daemon is waited for. Returns the lines that show this in the sessions whose prompts wait for an answer.
@@ -552,7 +555,7 @@ impl ReconnectState {
         let running: BTreeSet<String> =
             self.waiting.iter().filter_map(WaitingRequest::session).map(str::to_owned).collect();
         self.wait.begin(text, &running, now);
-        self.wait.show(running, self.is_v2())
+        self.wait.show(running, self.version())
     }
 
     /// Records that there is a daemon again, or that none is waited for any longer.
@@ -567,7 +570,7 @@ impl ReconnectState {
         }
         let Incoming::Request { params, .. } = envelope::read(line) else { return Vec::new() };
         let session = session_in(params).filter(|session| self.open.contains_key(session));
-        self.wait.show(session, self.is_v2())
+        self.wait.show(session, self.version())
     }
 
     /// Gives up on prompts whose fate no daemon has reported.
@@ -782,7 +785,11 @@ impl ReconnectState {
     /// The response to a request that the editor has cancelled.
     fn cancelled(&self, id: &str, is_prompt: bool) -> Vec<u8> {
         let mut line = Vec::new();
-        writer::response(&mut line, id, answers::cancelled_unserved(is_prompt && !self.is_v2()));
+        writer::response(
+            &mut line,
+            id,
+            answers::cancelled_unserved(is_prompt && self.version() == AcpVersion::V1),
+        );
         line
     }
 }
@@ -871,13 +878,6 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
     writer::response(&mut line, id, Err(error));
     line
-}
-
-/// The update of a session, as a line.
-pub(super) fn updated(session: &str, update: &Value) -> Vec<u8> {
-    let params = json!({ "sessionId": session, "update": update });
-    let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": params });
-    format!("{line}\n").into_bytes()
 }
 
 /// The provider that a `providers/set` names.

@@ -171,8 +171,8 @@ struct RemoteClients {
     refused: AtomicU64,
 }
 
-/// A socket's place among those with a valid token; `None` until its first request with one.
-type SocketPlace = Mutex<Option<OwnedSemaphorePermit>>;
+/// A socket's slot among those with a valid token; `None` until its first request with one.
+type SocketSlot = Mutex<Option<OwnedSemaphorePermit>>;
 
 /// An error of a body ends the response without its proper end.
 type RemoteResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
@@ -231,16 +231,16 @@ impl RemoteServer {
 impl RemoteClients {
     /// Serves one socket, as long as its first request with a valid token comes in time.
     async fn socket(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        let place = Arc::new(SocketPlace::default());
+        let slot = Arc::new(SocketSlot::default());
         let closed = self.newcomer();
         let stranger = async {
             drop(tokio::time::timeout(ADMISSION_TIME_MAX, closed).await);
-            if place.lock().is_some() {
+            if slot.lock().is_some() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = self.open_socket(stream, tls, place.clone()) => {}
+            () = self.open_socket(stream, tls, slot.clone()) => {}
             () = stranger => tracing::info!("a socket is closed: no request with a valid token came in time"),
         }
     }
@@ -261,7 +261,7 @@ impl RemoteClients {
         self: &Arc<Self>,
         stream: TcpStream,
         tls: Option<TlsAcceptor>,
-        place: Arc<SocketPlace>,
+        slot: Arc<SocketSlot>,
     ) {
         // Messages are small, and each is waited for.
         drop(stream.set_nodelay(true));
@@ -275,12 +275,12 @@ impl RemoteClients {
         }
         let Some(acceptor) = tls else {
             let Ok(is_http2) = begins_http2(&stream).await else { return };
-            return self.requests(stream, is_http2, place).await;
+            return self.requests(stream, is_http2, slot).await;
         };
         match acceptor.accept(stream).await {
             Ok(stream) => {
                 let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
-                self.requests(stream, is_http2, place).await;
+                self.requests(stream, is_http2, slot).await;
             }
             Err(error) => tracing::info!(%error, "a client could not agree on encryption"),
         }
@@ -291,17 +291,17 @@ impl RemoteClients {
         self: &Arc<Self>,
         stream: S,
         is_http2: bool,
-        place: Arc<SocketPlace>,
+        slot: Arc<SocketSlot>,
     ) {
         let service = service_fn(|request| {
-            let (clients, place) = (self.clone(), place.clone());
-            async move { Ok::<RemoteResponse, Infallible>(clients.answer(request, &place).await) }
+            let (clients, slot) = (self.clone(), slot.clone());
+            async move { Ok::<RemoteResponse, Infallible>(clients.answer(request, &slot).await) }
         });
         let io = TokioIo::new(stream);
         let served = if is_http2 {
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             server.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32);
-            // A client whose machine has gone would keep its place for ever.
+            // A client whose machine has gone would keep its slot forever.
             server.keep_alive_interval(PING_EVERY).keep_alive_timeout(SILENCE_MAX - PING_EVERY);
             server.serve_connection(io, service).await
         } else {
@@ -315,7 +315,7 @@ impl RemoteClients {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, place: &SocketPlace) -> RemoteResponse {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, slot: &SocketSlot) -> RemoteResponse {
         if request.uri().path() == HEALTH_PATH {
             return text(StatusCode::OK, "ok\n");
         }
@@ -325,7 +325,7 @@ impl RemoteClients {
                 true => text(StatusCode::SERVICE_UNAVAILABLE, DRAINING),
             };
         }
-        let (origin, token) = match self.admit(&request, place) {
+        let (origin, token) = match self.admit(&request, slot) {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,
         };
@@ -354,7 +354,7 @@ impl RemoteClients {
     fn admit(
         &self,
         request: &Request<Incoming>,
-        place: &SocketPlace,
+        slot: &SocketSlot,
     ) -> Result<(Option<HeaderValue>, AdmittedToken), Box<RemoteResponse>> {
         let is_read = request.method() == Method::GET;
         let is_report = is_read && request.uri().path() == METRICS_PATH;
@@ -373,12 +373,12 @@ impl RemoteClients {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         let token = token.map_err(refused)?;
-        let mut place = place.lock();
-        if place.is_none() {
+        let mut slot = slot.lock();
+        if slot.is_none() {
             let permit = self.sockets.clone().try_acquire_owned();
             let too_many =
                 || refused((StatusCode::SERVICE_UNAVAILABLE, "There are too many sockets already"));
-            *place = Some(permit.map_err(|_| too_many())?);
+            *slot = Some(permit.map_err(|_| too_many())?);
         }
         Ok((origin, token))
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use serde_json::json;
-
-use super::reconnect::updated;
 use crate::handshake::RETURN_TIME_MAX;
+use epitome_acp::model::AcpVersion;
+use epitome_acp::updates::waiting_line;
 
 /// The last wait that the user was shown.
 #[derive(Debug, Default)]
@@ -45,17 +44,10 @@ impl WaitNotice {
     }
 
     /// The lines that show the reason for the wait in those of the sessions that don't show it.
-    pub fn show(&mut self, sessions: impl IntoIterator<Item = String>, is_v2: bool) -> Vec<u8> {
+    pub fn show(&mut self, sessions: impl IntoIterator<Item = String>, version: AcpVersion) -> Vec<u8> {
         let Some(wait) = &mut self.0 else { return Vec::new() };
         let text = &wait.text;
-        let update = match is_v2 {
-            true => json!({ "sessionUpdate": "notice", "severity": "warning", "title": text }),
-            false => {
-                let content = json!({ "type": "text", "text": format!("{text}\n\n") });
-                json!({ "sessionUpdate": "agent_thought_chunk", "content": content })
-            }
-        };
         let new = sessions.into_iter().filter(|session| wait.sessions.insert(session.clone()));
-        new.flat_map(|session| updated(&session, &update)).collect()
+        new.flat_map(|session| waiting_line(&session, text, version)).collect()
     }
 }

@@ -99,7 +99,7 @@ impl News {
             | SessionEvent::Commands(_)
             | SessionEvent::Options(_)
             | SessionEvent::QuestionDone { .. }
-            | SessionEvent::Wish { .. }
+            | SessionEvent::EditorRequest { .. }
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
             | SessionEvent::TerminalEnded { .. }

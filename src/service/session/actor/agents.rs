@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::child::ChildLog;
-use crate::subagents::{RunningAgent, agent_id, call_with_place};
+use crate::subagents::{RunningAgent, agent_id, numbered_call};
 use crate::tasks::{AgentStarter, report};
 use crate::work::RecipeRun;
 use epitome_hooks::hook_context::EventData;
 use epitome_recipe::agents::GENERAL;
 use epitome_store::new_id;
 use epitome_thread::{CallId, OutcomeStatus, ToolOutcome};
-use epitome_tools::task::{self, TaskOrder};
+use epitome_tools::task::{self, TaskRequest};
 use epitome_turn::EffectResult;
 
 impl Session {
     /// Returns the runner that starts the agent of this call.
-    pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {
+    pub(super) fn agents_for(&mut self, id: &CallId, request: TaskRequest) -> Arc<dyn task::AgentRunner> {
         let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
         let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
             self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let child_log = Arc::new(ChildLog::default());
-        let name = order.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
-        let number = self.subagents.start(id, RunningAgent { order, child_log: child_log.clone() });
+        let name = request.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
+        let number = self.subagents.start(id, RunningAgent { request, child_log: child_log.clone() });
         // Every running call belongs to a reply.
-        let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
+        let (session, title) = numbered_call(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
@@ -34,7 +34,7 @@ impl Session {
         self.start_hooks_aside(what, None);
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let hooks = self.hooks.for_child(runs_hooks);
-        let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);
+        let mut template = self.core.child_spec(String::new(), self.core.settings.agents.timeout, hooks);
         template.lineage.allowed_commands = commands;
         Arc::new(AgentStarter {
             services: self.core.services.clone(),
@@ -58,13 +58,13 @@ impl Session {
         self.subagents.show_all_ended(&self.core.clients);
         let running = self.subagents.take_running();
         let Some(work) = &mut self.work else { return };
-        for (call, RunningAgent { order, child_log }) in running {
+        for (call, RunningAgent { request, child_log }) in running {
             if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
             let text = "The agent was stopped with the turn; what it did until then remains.";
             let outcome = ToolOutcome {
-                whole: Some(report::transcript(&order, &child_log.entries())),
+                whole: Some(report::transcript(&request, &child_log.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
             };
             work.turn.handle(EffectResult::Tool(call, Box::new(outcome)), &self.core.thread);

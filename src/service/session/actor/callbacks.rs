@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::Session;
 use crate::called::{Called, guarded};
-use crate::child::{self, ChildError, ChildHistory, ChildModel, ChildOrder, ChildOutcome};
+use crate::child::{self, ChildError, ChildHistory, ChildModel, ChildOutcome, ChildSpec};
 use crate::compacting::{self, CompactionOrder};
 use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::MayRun;
@@ -314,25 +314,25 @@ impl Session {
         args: &BTreeMap<String, String>,
     ) -> Result<impl Future<Output = Result<ChildOutcome, ChildError>> + Send + use<>, ArgumentError> {
         let arguments = called_with(recipe, args)?;
-        let order = self.child_order(recipe, &arguments, args);
+        let spec = self.child_spec(recipe, &arguments, args);
         let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
         let context = ToolContext::bare(self.core.workspace.clone());
         let maker = self.core.prompt_maker(recipe, self.tools.masker(&self.core));
         let prompt = maker.prompt(context, arguments, move |_| not_run(may_run));
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
-            let order = ChildOrder { prompt: prompt.await?, ..order };
-            child::run(services, order, news).await
+            let spec = ChildSpec { prompt: prompt.await?, ..spec };
+            child::run(services, spec, news).await
         })
     }
 
-    /// The order for a child that runs a recipe, without its prompt.
-    fn child_order(
+    /// The specification of a child that runs a recipe, without its prompt.
+    fn child_spec(
         &mut self,
         recipe: &Recipe,
         arguments: &RecipeArguments,
         args: &BTreeMap<String, String>,
-    ) -> ChildOrder {
+    ) -> ChildSpec {
         let view = self.core.thread.view().clone();
         let history = match (recipe.context, recipe.history) {
             (Some(Context::None), _) => ChildHistory::None,
@@ -354,20 +354,20 @@ impl Session {
         let handlers = self.hooks.handlers_that_may_run(&mut self.core, recipe, &arguments.named);
         let hooks = self.hooks.for_child(recipe.run_hooks);
         let time = self.core.settings.hooks.callback_timeout;
-        let order = self.core.child_order(recipe.id.clone(), time, hooks);
-        ChildOrder {
+        let spec = self.core.child_spec(recipe.id.clone(), time, hooks);
+        ChildSpec {
             lineage: Lineage {
                 callback_args: args.clone(),
                 allowed_commands: recipe.allowed_commands.clone(),
                 handlers,
-                ..order.lineage
+                ..spec.lineage
             },
             history,
             frame: self.core.thread.frame_entry().cloned(),
             model,
             allowed_tools: recipe.allowed_tools.clone(),
             max_rounds: recipe.max_turns,
-            ..order
+            ..spec
         }
     }
 }

@@ -189,7 +189,7 @@ impl Session {
         }
         let kept = self.core.call_checkpoint(access.as_ref().ok());
         let sync_first = (!reads).then(|| self.core.log.syncer());
-        let agents = tool.agent_order(&call.input).map(|order| self.agents_for(&id, order));
+        let agents = tool.agent_request(&call.input).map(|request| self.agents_for(&id, request));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Looks at the editor again after a permission request: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));

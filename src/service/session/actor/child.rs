@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::child::ChildOrder;
+use crate::child::ChildSpec;
 use crate::draft::ReplyDraft;
 use crate::hook_host::HookHost;
 use crate::lineage::{Handover, Lineage, RunningCost};
@@ -16,7 +16,7 @@ impl Session {
     /// Makes a new session a child, and prepares its first model call. Its own entries begin at `own_from`.
     pub(crate) async fn become_child(
         &mut self,
-        order: &ChildOrder,
+        spec: &ChildSpec,
         toolbox: &Toolbox,
         endpoint: &Endpoint,
         own_from: Seq,
@@ -27,19 +27,19 @@ impl Session {
         self.core.log.draft = ReplyDraft::default();
         self.end_interrupted_turn().await;
         self.core.settings.change(|settings| {
-            settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
+            settings.max_rounds = spec.max_rounds.unwrap_or(settings.max_rounds);
             settings.enforce_policy();
-            settings.compaction.auto &= order.agent.is_some();
+            settings.compaction.auto &= spec.agent.is_some();
         });
         // A child's prompt is never a command, so it needs no recipes.
         self.recipes.give_up_reading();
-        self.hooks = HookHost::new_for_child(order.hooks.clone());
-        if let Some(exports) = order.workspace.exports() {
+        self.hooks = HookHost::new_for_child(spec.hooks.clone());
+        if let Some(exports) = spec.workspace.exports() {
             self.core.workspace = Arc::new(self.core.workspace.exporting(exports.clone()));
         }
         self.core.model.inherit(endpoint.clone());
-        self.core.permissions.share(order.session_permissions.clone());
-        if let Some(parent) = &order.lineage.parent {
+        self.core.permissions.share(spec.session_permissions.clone());
+        if let Some(parent) = &spec.lineage.parent {
             self.core.trace.session().record("parent", tracing::field::display(parent));
         }
         self.core.lineage = Lineage {
@@ -47,7 +47,7 @@ impl Session {
             own_from,
             handed: Handover::default(),
             running,
-            ..order.lineage.clone()
+            ..spec.lineage.clone()
         };
         if self.core.thread.frame().is_none() {
             self.scan_before_turn().await;

@@ -439,11 +439,11 @@ impl Core {
         }
     }
 
-    fn title_by(&mut self, said: &Change) {
+    fn title_by(&mut self, change: &Change) {
         if self.thread.title().is_some() {
             return;
         }
-        let text = match said {
+        let text = match change {
             Change::Said { origin: Origin::Recipe { typed, .. }, .. } => typed.clone(),
             Change::Said { message, .. } => message.text(),
             _ => return,
@@ -571,7 +571,7 @@ impl Session {
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
                 let key = prompt.responder.key();
-                let said = match queued_earlier(&self.core.thread, key) {
+                let change = match queued_earlier(&self.core.thread, key) {
                     Some((entry, message)) => {
                         Change::Said { message: message.clone(), origin: Origin::Queue { entry } }
                     }
@@ -583,7 +583,7 @@ impl Session {
                 };
                 // An agent that wraps up gets a single reply.
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
-                self.begin_said(said, prompt.responder, rounds);
+                self.begin_prompt(change, prompt.responder, rounds);
                 if let Some(work) = &mut self.work {
                     work.run.allowed_commands = self.core.lineage.allowed_commands.clone();
                     work.run.handlers = self.core.lineage.handlers.clone();
@@ -609,15 +609,15 @@ impl Session {
         self.core.close_open_turn(StopReason::Failed)
     }
 
-    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
-        self.core.title_by(&said);
+    pub(super) fn begin_prompt(&mut self, change: Change, responder: Responder, rounds: u32) {
+        self.core.title_by(&change);
         let limits = TurnLimits { rounds, repeats: self.core.settings.max_repeats };
         // A process before this one may have queued it.
-        let queued = match &said {
+        let queued = match &change {
             Change::Said { origin: Origin::Queue { entry }, .. } => Some(*entry),
             _ => None,
         };
-        let mut work = RunningTurn::new(Turn::prompt(said, &self.core.thread, limits), responder);
+        let mut work = RunningTurn::new(Turn::prompt(change, &self.core.thread, limits), responder);
         work.responders[0].1 = queued;
         self.start_work(work);
     }

@@ -6,7 +6,7 @@ use crate::SessionAnswer;
 use crate::background::BackgroundResult;
 use crate::commands::on_disk::DiskResult;
 use crate::commands::{
-    BuiltInCommand, CommandContext, CommandOutcome, find, order_server, report_unsent_attachments, rewind,
+    BuiltInCommand, CommandContext, CommandOutcome, control_server, find, report_unsent_attachments, rewind,
 };
 use crate::core::Core;
 use crate::cpu_worker::WorkerFault;
@@ -25,11 +25,11 @@ impl Session {
     pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
         report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
-        let ordered = order_server(&mut self.core, &mut self.mcp, built_in, &rest);
-        if ordered.is_some() {
+        let controlled = control_server(&mut self.core, &mut self.mcp, built_in, &rest);
+        if controlled.is_some() {
             self.list_mcp_prompts();
         }
-        self.carry_out(prompt, typed, |core, context| match ordered {
+        self.carry_out(prompt, typed, |core, context| match controlled {
             Some(text) => CommandOutcome::text(text),
             None => built_in.run(core, context, &rest),
         });

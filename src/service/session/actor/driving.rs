@@ -81,7 +81,7 @@ impl Session {
         let what = match &ask {
             HookPoint::SessionStart => Some(EventData::SessionStart { source: self.hooks.source() }),
             HookPoint::Restart => Some(EventData::SessionStart { source: "compact" }),
-            HookPoint::Prompt(said) => self.prompt_event(said),
+            HookPoint::Prompt(prompt) => self.prompt_event(prompt),
             HookPoint::BeforeTool(call) => self.call_event(call),
             HookPoint::AfterTool(outcome) => self.outcome_event(outcome),
             HookPoint::RoundEnd { .. } => {
@@ -112,9 +112,9 @@ impl Session {
     }
 
     /// Applies the result of the hooks; `None` if there were no hooks.
-    pub(super) fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
-        let is_seen = said.is_some();
-        let mut resolution = said.unwrap_or_default();
+    pub(super) fn hooks_done(&mut self, ask: HookPoint, resolution: Option<Resolution>) {
+        let is_seen = resolution.is_some();
+        let mut resolution = resolution.unwrap_or_default();
         // Hooks may quote files.
         if is_seen && let Some(masker) = self.tools.masker(&self.core) {
             resolution.for_each_text(|text| {
@@ -123,7 +123,7 @@ impl Session {
         }
         match ask {
             HookPoint::SessionStart | HookPoint::Restart => self.start_resolved(resolution),
-            HookPoint::Prompt(said) => self.prompt_resolved(*said, resolution),
+            HookPoint::Prompt(prompt) => self.prompt_resolved(*prompt, resolution),
             HookPoint::BeforeTool(call) => self.tool_seen(call, resolution),
             HookPoint::AfterTool(outcome) if is_seen => self.outcome_seen(*outcome, resolution),
             HookPoint::AfterTool(outcome) => self.outcome_settled(*outcome),

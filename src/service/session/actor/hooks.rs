@@ -38,13 +38,13 @@ impl Session {
     }
 
     /// The event for a prompt that is about to enter the view; `None` in a child, whose prompt is not from a user.
-    pub(super) fn prompt_event(&self, said: &Change) -> Option<EventData> {
-        let Change::Said { message, .. } = said else { return None };
+    pub(super) fn prompt_event(&self, prompt: &Change) -> Option<EventData> {
+        let Change::Said { message, .. } = prompt else { return None };
         let what = EventData::UserMessageSend { message: message.text(), attachments: attachments(message) };
         (self.core.lineage.depth == 0).then_some(what)
     }
 
-    pub(super) fn prompt_resolved(&mut self, said: Change, mut resolution: Resolution) {
+    pub(super) fn prompt_resolved(&mut self, prompt: Change, mut resolution: Resolution) {
         let changed = resolution.message.take().filter(|text| {
             let is_blank = text.trim().is_empty();
             if is_blank {
@@ -57,7 +57,7 @@ impl Session {
             !is_blank
         });
         let mut commits = self.record(HookEvent::UserMessageSend, &mut resolution);
-        let Change::Said { mut message, origin } = said else { return };
+        let Change::Said { mut message, origin } = prompt else { return };
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
             let note = self.core.fresh_message();
             if let Origin::Recipe { typed, .. } = origin {

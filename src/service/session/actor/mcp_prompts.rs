@@ -90,6 +90,6 @@ impl Session {
         let recipe = command::parse(&typed).map(|typed| typed.name.to_owned()).unwrap_or_default();
         let message = Message { id: self.core.fresh_message(), content, author: None };
         let said = Change::Said { message, origin: Origin::Recipe { recipe, typed } };
-        self.begin_said(said, prompt.responder, self.core.settings.max_rounds);
+        self.begin_prompt(said, prompt.responder, self.core.settings.max_rounds);
     }
 }

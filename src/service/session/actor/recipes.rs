@@ -150,7 +150,7 @@ impl Session {
         let rounds = recipe
             .max_turns
             .map_or(self.core.settings.max_rounds, |most| most.min(self.core.settings.max_rounds));
-        self.begin_said(Change::Said { message, origin }, prompt.responder, rounds);
+        self.begin_prompt(Change::Said { message, origin }, prompt.responder, rounds);
         if let Some(work) = &mut self.work {
             work.run = RecipeRun {
                 handlers,
@@ -180,7 +180,7 @@ impl Session {
         let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
         let named = command::typed(recipe, arguments);
         let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
-        let wish = CompactionRequest {
+        let request = CompactionRequest {
             trigger: Trigger::Manual,
             keep: above.map_or(keep, compaction::KeptTail::From),
             focus,
@@ -192,7 +192,7 @@ impl Session {
         let thread = self.core.thread.clone();
         let ticket = prompt.responder.ticket;
         let (revision, planned_budget) = (thread.view().revision(), budget.clone());
-        let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
+        let previewing = move || compaction::preview(&ruler, &thread, &budget, &request);
         let job = self.core.start(cpu_worker::run(previewing), move |preview| {
             let budget = planned_budget;
             let previewed = PreviewedCompaction { ticket, typed, command, revision, budget, preview };

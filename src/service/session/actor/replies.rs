@@ -167,8 +167,8 @@ impl Session {
             for (by, mut text) in contexts {
                 // Both may quote files.
                 self.tools.masker(&self.core).map(|masker| masker.mask_in(&mut text));
-                let said = self.core.context(by, text);
-                self.core.commit(said)?;
+                let context = self.core.context(by, text);
+                self.core.commit(context)?;
             }
         }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
@@ -188,8 +188,8 @@ impl Session {
             let by = topic.by.to_owned();
             let view = self.core.model.reminded(self.core.thread.view());
             if let Some(words) = topic.missing(view) {
-                let said = self.core.context(by, words);
-                self.core.commit(said)?;
+                let context = self.core.context(by, words);
+                self.core.commit(context)?;
             }
         }
         for status in commands.iter().filter(|status| status.ended.is_some()) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Session;
 use crate::core::Core;
 use crate::responder::{QueuedPrompt, Responder, cancelled};
-use crate::subagents::{agent_id, call_with_place};
+use crate::subagents::{agent_id, numbered_call};
 use crate::{
     BackgroundTerminal, CancelTarget, ClientId, Foreground, SessionAnswer, SessionError, SessionEvent,
     SessionNow, SessionState, WorkEnd,
@@ -144,7 +144,7 @@ impl Session {
         if matches!(target, CancelTarget::Terminal(_)) && !is_open && self.tools.background().end(call) {
             return Ok(SessionAnswer::Accepted);
         }
-        let placed = call_with_place(&self.core.thread, call);
+        let placed = numbered_call(&self.core.thread, call);
         if let Some((reply, found)) = placed.filter(|_| is_open)
             && found.name == task::NAME
             // One that waits for others to end has no self yet, and is stopped like any call.

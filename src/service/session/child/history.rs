@@ -1,6 +1,6 @@
 //! The first entries of a child's log: its settings, its frame and the parent's conversation. Pure.
 
-use crate::child::{ChildHistory, ChildOrder};
+use crate::child::{ChildHistory, ChildSpec};
 use epitome_compaction as compaction;
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, ModelName, Origin, StopReason, ToolOutcome, Usage, View,
@@ -17,7 +17,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The form that the order asks for. `bytes_max` limits a flat text.
+    /// The requested form. `bytes_max` limits a flat text.
     pub(super) fn first(history: &ChildHistory, bytes_max: usize) -> Shape {
         match history {
             ChildHistory::Native(_) => Shape::Native,
@@ -28,16 +28,16 @@ impl Shape {
 }
 
 /// The entries that follow the opening entry.
-pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_tools: bool) -> Vec<Change> {
+pub(super) fn changes(spec: &ChildSpec, shape: &Shape, model: &ModelName, has_tools: bool) -> Vec<Change> {
     let mut changes = vec![
         Change::ModelChosen { model: model.clone() },
-        Change::ModeChosen { mode: order.mode },
-        Change::ThoughtChosen { level: order.thought },
+        Change::ModeChosen { mode: spec.mode },
+        Change::ThoughtChosen { level: spec.thought },
     ];
-    changes.extend(order.frame.as_deref().and_then(|frame| framed(frame, order.allowed_tools.as_deref())));
-    let given = match (shape, &order.history) {
+    changes.extend(spec.frame.as_deref().and_then(|frame| framed(frame, spec.allowed_tools.as_deref())));
+    let given = match (shape, &spec.history) {
         (Shape::Native, ChildHistory::Native(view) | ChildHistory::Flat(view)) => native(view, has_tools),
-        (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &order.lineage.recipe)],
+        (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &spec.lineage.recipe)],
         (Shape::Native | Shape::Flat(_) | Shape::Without, _) => Vec::new(),
     };
     if !given.is_empty() {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::news::{ChildNews, NewsSender};
-use super::{ChildAgent, ChildOrder};
+use super::{ChildAgent, ChildSpec};
 use crate::{
     AskId, AskedByAgent, EventSink, PermissionRequest, SessionAnswer, SessionCommand, SessionError,
     SessionEvent, Ticket, UserDecision,
@@ -65,14 +65,14 @@ pub(super) struct ChildProgress {
 impl ChildOutlet {
     pub(super) fn new(
         child: SessionId,
-        order: &ChildOrder,
+        spec: &ChildSpec,
         news: NewsSender,
         commands: mpsc::WeakSender<SessionCommand>,
         answer: oneshot::Sender<Result<SessionAnswer, SessionError>>,
     ) -> ChildOutlet {
         let kept =
             Mutex::new(ChildProgress { answer: Some((Ticket(0), answer)), ..ChildProgress::default() });
-        let (name, agent) = (order.lineage.recipe.clone(), order.agent.clone());
+        let (name, agent) = (spec.lineage.recipe.clone(), spec.agent.clone());
         let entries = agent.as_ref().map_or_else(Arc::default, |agent| agent.child_log.clone());
         ChildOutlet { child, name, news, commands, agent, entries, kept, spent_all: Notify::new() }
     }
@@ -251,7 +251,7 @@ impl EventSink for ChildOutlet {
             | SessionEvent::State(_)
             | SessionEvent::Inserted { .. }
             | SessionEvent::TerminalEnded { .. }
-            | SessionEvent::Wish { .. } => {}
+            | SessionEvent::EditorRequest { .. } => {}
         }
     }
 

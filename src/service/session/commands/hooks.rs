@@ -63,7 +63,7 @@ fn described(hook: &Hook, ran: &HookRunCounts) -> String {
         false => format!("{} (as {registered})", event.name()),
     });
     let events = events.collect::<Vec<_>>().join(", ");
-    let mut out = format!("{}: {events}; {}, {}", hook.name, place(hook.place), kind(hook));
+    let mut out = format!("{}: {events}; {}, {}", hook.name, origin(hook.origin), kind(hook));
     if hook.manifest.priority != 0 {
         let _ = write!(out, ", priority {}", hook.manifest.priority);
     }
@@ -76,8 +76,8 @@ fn described(hook: &Hook, ran: &HookRunCounts) -> String {
     out
 }
 
-fn place(place: HookOrigin) -> &'static str {
-    match place {
+fn origin(origin: HookOrigin) -> &'static str {
+    match origin {
         HookOrigin::Enforced => "enforced",
         HookOrigin::User => "yours",
         HookOrigin::Repository => "of the repository, allowed",
@@ -160,10 +160,10 @@ mod tests {
     use epitome_hooks::event::HookEvent;
     use epitome_hooks::hook::Manifest;
 
-    fn hook(name: &str, place: HookOrigin, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
+    fn hook(name: &str, origin: HookOrigin, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
         Arc::new(Hook {
             name: name.to_owned(),
-            place,
+            origin,
             kind: HookKind::Script { path: PathBuf::from("/x") },
             events: events.iter().map(|(event, name)| (*event, (*name).to_owned())).collect(),
             manifest: Manifest { priority, ..Manifest::default() },

@@ -1,4 +1,4 @@
-//! `/mcp`: shows a session's MCP servers with their states and tools, and carries out orders for one of them.
+//! `/mcp`: shows a session's MCP servers with their states and tools, and controls one of them.
 
 use std::fmt::Write as _;
 
@@ -6,25 +6,25 @@ use super::why::{counted, more};
 use crate::core::Core;
 use crate::mcp::McpHost;
 use epitome_config::McpSource;
-use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
+use epitome_mcp::{ServerCommand, ServerState, ServerStatus, tokens};
 
 /// Tools of a server listed by name; the rest are counted.
 const TOOLS_SHOWN_MAX: usize = 100;
 
-/// The orders and their keywords.
-const ORDERS: [(&str, ServerOrder); 5] = [
-    ("reconnect", ServerOrder::Reconnect),
-    ("login", ServerOrder::LogIn),
-    ("logout", ServerOrder::LogOut),
-    ("off", ServerOrder::Off),
-    ("on", ServerOrder::On),
+/// The commands and their keywords.
+const COMMANDS: [(&str, ServerCommand); 5] = [
+    ("reconnect", ServerCommand::Reconnect),
+    ("login", ServerCommand::LogIn),
+    ("logout", ServerCommand::LogOut),
+    ("off", ServerCommand::Off),
+    ("on", ServerCommand::On),
 ];
 
 /// The parsed arguments.
 #[derive(Debug, PartialEq)]
 enum McpArguments<'a> {
     Show,
-    Order(ServerOrder, &'a str),
+    Control(ServerCommand, &'a str),
     /// The reason, as a sentence.
     Wrong(String),
 }
@@ -35,13 +35,13 @@ fn parse<'a>(rest: &'a str, names: &[String]) -> McpArguments<'a> {
         return McpArguments::Show;
     }
     let (word, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    match ORDERS.iter().find(|(known, _)| *known == word) {
-        Some((_, order)) if !name.trim().is_empty() => McpArguments::Order(*order, name.trim()),
+    match COMMANDS.iter().find(|(known, _)| *known == word) {
+        Some((_, command)) if !name.trim().is_empty() => McpArguments::Control(*command, name.trim()),
         Some(_) => {
             McpArguments::Wrong(format!("`/mcp {word}` needs the name of a server: {}.", listed(names)))
         }
         None => {
-            let words: Vec<&str> = ORDERS.iter().map(|(word, _)| *word).collect();
+            let words: Vec<&str> = COMMANDS.iter().map(|(word, _)| *word).collect();
             McpArguments::Wrong(format!(
                 "`/mcp` does not know {rest:?}. It takes the name of a server, or {} and a name. Servers: {}.",
                 words.join(", "),
@@ -56,12 +56,12 @@ fn listed(names: &[String]) -> String {
 }
 
 /// Carries out the arguments of `/mcp`; `None` if they only ask for information.
-pub(super) fn order_server(core: &mut Core, mcp: &mut McpHost, rest: &str) -> Option<String> {
+pub(super) fn control_server(core: &mut Core, mcp: &mut McpHost, rest: &str) -> Option<String> {
     let names: Vec<String> = mcp.statuses().into_iter().map(|status| status.spec.name).collect();
     match parse(rest, &names) {
         McpArguments::Show => None,
         McpArguments::Wrong(why) => Some(why),
-        McpArguments::Order(order, name) => Some(mcp.order(core, name, order)),
+        McpArguments::Control(command, name) => Some(mcp.control(core, name, command)),
     }
 }
 
@@ -98,7 +98,7 @@ fn line(status: &ServerStatus) -> String {
         McpSource::Person => "yours",
         McpSource::Repository { .. } => "of the repository, allowed",
     };
-    let way = spec.way.place();
+    let way = spec.way.target();
     let state = match state {
         ServerState::Idle => "started when it is used; from earlier:".to_owned(),
         ServerState::Connecting if !tools.is_empty() => "being connected; from earlier:".to_owned(),
@@ -195,8 +195,8 @@ mod tests {
             ("", McpArguments::Show),
             ("docs", McpArguments::Show),
             ("my server", McpArguments::Show),
-            ("reconnect docs", McpArguments::Order(ServerOrder::Reconnect, "docs")),
-            ("off  my server", McpArguments::Order(ServerOrder::Off, "my server")),
+            ("reconnect docs", McpArguments::Control(ServerCommand::Reconnect, "docs")),
+            ("off  my server", McpArguments::Control(ServerCommand::Off, "my server")),
         ] {
             assert_eq!(parse(typed, &names), parsed, "{typed}");
         }

@@ -155,7 +155,7 @@ impl HookHost {
         tracing::debug!(session = %core.id(), hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
         // Files with the user's consent stay unchanged while commands run.
-        let repository = found.hooks.iter().filter(|hook| hook.place.is_repository());
+        let repository = found.hooks.iter().filter(|hook| hook.origin.is_repository());
         let of_hooks = repository.flat_map(|hook| hook.files.iter());
         let files = of_hooks.chain(found.servers.values().flat_map(|server| server.record.files.keys()));
         core.workspace = Arc::new(core.workspace.freezing(files.cloned().collect()));

@@ -121,7 +121,7 @@ impl InstructionFolder {
 /// The directories whose instructions apply to `cwd`, farthest first so that the nearest takes precedence: plugins,
 /// the user's own (Epitome's directory or those of other agents) and the memory, then from the repository's root down to `cwd`.
 /// Reads the disk.
-pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
+pub fn all(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let own = paths.home.as_path();
     let plugins = PluginCatalog::load(cwd, paths).plugins;
     let of_plugins = plugins.iter().filter_map(|plugin| InstructionFolder::of_plugin(plugin));
@@ -253,7 +253,7 @@ mod tests {
         fn read(&self, cwd: &str) -> (Vec<String>, Vec<String>) {
             let home = self.at("home");
             let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join("own")) };
-            let places = places(&self.at(cwd), &paths);
+            let places = all(&self.at(cwd), &paths);
             let (found, problems): (Vec<_>, Vec<_>) = places.iter().map(InstructionFolder::read).unzip();
             let texts = found.into_iter().flatten().map(|file| file.text);
             (texts.collect(), problems.into_iter().flatten().map(|problem| problem.message).collect())

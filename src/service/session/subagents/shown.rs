@@ -38,7 +38,7 @@ pub fn agent_of_call(parent: &SessionId, reply: Seq, call: &ToolCall) -> Option<
 }
 
 /// The newest call with this id, and the entry that contains it.
-pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> Option<(Seq, &'t ToolCall)> {
+pub(in super::super) fn numbered_call<'t>(thread: &'t Thread, id: &CallId) -> Option<(Seq, &'t ToolCall)> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { message, .. } => {
             message.calls().find(|call| call.id == *id).map(|call| (entry.seq, call))
@@ -49,7 +49,7 @@ pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> 
 
 /// The end of this call's agent, for a client that continues after a daemon has died.
 pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<SessionEvent> {
-    let (reply, _) = call_with_place(thread, &call.id)?;
+    let (reply, _) = numbered_call(thread, &call.id)?;
     let session = agent_of_call(thread.session(), reply, call)?;
     let about = SubagentInfo {
         call: None,

@@ -10,7 +10,7 @@ use crate::child::{ChildError, ChildOutcome};
 use epitome_config::Settings;
 use epitome_provider::spent::{call_of, cost_of_change};
 use epitome_thread::{Change, Entry, OutcomeStatus, StopReason, ToolDisplay, Usage, text};
-use epitome_tools::task::TaskOrder;
+use epitome_tools::task::TaskRequest;
 use epitome_tools::{ToolResult, truncate};
 
 /// Maximum bytes of an agent's transcript in the log.
@@ -18,7 +18,7 @@ const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 
 pub(super) struct AgentReport<'a> {
     pub agent: &'a str,
-    pub order: &'a TaskOrder,
+    pub request: &'a TaskRequest,
     pub settings: &'a Settings,
     /// A remark for the user about how it was started.
     pub remark: Option<String>,
@@ -31,7 +31,7 @@ impl AgentReport<'_> {
         entries: &[Arc<Entry>],
         took: Duration,
     ) -> ToolResult {
-        let (said, stopped_by, reason, failure) = match ran {
+        let (reply, stopped_by, reason, failure) = match ran {
             Ok(outcome) => (outcome.text, outcome.stopped_by, Some(outcome.reason), outcome.failure),
             Err(error) => (String::new(), None, None, Some(error.to_string())),
         };
@@ -49,12 +49,12 @@ impl AgentReport<'_> {
             notes.push(format!("The agent {} did not finish: {}.", self.agent, why.trim_end_matches('.')));
         }
         notes.extend(self.remark);
-        let said = match said.trim() {
+        let reply = match reply.trim() {
             "" => "The agent said nothing.".to_owned(),
-            said => said.to_owned(),
+            reply => reply.to_owned(),
         };
         let notes: String = notes.iter().map(|note| format!("\n\n[{note}]")).collect();
-        let said = format!("{said}{notes}");
+        let reply = format!("{reply}{notes}");
         let ended = match (stopped_by, &failure) {
             (Some(bound), _) => bound.id(),
             (None, Some(_)) if reason == Some(StopReason::Cancelled) => "cancelled",
@@ -93,19 +93,19 @@ impl AgentReport<'_> {
         });
         ToolResult {
             status: if failure.is_some() { OutcomeStatus::Failed } else { OutcomeStatus::Completed },
-            shown: vec![ToolDisplay::Text { text: said.clone() }],
-            whole: Some(transcript(self.order, entries)),
+            shown: vec![ToolDisplay::Text { text: reply.clone() }],
+            whole: Some(transcript(self.request, entries)),
             raw: Some(raw),
-            ..ToolResult::completed(said)
+            ..ToolResult::completed(reply)
         }
     }
 }
 
 /// An agent's transcript from its task to its last message, as Markdown; of a long one the beginning and the end.
-pub(crate) fn transcript(order: &TaskOrder, entries: &[Arc<Entry>]) -> String {
+pub(crate) fn transcript(request: &TaskRequest, entries: &[Arc<Entry>]) -> String {
     // The first prompt repeats the task.
     let begun = entries.iter().position(|entry| matches!(entry.change, Change::Said { .. }));
     let work = text::markdown_of(&entries[begun.map_or(0, |at| at + 1)..]);
-    let whole = format!("# {}\n\n## Task\n\n{}\n{work}", order.description.trim(), order.prompt.trim());
+    let whole = format!("# {}\n\n## Task\n\n{}\n{work}", request.description.trim(), request.prompt.trim());
     truncate::head_and_tail(&whole, TRANSCRIPT_BYTES_MAX, TRANSCRIPT_BYTES_MAX / 4, truncate::KEPT_NOWHERE)
 }

@@ -24,7 +24,7 @@ use crate::hook::{
 use crate::hook_context::{EventData, HookContext};
 use action::{ACTION_RUN_TIME, ClaudeAction, asks_at};
 use epitome_recipe::plugins::Plugin;
-use epitome_thread::problem::{Problem, nearest, place_in};
+use epitome_thread::problem::{Problem, nearest, position_in};
 use matcher::{ClaudeRule, Matcher, MatcherError};
 use payload::{agent_type, end_reason, event_name, start_source};
 
@@ -73,22 +73,22 @@ fn supported_events() -> impl Iterator<Item = (&'static str, HookEvent)> {
 /// are left out and reported.
 ///
 /// The digest and the files of the hooks are filled in by the code that reads the disk.
-pub fn parse(path: &Path, text: &str, place: HookOrigin, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
-    parse_of(path, text, place, project, None)
+pub fn parse(path: &Path, text: &str, origin: HookOrigin, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
+    parse_of(path, text, origin, project, None)
 }
 
 /// Like [`parse`], for a file of a plugin, which has the form of a settings file.
 pub fn parse_of(
     path: &Path,
     text: &str,
-    place: HookOrigin,
+    origin: HookOrigin,
     project: &Path,
     plugin: Option<&Plugin>,
 ) -> (Vec<Hook>, Vec<Problem>) {
     let mut reader = SettingsReader {
         path,
         text,
-        place,
+        origin,
         project,
         plugin,
         numbers: BTreeMap::new(),
@@ -153,7 +153,7 @@ type Raw<'a> = &'a RawValue;
 struct SettingsReader<'a> {
     path: &'a Path,
     text: &'a str,
-    place: HookOrigin,
+    origin: HookOrigin,
     project: &'a Path,
     plugin: Option<&'a Plugin>,
     /// Number of hooks with the same event and matcher.
@@ -173,14 +173,14 @@ impl<'a> SettingsReader<'a> {
         let fields = match serde_json::from_str::<BTreeMap<String, Raw<'a>>>(text) {
             Ok(fields) => fields,
             Err(error) => {
-                let place = (error.line() as u64, (error.column() as u64).max(1));
+                let position = (error.line() as u64, (error.column() as u64).max(1));
                 let comment = text.lines().nth(error.line().saturating_sub(1));
                 let hint = match comment.is_some_and(|line| line.trim_start().starts_with("//")) {
                     true => "settings files are plain JSON, which has no comments: take them out",
                     false => "none of its hooks run until it is fixed",
                 };
-                let message = format!("the settings are not valid JSON: {}", without_place(&error));
-                self.problems.push(Problem::new(self.path, message).at(place).with_hint(hint));
+                let message = format!("the settings are not valid JSON: {}", without_position(&error));
+                self.problems.push(Problem::new(self.path, message).at(position).with_hint(hint));
                 return;
             }
         };
@@ -230,7 +230,7 @@ impl<'a> SettingsReader<'a> {
         let read: ClaudeGroup<'a> = match serde_json::from_str(text) {
             Ok(read) => read,
             Err(error) => {
-                let message = format!("this group of `{name}` is not run: {}", without_place(&error));
+                let message = format!("this group of `{name}` is not run: {}", without_position(&error));
                 let hint = "a group is {\"matcher\": \"Bash\", \"hooks\": [{\"type\": \"command\", …}]}";
                 return self.report(entry, message, Some(hint.to_owned()));
             }
@@ -292,7 +292,7 @@ impl<'a> SettingsReader<'a> {
             runs_async: action == ClaudeAction::Command && (command.runs_async || command.async_rewake),
             action,
             plugin: self.plugin.map(|plugin| plugin.folders.clone()),
-            written_at: Some(self.place_of(entry)),
+            written_at: Some(self.position_of(entry)),
         };
         let manifest = Manifest {
             timeout: self.timeout(command.timeout, default_time, entry),
@@ -308,7 +308,7 @@ impl<'a> SettingsReader<'a> {
         let name = self.name(name, matcher);
         self.hooks.push(Hook {
             name,
-            place: self.place,
+            origin: self.origin,
             events,
             manifest,
             digest: String::new(),
@@ -351,7 +351,7 @@ impl<'a> SettingsReader<'a> {
             let file = if name == "hooks.json" { String::new() } else { format!("/{name}") };
             return format!("{label}#{number}@plugin {}{file}", plugin.name);
         }
-        let file = if self.place.is_repository() {
+        let file = if self.origin.is_repository() {
             self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf()
         } else {
             let tail: Vec<_> = self.path.iter().rev().take(2).collect();
@@ -371,22 +371,22 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    fn place_of(&self, raw: Raw<'a>) -> (u64, u64) {
+    fn position_of(&self, raw: Raw<'a>) -> (u64, u64) {
         // A raw value is a slice of `text`, so the pointer difference is its offset.
         let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        place_in(self.text, offset.min(self.text.len()))
+        position_in(self.text, offset.min(self.text.len()))
     }
 
     fn report(&mut self, raw: Raw<'a>, message: String, hint: Option<String>) {
-        let place = Some(self.place_of(raw));
-        self.problems.push(Problem { place, hint, ..Problem::new(self.path, message) });
+        let position = Some(self.position_of(raw));
+        self.problems.push(Problem { position, hint, ..Problem::new(self.path, message) });
     }
 }
 
 /// Why a hook of a group can't run.
 #[derive(Debug, thiserror::Error)]
 enum ClaudeHookError {
-    #[error("{}", without_place(.0))]
+    #[error("{}", without_position(.0))]
     Parse(#[from] serde_json::Error),
     #[error("its text is longer than {LINE_BYTES_MAX} bytes or contains a NUL; put a command into a script")]
     Line,
@@ -474,7 +474,7 @@ impl ClaudeCommand {
 }
 
 /// The parser's message without its position, which is reported separately.
-fn without_place(error: &serde_json::Error) -> String {
+fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }

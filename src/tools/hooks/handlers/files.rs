@@ -13,7 +13,7 @@ use crate::output::HookOutput;
 use epitome_thread::Mode;
 use epitome_tools::disk::{self, CancelFlag};
 use epitome_tools::permission::{self, DiskFacts, PermissionVerdict};
-use epitome_tools::secret_places::is_secret_name;
+use epitome_tools::secret_paths::is_secret_name;
 use epitome_tools::{Access, Workspace};
 
 /// Maximum size in bytes of a file that is appended to; an endlessly growing log is of no use.

@@ -11,11 +11,11 @@ use crate::hook_context::{EventData, HookRound};
 
 fn script(name: &str) -> ChainLink {
     let kind = HookKind::Script { path: PathBuf::from(name) };
-    let (manifest, place) = (Manifest::default(), HookOrigin::User);
+    let (manifest, origin) = (Manifest::default(), HookOrigin::User);
     let (events, files) = (Vec::new(), Vec::new());
     ChainLink::Hook(Arc::new(Hook {
         name: name.to_owned(),
-        place,
+        origin,
         kind,
         events,
         manifest,

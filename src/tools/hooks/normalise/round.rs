@@ -97,11 +97,11 @@ pub(super) fn round(fields: &mut ObjectFields<'_>, output: &mut HookOutput) {
         }
         RoundRequest::Mutate => {
             // `replace` was introduced with `replace_messages`, `mutate` with `messages`.
-            let order = match fields.any("result") {
+            let keys = match fields.any("result") {
                 Some(_) => ["messages", "replace_messages"],
                 None => ["replace_messages", "messages"],
             };
-            output.action = mutation(fields, order);
+            output.action = mutation(fields, keys);
         }
         RoundRequest::Callback => match fields.text("callback") {
             Some(name) => output.action = HistoryAction::Callback(callback(fields, name)),

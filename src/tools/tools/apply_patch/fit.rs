@@ -13,7 +13,7 @@ const QUOTE_BYTES_MAX: usize = 200;
 const LINES_COMPARED_MAX: usize = 20_000;
 
 /// Maximum number of candidate positions examined to find the longest matching prefix of a hunk.
-const PLACES_COMPARED_MAX: usize = 1_000;
+const POSITIONS_COMPARED_MAX: usize = 1_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PatchedText {
@@ -94,7 +94,7 @@ impl<'a> TextLines<'a> {
     }
 
     /// Positions from `from` on at which these lines occur.
-    fn places(&self, wanted: &[&str], from: usize, care: MatchStrictness) -> Vec<usize> {
+    fn positions(&self, wanted: &[&str], from: usize, care: MatchStrictness) -> Vec<usize> {
         let Some(last) = self.len().checked_sub(wanted.len()) else { return Vec::new() };
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.normalize(line)).collect();
         let own: Vec<Cow<'_, str>> = self.lines.iter().map(|(line, _)| care.normalize(line)).collect();
@@ -102,8 +102,8 @@ impl<'a> TextLines<'a> {
     }
 
     /// The first of the positions at which these lines occur as exactly as possible.
-    fn first_place(&self, wanted: &[&str], from: usize) -> Option<usize> {
-        MatchStrictness::ALL.into_iter().find_map(|care| self.places(wanted, from, care).first().copied())
+    fn first_position(&self, wanted: &[&str], from: usize) -> Option<usize> {
+        MatchStrictness::ALL.into_iter().find_map(|care| self.positions(wanted, from, care).first().copied())
     }
 
     fn quoted(&self, at: usize) -> String {
@@ -125,12 +125,12 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, ToolError> {
     let mut last_break = text.is_empty() || text.ends_with('\n');
     for (number, hunk) in hunks.iter().enumerate() {
         let name = if hunks.len() == 1 { "The hunk".to_owned() } else { format!("Hunk {}", number + 1) };
-        let place = place(&lines, hunk, cursor).map_err(|why| format!("{name} {why}"))?;
-        fitted.notes.extend(place.note.map(|note| format!("{name} {note}")));
-        fitted.lines.push(place.at + 1);
-        pieces.extend(&lines.lines[cursor..place.at]);
-        cursor = place.at;
-        for line in &hunk.lines[..hunk.lines.len() - place.left_out] {
+        let position = position(&lines, hunk, cursor).map_err(|why| format!("{name} {why}"))?;
+        fitted.notes.extend(position.note.map(|note| format!("{name} {note}")));
+        fitted.lines.push(position.at + 1);
+        pieces.extend(&lines.lines[cursor..position.at]);
+        cursor = position.at;
+        for line in &hunk.lines[..hunk.lines.len() - position.left_out] {
             match line {
                 PatchLine::Same(_) => {
                     pieces.push(lines.lines[cursor]);
@@ -163,10 +163,10 @@ struct HunkPosition {
 }
 
 /// Locates a hunk. The error continues a sentence that begins with the hunk's name.
-fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPosition, ToolError> {
+fn position(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPosition, ToolError> {
     let mut from = cursor;
     for header in &hunk.headers {
-        from = header_place(lines, header, from)? + 1;
+        from = header_position(lines, header, from)? + 1;
     }
     let wanted: Vec<&str> = hunk
         .lines
@@ -198,8 +198,8 @@ fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPositi
     Err(missing(lines, &wanted, from).into())
 }
 
-fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, ToolError> {
-    lines.first_place(&[header], from).ok_or_else(|| {
+fn header_position(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, ToolError> {
+    lines.first_position(&[header], from).ok_or_else(|| {
         let why =
             format!("has the header `@@ {header}`, and there is no such line from line {} on", from + 1);
         ToolError::new(match near(lines, header) {
@@ -219,18 +219,18 @@ fn found(
     let at_end = lines.len().checked_sub(wanted.len()).filter(|at| *at >= from && hunk.at_end);
     for care in MatchStrictness::ALL {
         if let Some(at) = at_end
-            && lines.places(wanted, at, care).first() == Some(&at)
+            && lines.positions(wanted, at, care).first() == Some(&at)
         {
             return Some((at, None));
         }
     }
     MatchStrictness::ALL.into_iter().find_map(|care| {
-        let places = lines.places(wanted, from, care);
+        let positions = lines.positions(wanted, from, care);
         let at = match hunk.line {
-            Some(line) => places.iter().copied().min_by_key(|at| at.abs_diff(line.saturating_sub(1)))?,
-            None => *places.first()?,
+            Some(line) => positions.iter().copied().min_by_key(|at| at.abs_diff(line.saturating_sub(1)))?,
+            None => *positions.first()?,
         };
-        let others: Vec<usize> = places.iter().filter(|place| **place != at).map(|place| place + 1).collect();
+        let others: Vec<usize> = positions.iter().filter(|position| **position != at).map(|position| position + 1).collect();
         let fuzzy = (care != MatchStrictness::Exact).then(|| format!("fits line {} {}", at + 1, care.words()));
         let again = (!others.is_empty() && hunk.line.is_none()).then(|| {
             format!(
@@ -246,7 +246,7 @@ fn found(
 
 /// Explains why lines can't be located, quoting the nearest ones.
 fn missing(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> String {
-    if let Some(at) = lines.first_place(wanted, 0) {
+    if let Some(at) = lines.first_position(wanted, 0) {
         return format!(
             "matches line {}, which is before line {}, where the previous hunks and `@@` lines end. Give hunks in the \
              file's order.",
@@ -287,10 +287,10 @@ fn longest_beginning(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> Opt
         let own = lines.lines[at..].iter().map(|(line, _)| MatchStrictness::Print.normalize(line));
         own.zip(wanted).take_while(|(own, wanted)| *own == MatchStrictness::Print.normalize(wanted)).count()
     };
-    let places =
-        lines.places(&wanted[..1], from, MatchStrictness::Print).into_iter().take(PLACES_COMPARED_MAX);
+    let positions =
+        lines.positions(&wanted[..1], from, MatchStrictness::Print).into_iter().take(POSITIONS_COMPARED_MAX);
     let (at, length) =
-        places.map(|at| (at, alike(at))).max_by_key(|(at, length)| (*length, usize::MAX - at))?;
+        positions.map(|at| (at, alike(at))).max_by_key(|(at, length)| (*length, usize::MAX - at))?;
     let says = wanted[..length].iter().any(|line| !line.trim().is_empty());
     (says && length < wanted.len()).then_some((at, length))
 }

@@ -16,7 +16,7 @@ use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
 use crate::command_line::parts::{CommandParts, FileNameWord};
 use crate::command_line::{self, matches_pattern};
-use crate::secret_places::is_secret_name;
+use crate::secret_paths::is_secret_name;
 use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
 /// Sample names of files that usually contain secrets, matched against shell patterns in commands.

@@ -45,7 +45,7 @@ const GITDIR: &[u8] = b"gitdir: ";
 const MODULES_DEPTH_MAX: usize = 8;
 
 /// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
-pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
+pub(super) fn freeze(paths: &mut SandboxPaths, git: &Path, support: &Support) {
     let excludes = support.excludes_below_writable();
     let mut worktrees: Vec<PathBuf> = directories(&git.join("worktrees")).collect();
     let beyond = worktrees.split_off(worktrees.len().min(MODULES_MAX));
@@ -61,8 +61,8 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
             let _ = std::fs::create_dir(git.join("logs"));
         }
         let inner = directories(git).filter(|path| !path.ends_with("hooks"));
-        places.fixed.extend(inner.chain([git.to_path_buf()]));
-        places.closed.push(git.to_path_buf());
+        paths.fixed.extend(inner.chain([git.to_path_buf()]));
+        paths.closed.push(git.to_path_buf());
     } else {
         found.insert(0, git.to_path_buf());
     }
@@ -70,22 +70,22 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
         if excludes {
             complete(&own);
         }
-        freeze_in(places, &own, &OF_GIT);
-        fix_below(places, git, &own);
+        freeze_in(paths, &own, &OF_GIT);
+        fix_below(paths, git, &own);
     }
     for own in worktrees {
         if excludes && is_true(git, "extensions", "worktreeconfig") {
             put_new(&own.join(OF_WORKTREES), "");
         }
-        freeze_in(places, &own, &[COMMON, OF_WORKTREES]);
-        fix_below(places, git, &own);
+        freeze_in(paths, &own, &[COMMON, OF_WORKTREES]);
+        fix_below(paths, git, &own);
     }
     for path in beyond {
-        fix_below(places, git, &path);
-        places.frozen.push(path);
+        fix_below(paths, git, &path);
+        paths.frozen.push(path);
     }
-    places.fixed.sort();
-    places.fixed.dedup();
+    paths.fixed.sort();
+    paths.fixed.dedup();
 }
 
 /// Returns the directories that the settings of a working tree's repository, of the working tree or of the user name
@@ -127,16 +127,16 @@ pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     links.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-fn freeze_in(places: &mut SandboxPaths, directory: &Path, names: &[&str]) {
-    let paths = names.iter().map(|name| directory.join(name));
-    let there = paths.filter(|path| path.symlink_metadata().is_ok());
-    there.for_each(|path| super::places::freeze(places, path));
+fn freeze_in(paths: &mut SandboxPaths, directory: &Path, names: &[&str]) {
+    let entries = names.iter().map(|name| directory.join(name));
+    let there = entries.filter(|path| path.symlink_metadata().is_ok());
+    there.for_each(|path| super::paths::freeze(paths, path));
 }
 
 /// Protects a directory and its parents up to `git` against renaming, which would bypass the protection of its path.
-fn fix_below(places: &mut SandboxPaths, git: &Path, directory: &Path) {
+fn fix_below(paths: &mut SandboxPaths, git: &Path, directory: &Path) {
     let above = directory.ancestors().take_while(|path| path.starts_with(git));
-    places.fixed.extend(above.map(PathBuf::from));
+    paths.fixed.extend(above.map(PathBuf::from));
 }
 
 /// Creates the missing entries through which a command could make Git execute something, because only existing paths

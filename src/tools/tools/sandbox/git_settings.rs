@@ -41,19 +41,19 @@ struct StagedFile {
 impl StagedSettings {
     /// Replaces the repositories' frozen settings by links to copies. `None` if there are none, or if no copy can be
     /// made; they stay frozen then.
-    pub(super) fn stage(places: &mut SandboxPaths, staging: &Path) -> Option<StagedSettings> {
+    pub(super) fn stage(paths: &mut SandboxPaths, staging: &Path) -> Option<StagedSettings> {
         remove_leftovers(staging);
         let is_settings = |path: &&PathBuf| {
             let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
             path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
         };
-        let configs: Vec<PathBuf> = places.frozen.iter().filter(is_settings).cloned().collect();
+        let configs: Vec<PathBuf> = paths.frozen.iter().filter(is_settings).cloned().collect();
         if configs.is_empty() {
             return None;
         }
         let directory = staging.join(format!("git-{:016x}", fastrand::u64(..)));
         private_directory(&directory).ok()?;
-        let writable = places.writable.clone();
+        let writable = paths.writable.clone();
         let mut staged = StagedSettings { directory, files: Vec::new(), writable };
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
@@ -69,12 +69,12 @@ impl StagedSettings {
             if made.is_err() {
                 continue;
             }
-            places.frozen.retain(|path| *path != real);
-            places.replaced.push(real.clone());
-            places.links.push(link);
+            paths.frozen.retain(|path| *path != real);
+            paths.replaced.push(real.clone());
+            paths.links.push(link);
             staged.files.push(StagedFile { real, copy, before });
         }
-        super::places::open(places, staged.directory.clone());
+        super::paths::open(paths, staged.directory.clone());
         Some(staged)
     }
 

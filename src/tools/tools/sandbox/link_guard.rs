@@ -155,12 +155,12 @@ impl LinkGuard {
     pub(super) fn new(
         worktrees: Vec<PathBuf>,
         frozen: Vec<PathBuf>,
-        places: &SandboxPaths,
+        paths: &SandboxPaths,
         changes_git: bool,
         shared: Arc<SharedLinks>,
     ) -> LinkGuard {
         let before = find(&worktrees, &shared);
-        let protected = [&places.frozen, &places.replaced, &places.covered].into_iter().flatten();
+        let protected = [&paths.frozen, &paths.replaced, &paths.covered].into_iter().flatten();
         let entries = EntryWatch::new(protected.map(PathBuf::as_path));
         let number = fastrand::u64(..);
         let mut changed: Vec<ChangedRepository> = Vec::new();

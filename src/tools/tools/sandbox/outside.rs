@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TEMPORARY;
-use super::places::caches::CACHES_IN_HOME;
-use super::places::home;
+use super::paths::caches::CACHES_IN_HOME;
+use super::paths::home;
 use crate::Workspace;
 use epitome_platform::program::without_changeable;
 use epitome_platform::root::Root;

@@ -367,7 +367,7 @@ impl SandboxPaths {
 
 impl Request {
     fn encode(&self) -> Vec<u8> {
-        let Confinement { places, start, reach, support } = &self.confinement;
+        let Confinement { paths, start, reach, support } = &self.confinement;
         let mut bytes = Vec::new();
         let (current, maximum) = match self.descriptors {
             None => (0, 0),
@@ -406,7 +406,7 @@ impl Request {
         list(&mut [self.program.as_os_str(), start.as_os_str()].into_iter());
         list(&mut self.arguments.iter().map(OsString::as_os_str));
         list(&mut self.environment.iter().map(OsString::as_os_str));
-        for paths in places.lists() {
+        for paths in paths.lists() {
             list(&mut paths.iter().map(|path| path.as_os_str()));
         }
         bytes
@@ -436,11 +436,11 @@ impl Request {
         let support = Support { landlock, namespaces, own_processes, filter, seatbelt: false };
         let [program, start] = rest.list()?.try_into().ok()?;
         let (arguments, environment) = (rest.list()?, rest.list()?);
-        let mut places = SandboxPaths::default();
-        for paths in places.lists_mut() {
+        let mut paths = SandboxPaths::default();
+        for paths in paths.lists_mut() {
             *paths = rest.list()?.into_iter().map(PathBuf::from).collect();
         }
-        let confinement = Confinement { places, start: start.into(), reach, support };
+        let confinement = Confinement { paths, start: start.into(), reach, support };
         Some(Request { key, program, arguments, environment, descriptors, confinement })
     }
 
@@ -482,8 +482,8 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let mut places = SandboxPaths::default();
-        for (at, paths) in places.lists_mut().into_iter().enumerate() {
+        let mut paths = SandboxPaths::default();
+        for (at, paths) in paths.lists_mut().into_iter().enumerate() {
             *paths = vec![format!("/{at}\n").into(), OsString::from_vec(vec![b'/', 0xff]).into()];
         }
         let reach = SandboxAllowances {
@@ -505,12 +505,12 @@ mod tests {
             arguments: vec!["-c".into(), "".into()],
             environment: vec!["A=b=c".into()],
             descriptors: Some(Rlimit { current: Some(1024), maximum: None }),
-            confinement: Confinement { places: places.clone(), start: "/w".into(), reach, support },
+            confinement: Confinement { paths: paths.clone(), start: "/w".into(), reach, support },
         };
         let bytes = request.encode();
         let read = Request::decode(&bytes).expect("it is one");
         assert_eq!(read.encode(), bytes);
-        assert_eq!((read.confinement.places, read.confinement.support), (places, support));
+        assert_eq!((read.confinement.paths, read.confinement.support), (paths, support));
         assert_eq!(read.confinement.reach, reach);
         assert_eq!(read.descriptors.map(|limit| (limit.current, limit.maximum)), Some((Some(1024), None)));
         for length in 0..bytes.len() {

@@ -74,7 +74,7 @@ pub(crate) fn command(command: &Command, confinement: &Confinement) -> io::Resul
 
 /// The rules, in the language of Seatbelt.
 fn profile(confinement: &Confinement) -> io::Result<OsString> {
-    let Confinement { places, reach, .. } = confinement;
+    let Confinement { paths, reach, .. } = confinement;
     let mut rules = Rules(BASE.to_owned());
     rules.0.push_str(if reach.network { NETWORK } else { LOOPBACK });
     if reach.unix_sockets {
@@ -82,19 +82,19 @@ fn profile(confinement: &Confinement) -> io::Result<OsString> {
             .0
             .push_str("(allow network* (local unix-socket) (remote unix-socket))\n(allow system-socket)\n");
     }
-    rules.paths("allow file-write*", "subpath", &places.writable)?;
-    rules.paths("allow file-write*", "literal", &places.devices)?;
+    rules.paths("allow file-write*", "subpath", &paths.writable)?;
+    rules.paths("allow file-write*", "literal", &paths.devices)?;
     // First the directories that are closed as a whole, then what is open in them, then single paths.
-    rules.paths("deny file-write*", "subpath", &places.closed)?;
+    rules.paths("deny file-write*", "subpath", &paths.closed)?;
     let is_open = |fixed: &&std::path::PathBuf| {
-        places.closed.iter().any(|closed| *fixed != closed && fixed.starts_with(closed))
+        paths.closed.iter().any(|closed| *fixed != closed && fixed.starts_with(closed))
     };
-    let open: Vec<_> = places.fixed.iter().filter(is_open).cloned().collect();
+    let open: Vec<_> = paths.fixed.iter().filter(is_open).cloned().collect();
     rules.paths("allow file-write*", "subpath", &open)?;
-    rules.paths("deny file-write-create file-write-unlink", "literal", &places.fixed)?;
-    rules.paths("deny file-write*", "subpath", &places.frozen)?;
-    rules.paths("deny file-write*", "subpath", &places.replaced)?;
-    rules.paths("deny file-read* file-write* process-exec", "subpath", &places.hidden)?;
+    rules.paths("deny file-write-create file-write-unlink", "literal", &paths.fixed)?;
+    rules.paths("deny file-write*", "subpath", &paths.frozen)?;
+    rules.paths("deny file-write*", "subpath", &paths.replaced)?;
+    rules.paths("deny file-read* file-write* process-exec", "subpath", &paths.hidden)?;
     Ok(rules.0.into())
 }
 
@@ -129,14 +129,14 @@ mod tests {
     use super::*;
     use crate::sandbox::{SandboxAllowances, SandboxPaths};
 
-    fn confinement(places: SandboxPaths) -> Confinement {
+    fn confinement(paths: SandboxPaths) -> Confinement {
         let reach = SandboxAllowances { network: false, unix_sockets: false, processes: None, memory: None };
-        Confinement { places, start: "/w".into(), reach, support: Support { seatbelt: true, ..probe() } }
+        Confinement { paths, start: "/w".into(), reach, support: Support { seatbelt: true, ..probe() } }
     }
 
     #[test]
     fn later_rules_take_from_what_earlier_ones_allow() {
-        let places = SandboxPaths {
+        let paths = SandboxPaths {
             writable: vec!["/w".into()],
             hidden: vec!["/w/.env".into(), "/home/.ssh".into()],
             frozen: vec!["/w/.git/config".into()],
@@ -144,7 +144,7 @@ mod tests {
             closed: vec!["/w/.git".into()],
             ..SandboxPaths::default()
         };
-        let profile = profile(&confinement(places)).expect("all are UTF-8").into_string().expect("UTF-8");
+        let profile = profile(&confinement(paths)).expect("all are UTF-8").into_string().expect("UTF-8");
         let at = |rule: &str| profile.find(rule).unwrap_or_else(|| panic!("{rule} in {profile}"));
         let order = [
             "(deny default)",
@@ -166,9 +166,9 @@ mod tests {
             quoted(OsStr::new("/a\") (allow default) \\")).expect("UTF-8"),
             r#""/a\") (allow default) \\""#
         );
-        let places =
+        let paths =
             SandboxPaths { hidden: vec![OsStr::from_bytes(b"/\xff").into()], ..SandboxPaths::default() };
-        assert!(profile(&confinement(places)).is_err(), "a path that can't be hidden");
+        assert!(profile(&confinement(paths)).is_err(), "a path that can't be hidden");
     }
 
     #[test]

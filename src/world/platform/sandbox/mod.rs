@@ -52,7 +52,7 @@ pub struct SandboxAllowances {
 /// The sandbox of one command.
 #[derive(Clone, Debug)]
 pub struct Confinement {
-    pub places: SandboxPaths,
+    pub paths: SandboxPaths,
     /// The directory in which the command starts.
     pub start: PathBuf,
     pub reach: SandboxAllowances,

@@ -70,10 +70,10 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Prob
     let fields = fields::from_json(text, path, "the manifest")?;
     let mut manifest = PluginManifest::default();
     let mut remarks = Vec::new();
-    for (name, RecipeField { value, place }) in &fields {
+    for (name, RecipeField { value, position }) in &fields {
         if let Err(why) = set(&mut manifest, name, value) {
             let message = format!("{name:?} of the plugin is not used: {why}");
-            remarks.push(Problem::new(path, message).at(*place));
+            remarks.push(Problem::new(path, message).at(*position));
         }
     }
     Ok((manifest, remarks))

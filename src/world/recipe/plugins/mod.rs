@@ -338,7 +338,7 @@ impl Plugin {
         let agents = contents.existing(&["agents"], &manifest.agents);
         let mut skills = contents.existing(&["skills"], &manifest.skills);
         // A plugin may be a skill itself (CHANGELOG 2.1.142).
-        if skills.is_empty() && root.join(super::places::SKILL_FILE).is_file() {
+        if skills.is_empty() && root.join(super::folders::SKILL_FILE).is_file() {
             skills.push(root.clone());
         }
         let context = match (format, manifest.context.is_empty()) {

@@ -176,8 +176,8 @@ mod tests {
             ("data/cache.db", "x", true),
             ("commands/__pycache__/x.pyc", "x", true),
         ] {
-            let place = tempfile::tempdir().expect("a folder");
-            let root = place.path().join("p");
+            let scratch = tempfile::tempdir().expect("a folder");
+            let root = scratch.path().join("p");
             let write = |path: &str, text: &str| {
                 let path = root.join(path);
                 fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
@@ -189,8 +189,8 @@ mod tests {
             let digest = hash_folder(&root, &files).expect("it is read");
             let record = InstalledRecord { digest, files, ..InstalledRecord::default() };
             let records = InstalledRecords { plugins: [("p".to_owned(), record)].into() };
-            records.store(place.path()).expect("it is written");
-            let records = InstalledRecords::load(place.path()).expect("it is read");
+            records.store(scratch.path()).expect("it is written");
+            let records = InstalledRecords::load(scratch.path()).expect("it is read");
             write(path, text);
             let folders = PluginFolders { root: root.clone(), data: root.clone() };
             let plugin = Plugin::read(folders, "p", "p", None).expect("it is read");
@@ -204,27 +204,27 @@ mod tests {
     /// the folders of the others ran as the user's hooks.
     #[test]
     fn records_that_are_added_at_the_same_time_are_all_kept() {
-        let place = tempfile::tempdir().expect("a folder");
+        let scratch = tempfile::tempdir().expect("a folder");
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let add = move |records: &mut InstalledRecords| {
                     records.plugins.insert(format!("p{number}"), InstalledRecord::default())
                 };
-                let folder = place.path();
+                let folder = scratch.path();
                 scope.spawn(move || InstalledRecords::change(folder, add).expect("it is stored"));
             }
         });
-        assert_eq!(InstalledRecords::load(place.path()).expect("it is read").plugins.len(), 8);
+        assert_eq!(InstalledRecords::load(scratch.path()).expect("it is read").plugins.len(), 8);
     }
 
     /// Regression: unreadable records were replaced by those of the next plugin.
     #[test]
     fn unreadable_records_are_not_replaced() {
-        let place = tempfile::tempdir().expect("a folder");
-        fs::write(place.path().join(FILE), "").expect("a file");
-        let changed = InstalledRecords::change(place.path(), |records| records.plugins.clear());
+        let scratch = tempfile::tempdir().expect("a folder");
+        fs::write(scratch.path().join(FILE), "").expect("a file");
+        let changed = InstalledRecords::change(scratch.path(), |records| records.plugins.clear());
         let problem = changed.expect_err("it can't be read").to_string();
         assert!(problem.contains("no plugin of this folder is used"), "{problem}");
-        assert_eq!(fs::read_to_string(place.path().join(FILE)).expect("it is there"), "");
+        assert_eq!(fs::read_to_string(scratch.path().join(FILE)).expect("it is there"), "");
     }
 }

@@ -117,7 +117,7 @@ impl TemplateError {
     }
 
     /// Line and column of the error, 1-based; the column counts characters.
-    pub fn place(&self, source: &str) -> (u64, u64) {
-        epitome_thread::problem::place_in(source, self.at)
+    pub fn position(&self, source: &str) -> (u64, u64) {
+        epitome_thread::problem::position_in(source, self.at)
     }
 }

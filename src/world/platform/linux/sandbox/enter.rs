@@ -56,7 +56,7 @@ pub(super) struct EnteredWorld {
 impl SandboxWorld {
     /// Returns `None` without namespaces.
     pub fn new(
-        places: &SandboxPaths,
+        paths: &SandboxPaths,
         start: &Path,
         support: &Support,
         loopback: bool,
@@ -65,7 +65,7 @@ impl SandboxWorld {
         if support.namespaces == Namespaces::None {
             return Ok(None);
         }
-        let mounts = Mounts::new(places, start, support.own_processes)?;
+        let mounts = Mounts::new(paths, start, support.own_processes)?;
         let mut world = SandboxWorld {
             loopback,
             mounts,

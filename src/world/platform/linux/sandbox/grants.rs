@@ -24,7 +24,7 @@ const KNOWN: ABI = ABI::V8;
 const ALL_DEVICES: &str = "/dev";
 
 /// Builds the ruleset. `network`: whether Landlock permits connections.
-pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option<OwnedFd>> {
+pub(super) fn ruleset(paths: &SandboxPaths, network: bool) -> io::Result<Option<OwnedFd>> {
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(KNOWN)).map_err(failed)?;
     if !network {
         ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN)).map_err(failed)?;
@@ -34,7 +34,7 @@ pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option
     // All directories may be listed: to hide the names in a few of them, all their parents would have to be
     // unreadable.
     ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadDir.into())?;
-    let mut unread = places.hidden.clone();
+    let mut unread = paths.hidden.clone();
     unread.push(PathBuf::from(ALL_DEVICES));
     let mut readable = Vec::new();
     all_but(Path::new("/"), &unread, &mut readable);
@@ -42,10 +42,10 @@ pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option
         ruleset = allow(ruleset, path, AccessFs::from_read(KNOWN))?;
     }
     let change = AccessFs::from_all(KNOWN) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
-    for path in &places.writable {
+    for path in &paths.writable {
         ruleset = allow(ruleset, path, change)?;
     }
-    for path in &places.devices {
+    for path in &paths.devices {
         ruleset = allow(ruleset, path, change | AccessFs::IoctlDev)?;
     }
     Ok(ruleset.into())

@@ -34,14 +34,14 @@ pub const NONE: &str = "no landlock, no namespaces, no seccomp";
 /// Enters the sandbox irrevocably. The process must have only one thread. This may return in another process than
 /// the calling one, which then waits for it.
 pub(crate) fn enter(confinement: &Confinement) -> io::Result<()> {
-    let Confinement { places, start, reach, support } = confinement;
+    let Confinement { paths, start, reach, support } = confinement;
     let loopback = !reach.network && support.namespaces != Namespaces::None;
     let is_networked = reach.network || loopback;
     let ruleset = match support.landlock {
         0 => None,
-        _ => grants::ruleset(places, is_networked)?,
+        _ => grants::ruleset(paths, is_networked)?,
     };
-    let mut world = enter::SandboxWorld::new(places, start, support, loopback, reach.processes)?;
+    let mut world = enter::SandboxWorld::new(paths, start, support, loopback, reach.processes)?;
     let filters: &[_] = match support.filter {
         true => filter::programs(is_networked, reach.network, reach.unix_sockets)?,
         false => &[],

@@ -62,28 +62,28 @@ enum MountKind {
 }
 
 impl Mounts {
-    pub fn new(places: &SandboxPaths, start: &Path, own_proc: bool) -> io::Result<Mounts> {
+    pub fn new(paths: &SandboxPaths, start: &Path, own_proc: bool) -> io::Result<Mounts> {
         let mut mounts = Mounts { own_proc, ..Mounts::default() };
         mounts.start = MountTarget::resolve(start)?;
         // Devices can be written to on a read-only mount, but no files can be created in their directories.
-        let devices = places.devices.iter().filter(|path| path.is_dir());
-        for path in outermost(places.writable.iter().chain(devices)) {
+        let devices = paths.devices.iter().filter(|path| path.is_dir());
+        for path in outermost(paths.writable.iter().chain(devices)) {
             mounts.writable.extend(Mount::resolve(path, MountKind::Fixed)?);
         }
         // Fix directories before freezing their contents: a later mount of the directory would hide those of its
         // contents.
         let kinds = [
-            (&places.fixed, MountKind::Fixed),
-            (&places.closed, MountKind::Closed),
-            (&places.frozen, MountKind::Frozen),
-            (&places.covered, MountKind::Empty),
+            (&paths.fixed, MountKind::Fixed),
+            (&paths.closed, MountKind::Closed),
+            (&paths.frozen, MountKind::Frozen),
+            (&paths.covered, MountKind::Empty),
         ];
         for (paths, kind) in kinds {
             for path in paths {
                 mounts.inner.extend(Mount::resolve(path, kind)?);
             }
         }
-        for (path, link) in places.replaced.iter().zip(&places.links) {
+        for (path, link) in paths.replaced.iter().zip(&paths.links) {
             let target = MountTarget::resolve(path)?.ok_or(io::ErrorKind::NotFound)?;
             mounts.links.push((target, CString::new(link.as_os_str().as_bytes())?));
         }

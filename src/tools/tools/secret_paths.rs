@@ -150,16 +150,16 @@ const ENTRIES_MAX: usize = 4_096;
 
 /// The existing secret locations of one user; canonical paths.
 #[derive(Clone, Debug, Default)]
-pub struct SecretPlaces(Vec<PathBuf>);
+pub struct SecretPaths(Vec<PathBuf>);
 
-impl SecretPlaces {
+impl SecretPaths {
     /// Searches the disk for them: some hundred system calls, a millisecond or two. `roots`: the directories of the session,
     /// which are not secret as such. `environment`: variables name further locations.
-    pub fn find(home: Option<&Path>, roots: &[&Path], environment: &[(OsString, OsString)]) -> SecretPlaces {
+    pub fn find(home: Option<&Path>, roots: &[&Path], environment: &[(OsString, OsString)]) -> SecretPaths {
         let mut found: Vec<PathBuf> = ELSEWHERE.iter().map(PathBuf::from).collect();
         let account = account_home();
         for home in home.into_iter().chain(account.as_deref().filter(|account| Some(*account) != home)) {
-            found.extend(IN_HOME.iter().map(|place| home.join(place)));
+            found.extend(IN_HOME.iter().map(|location| home.join(location)));
             find_in_home(home, roots, &mut found);
         }
         let own: Vec<&Path> =
@@ -169,19 +169,22 @@ impl SecretPlaces {
         found.extend(named_by(environment, home, roots));
         // Check for existence first, with one call: most don't exist, and resolving a path takes a call per
         // component.
-        let is_there = |place: &PathBuf| place.symlink_metadata().is_ok();
-        let real = found.into_iter().filter(is_there).filter_map(|place| place.canonicalize().ok());
-        let mut places: Vec<PathBuf> = real.collect();
+        let is_there = |location: &PathBuf| location.symlink_metadata().is_ok();
+        let real = found.into_iter().filter(is_there).filter_map(|location| location.canonicalize().ok());
+        let mut locations: Vec<PathBuf> = real.collect();
         // A link to the home directory or a parent of it would hide everything.
         let home = home.and_then(|home| home.canonicalize().ok());
-        let is_above = |place: &PathBuf| {
-            home.iter().map(PathBuf::as_path).chain(roots.iter().copied()).any(|path| path.starts_with(place))
+        let is_above = |location: &PathBuf| {
+            home.iter()
+                .map(PathBuf::as_path)
+                .chain(roots.iter().copied())
+                .any(|path| path.starts_with(location))
         };
-        places.retain(|place| !is_above(place));
-        places.sort();
+        locations.retain(|location| !is_above(location));
+        locations.sort();
         // In sorted order, the contents of a directory follow it.
-        places.dedup_by(|later, kept| later.starts_with(kept));
-        SecretPlaces(places)
+        locations.dedup_by(|later, kept| later.starts_with(kept));
+        SecretPaths(locations)
     }
 
     /// The locations; all canonical, none below another.
@@ -191,19 +194,19 @@ impl SecretPlaces {
 
     /// Whether this resolved path is one of the locations or below one.
     pub fn contain(&self, path: &Path) -> bool {
-        self.0.iter().any(|place| path.starts_with(place))
+        self.0.iter().any(|location| path.starts_with(location))
     }
 
     /// Returns those below this resolved directory. For a directory inside a secret location that is none: the search
     /// there was requested explicitly.
-    pub fn below(mut self, directory: &Path) -> SecretPlaces {
-        self.0.retain(|place| place != directory && place.starts_with(directory));
+    pub fn below(mut self, directory: &Path) -> SecretPaths {
+        self.0.retain(|location| location != directory && location.starts_with(directory));
         self
     }
 
     /// Whether one of the locations is equal to this resolved directory, below it, or above it.
     pub fn touch(&self, directory: &Path) -> bool {
-        self.contain(directory) || self.0.iter().any(|place| place.starts_with(directory))
+        self.contain(directory) || self.0.iter().any(|location| location.starts_with(directory))
     }
 }
 
@@ -487,16 +490,16 @@ mod tests {
             "notes.txt",
         ];
         let (_directory, home) = home(&[&secret[..], &ordinary[..]].concat());
-        let places = SecretPlaces::find(Some(&home), &[], &[]);
-        let missed: Vec<_> = secret.iter().filter(|file| !places.contain(&home.join(file))).collect();
+        let locations = SecretPaths::find(Some(&home), &[], &[]);
+        let missed: Vec<_> = secret.iter().filter(|file| !locations.contain(&home.join(file))).collect();
         assert!(missed.is_empty(), "{missed:?}");
-        let wrong: Vec<_> = ordinary.iter().filter(|file| places.contain(&home.join(file))).collect();
+        let wrong: Vec<_> = ordinary.iter().filter(|file| locations.contain(&home.join(file))).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
         for directory in ["", ".config", ".cache", ".local/share"] {
-            assert!(places.touch(&home.join(directory)), "{directory}");
+            assert!(locations.touch(&home.join(directory)), "{directory}");
         }
-        assert!(!places.touch(&home.join("work")) && !places.touch(&home.join(".config/nvim")));
-        assert!(places.touch(home.parent().expect("it has one")));
+        assert!(!locations.touch(&home.join("work")) && !locations.touch(&home.join(".config/nvim")));
+        assert!(locations.touch(home.parent().expect("it has one")));
     }
 
     #[test]
@@ -504,16 +507,16 @@ mod tests {
         let (_directory, home) = home(&["dotfiles/keys/id"]);
         std::os::unix::fs::symlink(home.join("dotfiles/keys"), home.join(".ssh")).expect("linked");
         std::os::unix::fs::symlink(&home, home.join(".gnupg")).expect("linked");
-        let places = SecretPlaces::find(Some(&home), &[], &[]);
-        assert!(places.contain(&home.join("dotfiles/keys/id")));
-        assert!(!places.contain(&home.join("work")), "a link to the home itself hides nothing");
+        let locations = SecretPaths::find(Some(&home), &[], &[]);
+        assert!(locations.contain(&home.join("dotfiles/keys/id")));
+        assert!(!locations.contain(&home.join("work")), "a link to the home itself hides nothing");
     }
 
     /// A command could read the logins of Podman, which are not in the home directory.
     #[test]
     fn files_of_a_login_session_are_secret() {
         let logins = Path::new("/run/user/1000/containers/auth.json");
-        assert_eq!(SecretPlaces::find(None, &[], &[]).contain(logins), Path::new("/run/user").is_dir());
+        assert_eq!(SecretPaths::find(None, &[], &[]).contain(logins), Path::new("/run/user").is_dir());
     }
 
     #[test]

@@ -16,7 +16,7 @@ const PLUGINS_MAX: usize = 64;
 pub(super) struct HookSource {
     pub path: PathBuf,
     pub form: SourceForm,
-    pub place: HookOrigin,
+    pub origin: HookOrigin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum SourceForm {
 pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<HookSource> {
     use SourceForm::{Folder, Plugins, Settings};
     let mut sources = Vec::new();
-    let mut add = |path: PathBuf, form, place| sources.push(HookSource { path, form, place });
+    let mut add = |path: PathBuf, form, origin| sources.push(HookSource { path, form, origin });
     add(paths.policy_hooks(), Folder, HookOrigin::Enforced);
     add(enforced(paths), Folder, HookOrigin::Enforced);
     let own = [(".epitome", true), (".kodelet", compat)].into_iter().filter(|(_, counts)| *counts);
@@ -63,10 +63,10 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Hoo
     // If the session is in the home directory, its folders are the user's, not a repository's.
     let of_user: BTreeSet<PathBuf> = sources
         .iter()
-        .filter(|source| source.place == HookOrigin::User)
+        .filter(|source| source.origin == HookOrigin::User)
         .map(|source| source.path.clone())
         .collect();
-    sources.retain(|source| source.place != HookOrigin::Repository || !of_user.contains(&source.path));
+    sources.retain(|source| source.origin != HookOrigin::Repository || !of_user.contains(&source.path));
     sources
 }
 
@@ -82,7 +82,7 @@ pub(super) fn enforced(paths: &Paths) -> PathBuf {
 /// changes before they run.
 pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
     let mut existing = ExistingFolders::default();
-    let mut places: Vec<PathBuf> = Vec::new();
+    let mut roots: Vec<PathBuf> = Vec::new();
     let mut directories = BTreeSet::new();
     for source in sources(&paths.repository_roots(cwd), paths, compat) {
         directories.extend(existing.nearest(&source.path));
@@ -91,16 +91,16 @@ pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
             let hooks = plugins.filter_map(|plugin| existing.nearest(&plugin.path().join("hooks")));
             directories.extend(hooks.filter(|folder| folder.starts_with(&source.path)));
         }
-        places.push(source.path);
+        roots.push(source.path);
     }
     if let Some(home) = &paths.user_home {
         // The list of Claude Code's plugins.
         let list = home.join(".claude/plugins/installed_plugins.json");
         directories.extend(existing.nearest(&list));
-        places.push(list);
+        roots.push(list);
     }
     let consent = TrustStore::file(paths);
     directories.extend(existing.nearest(&consent));
-    places.push(consent);
-    WatchPlan { directories, places }
+    roots.push(consent);
+    WatchPlan { directories, roots }
 }

@@ -18,31 +18,31 @@ const VISIBLE_MAX: usize = 256;
 
 /// Keeps a home in a directory for temporary files from being changed: from hooks to the settings of shells, it has much
 /// that runs later, outside of the sandbox. `writable`: what stays writable in it.
-pub(super) fn shield(places: &mut SandboxPaths, temporary: &[PathBuf], writable: &[PathBuf], home: &Path) {
+pub(super) fn shield(paths: &mut SandboxPaths, temporary: &[PathBuf], writable: &[PathBuf], home: &Path) {
     if temporary.iter().any(|path| path == home) {
         // All of it can't be read-only.
-        return HOOKS_IN_HOME.iter().for_each(|name| protect(places, temporary, &home.join(name)));
+        return HOOKS_IN_HOME.iter().for_each(|name| protect(paths, temporary, &home.join(name)));
     }
     if temporary.iter().any(|path| home.starts_with(path)) {
         let inside = writable.iter().filter(|path| path.starts_with(home)).cloned();
-        places.fixed.splice(..0, parents(temporary, home).into_iter().chain(inside).collect::<Vec<_>>());
-        places.closed.push(home.to_path_buf());
+        paths.fixed.splice(..0, parents(temporary, home).into_iter().chain(inside).collect::<Vec<_>>());
+        paths.closed.push(home.to_path_buf());
     }
 }
 
 /// Makes a directory read-only if one above it may be changed.
-pub(super) fn protect(places: &mut SandboxPaths, shared: &[PathBuf], path: &Path) {
+pub(super) fn protect(paths: &mut SandboxPaths, shared: &[PathBuf], path: &Path) {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     let Some(path) = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name)) else { return };
-    if places.closed.iter().any(|closed| path.starts_with(closed))
+    if paths.closed.iter().any(|closed| path.starts_with(closed))
         || !shared.iter().any(|above| path.starts_with(above) && path != *above)
     {
         return;
     }
     // Only an existing directory can be made read-only.
     let _ = fs::create_dir(&path);
-    places.fixed.splice(..0, parents(shared, &path));
-    freeze(places, path);
+    paths.fixed.splice(..0, parents(shared, &path));
+    freeze(paths, path);
 }
 
 /// The directories between a path and those above it that commands may change, from the outside in. Moving one away

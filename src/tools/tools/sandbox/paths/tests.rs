@@ -34,7 +34,7 @@ impl SandboxDisk {
     }
 
     /// The paths for a command that may change repositories.
-    fn places(&self, cwd: &str, support: Support) -> SandboxPaths {
+    fn paths(&self, cwd: &str, support: Support) -> SandboxPaths {
         self.places_of(cwd, true, support)
     }
 
@@ -70,8 +70,8 @@ fn workspace_is_writable_except_for_files_executed_later() {
         "home/.cache/pip/x",
         "home/.ssh/id",
     ]);
-    let places = disk.places("w", ALL);
-    assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache/pip"]);
+    let paths = disk.paths("w", ALL);
+    assert_eq!(disk.below(&paths.writable), ["w", "w/.git", "home/.cache/pip"]);
     let frozen = [
         "w/.envrc",
         "w/.epitome",
@@ -82,10 +82,10 @@ fn workspace_is_writable_except_for_files_executed_later() {
         "w/.git/modules/lib/deep/commondir",
         "w/src/.envrc",
     ];
-    assert_eq!(disk.below(&places.frozen), frozen);
+    assert_eq!(disk.below(&paths.frozen), frozen);
     let fixed = ["w", "w/.git", "w/.git/modules", "w/.git/modules/lib", "w/.git/modules/lib/deep"];
-    assert_eq!(disk.below(&places.fixed), fixed);
-    assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);
+    assert_eq!(disk.below(&paths.fixed), fixed);
+    assert_eq!(disk.below(&paths.hidden), ["home/.ssh"]);
 }
 
 /// A list of files that make Git run something was never complete: `commondir`, settings of worktrees, entries of
@@ -101,16 +101,16 @@ fn repositories_are_read_only_unless_the_user_agreed() {
         "h/x",
     ]);
     std::os::unix::fs::symlink("../../h", disk.root.join("w/a/.idea")).expect("linked");
-    let places = disk.places_of("w", false, ALL);
-    assert_eq!(disk.below(&places.writable), ["w"]);
+    let paths = disk.places_of("w", false, ALL);
+    assert_eq!(disk.below(&paths.writable), ["w"]);
     let frozen = ["w/.git", "w/a/.envrc", "h", "w/a/.idea", "w/a/b/.git", "w/lib/.git"];
-    assert_eq!(disk.below(&places.frozen), frozen);
-    assert_eq!(disk.below(&places.fixed), ["w", "w/a", "w/a/b", "w/lib"]);
+    assert_eq!(disk.below(&paths.frozen), frozen);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/a", "w/a/b", "w/lib"]);
     assert!(!disk.root.join("w/.git/commondir").exists());
-    let places = disk.places_of("w", true, ALL);
-    assert_eq!(disk.below(&places.writable), ["w", "w/.git", "w/a/b/.git"]);
-    assert!(!disk.below(&places.frozen).contains(&"w/.git".to_owned()));
-    assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
+    let paths = disk.places_of("w", true, ALL);
+    assert_eq!(disk.below(&paths.writable), ["w", "w/.git", "w/a/b/.git"]);
+    assert!(!disk.below(&paths.frozen).contains(&"w/.git".to_owned()));
+    assert!(disk.below(&paths.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
 }
 
 /// If a bare clone and its worktrees are side by side, a `.git` file names the clone, which has another name. Every
@@ -120,13 +120,13 @@ fn a_repository_that_a_git_file_names_is_protected() {
     let disk = SandboxDisk::with(&["w/in/.bare/HEAD", "w/in/.bare/config", "w/src/x", "w/sub/x"]);
     fs::write(disk.root.join("w/.git"), "gitdir: ./in/.bare\n").expect("written");
     fs::write(disk.root.join("w/src/.git"), "gitdir: ../sub\n").expect("written");
-    let places = disk.places_of("w", false, ALL);
-    assert_eq!(disk.below(&places.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
-    assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/src"]);
-    let places = disk.places("w", ALL);
+    let paths = disk.places_of("w", false, ALL);
+    assert_eq!(disk.below(&paths.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/in", "w/src"]);
+    let paths = disk.paths("w", ALL);
     let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
-    assert_eq!(disk.below(&places.frozen)[2..], frozen);
-    assert_eq!(disk.below(&places.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
+    assert_eq!(disk.below(&paths.frozen)[2..], frozen);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
 }
 
 /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
@@ -142,10 +142,10 @@ fn worktrees_in_a_bare_clone_stay_writable() {
     ] {
         fs::write(disk.root.join("w/b.git").join(file), text).expect("written");
     }
-    let places = disk.places_of("w", false, ALL);
-    assert_eq!(disk.below(&places.frozen), ["w/b.git/t/.git", "w/b.git/t/lib/.git"]);
-    assert_eq!(disk.below(&places.closed), ["w/b.git"]);
-    assert_eq!(disk.below(&places.fixed), ["w", "w/b.git", "w/b.git/t", "w/b.git/t/lib"]);
+    let paths = disk.places_of("w", false, ALL);
+    assert_eq!(disk.below(&paths.frozen), ["w/b.git/t/.git", "w/b.git/t/lib/.git"]);
+    assert_eq!(disk.below(&paths.closed), ["w/b.git"]);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/b.git", "w/b.git/t", "w/b.git/t/lib"]);
 }
 
 /// The settings of submodules were protected only in the repository's own directory, if their names had at most four
@@ -163,9 +163,9 @@ fn settings_of_all_submodules_and_worktrees_are_protected() {
         files.extend(directories.iter().map(|path| format!("{path}/commondir")));
         files.push("w/.git/HEAD".to_owned());
         let disk = SandboxDisk::with(&files.iter().map(String::as_str).collect::<Vec<_>>());
-        let places = disk.places("w", ALL);
+        let paths = disk.paths("w", ALL);
         let is_frozen = |path: &str, name: &str| {
-            places.frozen.iter().any(|above| disk.root.join(path).join(name).starts_with(above))
+            paths.frozen.iter().any(|above| disk.root.join(path).join(name).starts_with(above))
         };
         for path in &directories {
             assert!(is_frozen(path, "commondir"), "{path}");
@@ -180,12 +180,12 @@ fn settings_of_all_submodules_and_worktrees_are_protected() {
 fn a_directory_of_hooks_that_settings_name_is_read_only() {
     let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.githooks/pre-commit", "w/tools/Hooks/x", "home/x"]);
     fs::write(disk.root.join("home/.gitconfig"), "[core]\n\thooksPath = .githooks\n").expect("written");
-    assert!(disk.below(&disk.places("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
+    assert!(disk.below(&disk.paths("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
     fs::write(disk.root.join("w/.git/config"), "[core]\n\thooksPath = \"tools/Hooks\"\n").expect("written");
-    let places = disk.places_of("w", false, ALL);
-    assert!(disk.below(&places.frozen).contains(&"w/tools/Hooks".to_owned()));
+    let paths = disk.places_of("w", false, ALL);
+    assert!(disk.below(&paths.frozen).contains(&"w/tools/Hooks".to_owned()));
     // A command moved `tools` away and created another one, and the user's next `git commit` ran its hook.
-    assert_eq!(disk.below(&places.fixed), ["w", "w/tools"]);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/tools"]);
 }
 
 /// Files that refer Git to its configuration are created if missing, and existing ones stay unchanged.
@@ -193,18 +193,18 @@ fn a_directory_of_hooks_that_settings_name_is_read_only() {
 fn missing_commondir_and_worktree_config_are_created() {
     let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
     let text = |path: &str| fs::read_to_string(disk.root.join("w/.git").join(path)).ok();
-    disk.places("w", Support { namespaces: Namespaces::None, ..ALL });
+    disk.paths("w", Support { namespaces: Namespaces::None, ..ALL });
     assert_eq!(text("commondir"), None, "without mounts it would hold nothing");
-    let places = disk.places("w", ALL);
+    let paths = disk.paths("w", ALL);
     assert_eq!(text("commondir").as_deref(), Some("./\n"));
     assert_eq!(text("worktrees/t/commondir").as_deref(), Some(""));
     assert_eq!(text("config.worktree"), None, "Git would not read it");
     let frozen = ["w/.git/hooks", "w/.git/config", "w/.git/commondir", "w/.git/worktrees/t/commondir"];
-    assert_eq!(disk.below(&places.frozen), frozen);
-    assert_eq!(disk.below(&places.fixed), ["w", "w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
+    assert_eq!(disk.below(&paths.frozen), frozen);
+    assert_eq!(disk.below(&paths.fixed), ["w", "w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
 
     fs::write(disk.root.join("w/.git/config"), "[extensions]\n\tworktreeConfig = true\n").expect("written");
-    disk.places("w", ALL);
+    disk.paths("w", ALL);
     assert_eq!(text("config.worktree").as_deref(), Some(""));
     assert_eq!(text("worktrees/t/config.worktree").as_deref(), Some(""));
 }
@@ -216,11 +216,11 @@ fn a_bare_repository_is_closed_instead() {
         SandboxDisk::with(&["w/.git/HEAD", "w/.git/hooks/", "w/.git/objects/", "w/.git/worktrees/t/HEAD"]);
     let config = |text: &str| fs::write(disk.root.join("w/.git/config"), text).expect("written");
     config("[core]\n\tbare = true\n");
-    let places = disk.places("w", ALL);
+    let paths = disk.paths("w", ALL);
     assert!(!disk.root.join("w/.git/commondir").exists());
-    assert_eq!(disk.below(&places.closed), ["w/.git"]);
+    assert_eq!(disk.below(&paths.closed), ["w/.git"]);
     let fixed = ["w", "w/.git", "w/.git/logs", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
-    assert_eq!(disk.below(&places.fixed), fixed);
+    assert_eq!(disk.below(&paths.fixed), fixed);
     for (text, is_closed) in [
         ("[core]\n\tbare = false\n", false),
         ("[Core] Bare ; as it is\n", true),
@@ -229,7 +229,7 @@ fn a_bare_repository_is_closed_instead() {
         ("[core]\n\tbare = true\n[extensions]\n\tworktreeConfig = true\n", false),
     ] {
         config(text);
-        assert_eq!(!disk.places("w", ALL).closed.is_empty(), is_closed, "{text}");
+        assert_eq!(!disk.paths("w", ALL).closed.is_empty(), is_closed, "{text}");
     }
 }
 
@@ -247,34 +247,34 @@ fn a_home_as_workspace_keeps_its_settings_and_secrets() {
     let files = ["home/.bashrc", "home/.ssh/id", "home/bin/x", "home/notes/a", "home/go/bin/x", "home/b"];
     let disk = SandboxDisk::with(&[&files[..], &["home/Library/LaunchAgents/x"]].concat());
     for support in [ALL, Support { namespaces: Namespaces::None, ..ALL }] {
-        let places = disk.places("home", support);
-        assert_eq!(disk.below(&places.writable), ["home/go", "home/notes"]);
-        assert!(places.covered.is_empty());
+        let paths = disk.paths("home", support);
+        assert_eq!(disk.below(&paths.writable), ["home/go", "home/notes"]);
+        assert!(paths.covered.is_empty());
     }
-    let frozen = disk.below(&disk.places("home", ALL).frozen);
+    let frozen = disk.below(&disk.paths("home", ALL).frozen);
     assert!(frozen.contains(&"home/go/bin".to_owned()), "{frozen:?}");
     // Regression: with the home itself on PATH, nothing in it could be changed.
     let paths = ["home", "home/go/bin"].map(|path| disk.root.join(path));
     let path = std::env::join_paths(&paths).expect("no colons");
     let environment = vec![("HOME".into(), paths[0].clone().into_os_string()), ("PATH".into(), path)];
     let workspace = Workspace::new(&paths[0], Vec::new(), Arc::new(environment));
-    let places = find(&SandboxRules::default(), &workspace, false, &ALL);
-    assert!(places.frozen.contains(&paths[1]) && !places.frozen.contains(&paths[0]));
+    let found = find(&SandboxRules::default(), &workspace, false, &ALL);
+    assert!(found.frozen.contains(&paths[1]) && !found.frozen.contains(&paths[0]));
 }
 
 /// In a container, where no shell starts in the directory of a project that is `HOME`.
 #[test]
 fn a_project_that_is_home_is_writable_except_for_secrets() {
     let disk = SandboxDisk::with(&["home/.ssh/id", "home/.epitome/data/x", "home/notes/a", "home/b"]);
-    let places = disk.places("home", ALL);
-    assert_eq!(disk.below(&places.covered), ["home/.epitome/data", "home/.ssh"]);
-    assert_eq!(disk.below(&places.writable), ["home"]);
+    let paths = disk.paths("home", ALL);
+    assert_eq!(disk.below(&paths.covered), ["home/.epitome/data", "home/.ssh"]);
+    assert_eq!(disk.below(&paths.writable), ["home"]);
     // Without mounts the siblings can be changed, but none can be created.
-    let places = disk.places("home", Support { namespaces: Namespaces::None, ..ALL });
-    let mut writable = disk.below(&places.writable);
+    let paths = disk.paths("home", Support { namespaces: Namespaces::None, ..ALL });
+    let mut writable = disk.below(&paths.writable);
     writable.sort();
     assert_eq!(writable, ["home/b", "home/notes"]);
-    assert!(places.covered.is_empty() && places.frozen.is_empty());
+    assert!(paths.covered.is_empty() && paths.frozen.is_empty());
 }
 
 /// Regression: with a home below `/tmp`, a command could write a hook into `~/.epitome/hooks`, which then ran outside of
@@ -282,7 +282,7 @@ fn a_project_that_is_home_is_writable_except_for_secrets() {
 #[test]
 fn a_home_in_a_directory_for_temporary_files_is_read_only() {
     let disk = SandboxDisk::with(&["tmp/users/ann/w/a", "tmp/users/ann/.cache/pip/x", "tmp/own/"]);
-    let places = |home: &str, settings: &str| {
+    let paths = |home: &str, settings: &str| {
         let environment = vec![("HOME".into(), disk.root.join(home).into_os_string())];
         let cwd = disk.root.join("tmp/users/ann/w");
         let rules = SandboxRules {
@@ -292,12 +292,12 @@ fn a_home_in_a_directory_for_temporary_files_is_read_only() {
         };
         find(&rules, &Workspace::new(cwd, Vec::new(), Arc::new(environment)), false, &ALL)
     };
-    let found = places("tmp/users/ann", "tmp/users/ann/.epitome");
+    let found = paths("tmp/users/ann", "tmp/users/ann/.epitome");
     assert_eq!(disk.below(&found.closed), ["tmp/users/ann"]);
     let fixed = ["tmp/users", "tmp/users/ann/w", "tmp/users/ann/.cache/pip", "tmp/users/ann/w"];
     assert_eq!((disk.below(&found.fixed), found.frozen), (fixed.map(str::to_owned).into(), Vec::new()));
     // In a home that is the directory for temporary files, only directories with hooks can be kept.
-    let found = places("tmp", "tmp/own/epitome");
+    let found = paths("tmp", "tmp/own/epitome");
     assert_eq!(disk.below(&found.frozen), ["tmp/.kodelet", "tmp/.claude", "tmp/own/epitome"]);
     assert!(found.closed.is_empty() && disk.below(&found.fixed) == ["tmp/own", "tmp/users/ann/w"]);
 }
@@ -305,7 +305,7 @@ fn a_home_in_a_directory_for_temporary_files_is_read_only() {
 #[test]
 fn directory_above_a_home_is_not_writable() {
     let disk = SandboxDisk::with(&["home/a"]);
-    assert_eq!(disk.below(&disk.places("", ALL).writable), Vec::<String>::new());
+    assert_eq!(disk.below(&disk.paths("", ALL).writable), Vec::<String>::new());
 }
 
 /// A command could write a `.git` file that names any directory, and the next command would get access to it.
@@ -326,8 +326,8 @@ fn worktree_needs_a_back_reference_from_its_repository() {
 fn settings_with_hooks_are_no_workspace() {
     let disk = SandboxDisk::with(&["home/.claude/commands/x.md", "home/.bashrc", "home/w/a"]);
     for (cwd, writable) in [("home/.claude", false), ("home/.claude/commands", false), ("home/w", true)] {
-        let places = disk.places(cwd, ALL);
-        assert_eq!(places.writable.contains(&disk.root.join(cwd)), writable, "{cwd}");
+        let paths = disk.paths(cwd, ALL);
+        assert_eq!(paths.writable.contains(&disk.root.join(cwd)), writable, "{cwd}");
     }
 }
 
@@ -352,7 +352,7 @@ fn what_links_of_the_home_lead_to_stays_as_it_is() {
     ] {
         symlink(disk.root.join("home/w").join(target), disk.root.join("home").join(link)).expect("linked");
     }
-    let frozen = disk.below(&disk.places("home/w", ALL).frozen);
+    let frozen = disk.below(&disk.paths("home/w", ALL).frozen);
     for target in ["shell/bashrc", "git/hooks", "tool"] {
         assert!(frozen.contains(&format!("home/w/{target}")), "{target}: {frozen:?}");
     }
@@ -370,7 +370,7 @@ fn directories_of_programs_are_hidden_unless_they_are_opened() {
         "home/.cargo/config.toml",
         "home/w/a",
     ]);
-    let hidden = disk.places("home/w", ALL).hidden;
+    let hidden = disk.paths("home/w", ALL).hidden;
     let is_hidden =
         |path: &str| hidden.iter().any(|above| disk.root.join("home").join(path).starts_with(above));
     assert!(is_hidden(".newtool/login") && is_hidden(".config/newtool/login"));

@@ -12,7 +12,7 @@ use epitome_platform::sandbox::SandboxPaths;
 /// Protects the repositories and the directories of their hooks. `entries`: the `.git` entries of the workspace, and
 /// what else is executed later. Returns the Git directories that commands may change; none if they may not change Git.
 pub(super) fn protect(
-    places: &mut SandboxPaths,
+    paths: &mut SandboxPaths,
     entries: &[PathBuf],
     roots: &[PathBuf],
     home: Option<&Path>,
@@ -28,33 +28,33 @@ pub(super) fn protect(
             // A repository is completely read-only, so that no list of the files that make Git run something is
             // needed. With the user's consent, only the known files are.
             Some(git) => {
-                git::freeze(places, &git, support);
+                git::freeze(paths, &git, support);
                 if git != entry {
-                    freeze(places, entry);
+                    freeze(paths, entry);
                 }
                 gits.push(git);
             }
             None => {
-                places.frozen.extend(git::outside_links(&entry));
-                freeze(places, entry);
+                paths.frozen.extend(git::outside_links(&entry));
+                freeze(paths, entry);
             }
         }
     }
     // A `.git` file may name a directory of the workspace that has another name: a bare clone with worktrees.
     for git in worktrees.iter().filter_map(|worktree| git::common_directory(worktree)) {
         let is_below = |above: &PathBuf| git.starts_with(above);
-        let is_known = places.frozen.iter().chain(&gits).any(is_below) || is_closed(places, &worktrees, &git);
+        let is_known = paths.frozen.iter().chain(&gits).any(is_below) || is_closed(paths, &worktrees, &git);
         let is_inside = roots.iter().any(|root| git.starts_with(root) && git != *root);
         if is_known || !is_inside || !git.join("HEAD").exists() {
             continue;
         }
-        fix_above(places, roots, &git);
+        fix_above(paths, roots, &git);
         match changes_git {
             true => {
-                git::freeze(places, &git, support);
+                git::freeze(paths, &git, support);
                 gits.push(git);
             }
-            false => freeze_around(places, git, &worktrees),
+            false => freeze_around(paths, git, &worktrees),
         }
     }
     // A session may be below the root of its repository.
@@ -63,11 +63,11 @@ pub(super) fn protect(
     worktrees.sort();
     worktrees.dedup();
     for hooks in worktrees.iter().flat_map(|worktree| git::hooks_paths(worktree, home)) {
-        fix_above(places, roots, &hooks);
-        freeze(places, hooks);
+        fix_above(paths, roots, &hooks);
+        freeze(paths, hooks);
     }
     for git in worktrees.iter().map(|worktree| worktree.join(".git")) {
-        fix_above(places, roots, &git);
+        fix_above(paths, roots, &git);
     }
     gits
 }
@@ -80,19 +80,19 @@ pub(in crate::sandbox) fn worktrees(workspace: &Workspace) -> Vec<PathBuf> {
 }
 
 /// Makes a repository read-only, except for worktrees in it.
-fn freeze_around(places: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
+fn freeze_around(paths: &mut SandboxPaths, git: PathBuf, worktrees: &[&Path]) {
     let inside = worktrees.iter().filter(|worktree| worktree.starts_with(&git));
     let inside: Vec<PathBuf> = inside.map(|worktree| worktree.to_path_buf()).collect();
     if inside.is_empty() {
-        return freeze(places, git);
+        return freeze(paths, git);
     }
-    places.fixed.extend(inside);
-    places.closed.push(git);
+    paths.fixed.extend(inside);
+    paths.closed.push(git);
 }
 
 /// Whether a repository is read-only as a part of another one, outside of its worktrees. It must get no mounts then, which
 /// would be writable.
-fn is_closed(places: &SandboxPaths, worktrees: &[&Path], git: &Path) -> bool {
-    let closes = |above: &Path| places.closed.iter().any(|closed| closed == above);
+fn is_closed(paths: &SandboxPaths, worktrees: &[&Path], git: &Path) -> bool {
+    let closes = |above: &Path| paths.closed.iter().any(|closed| closed == above);
     git.ancestors().find(|above| closes(above) || worktrees.contains(above)).is_some_and(closes)
 }

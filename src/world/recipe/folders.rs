@@ -11,20 +11,20 @@ use epitome_files::paths::Paths;
 /// A folder of recipes, and how its files are read.
 pub(super) struct RecipeFolder {
     pub(super) folder: PathBuf,
-    pub(super) kind: PlaceKind,
+    pub(super) kind: FolderKind,
     pub(super) owner: RecipeOwner,
     /// The plugin that it belongs to, whose name prefixes its ids.
     pub(super) plugin: Option<Arc<Plugin>>,
 }
 
 impl RecipeFolder {
-    pub(super) fn plain(folder: PathBuf, kind: PlaceKind, owner: RecipeOwner) -> RecipeFolder {
+    pub(super) fn plain(folder: PathBuf, kind: FolderKind, owner: RecipeOwner) -> RecipeFolder {
         RecipeFolder { folder, kind, owner, plugin: None }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PlaceKind {
+pub(super) enum FolderKind {
     Recipes,
     /// `<cwd>/recipes` may be an unrelated folder: only files with front matter count.
     RecipesWithFrontMatter,
@@ -38,37 +38,37 @@ pub(super) enum PlaceKind {
     Skills,
 }
 
-impl PlaceKind {
+impl FolderKind {
     /// The separator of folders and name in an id. Claude Code uses `/frontend:component` (CHANGELOG 1.0.45), and so
     /// does Gemini (geminicli.com/docs/cli/custom-commands).
     fn separator(self) -> &'static str {
         match self {
-            PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands => ":",
-            PlaceKind::Recipes
-            | PlaceKind::RecipesWithFrontMatter
-            | PlaceKind::Plugins
-            | PlaceKind::CodexPrompts
-            | PlaceKind::OpencodeCommands
-            | PlaceKind::Skills => "/",
+            FolderKind::ClaudeCommands | FolderKind::GeminiCommands => ":",
+            FolderKind::Recipes
+            | FolderKind::RecipesWithFrontMatter
+            | FolderKind::Plugins
+            | FolderKind::CodexPrompts
+            | FolderKind::OpencodeCommands
+            | FolderKind::Skills => "/",
         }
     }
 
     /// The prefix of ids. Codex calls its prompts `/prompts:name`.
     pub(super) fn prefix(self) -> &'static str {
-        if self == PlaceKind::CodexPrompts { "prompts:" } else { "" }
+        if self == FolderKind::CodexPrompts { "prompts:" } else { "" }
     }
 }
 
 /// All folders, in order of precedence. `repository` contains the session's directory and the root of its
 /// repository; relative paths in `extra` are relative to the former.
-pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
-    use PlaceKind::{
+pub(super) fn locations(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
+    use FolderKind::{
         ClaudeCommands, CodexPrompts, GeminiCommands, OpencodeCommands, Plugins, Recipes,
         RecipesWithFrontMatter, Skills,
     };
     use RecipeOwner::{Repository, User};
-    let mut places = Vec::new();
-    let mut add = |folder: PathBuf, kind, owner| places.push(RecipeFolder::plain(folder, kind, owner));
+    let mut locations = Vec::new();
+    let mut add = |folder: PathBuf, kind, owner| locations.push(RecipeFolder::plain(folder, kind, owner));
     for root in repository {
         add(root.join(".epitome/recipes"), Recipes, Repository);
         add(root.join(".kodelet/recipes"), Recipes, Repository);
@@ -113,10 +113,13 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         add(home.join(".codex/prompts"), CodexPrompts, User);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
-    let of_user: BTreeSet<PathBuf> =
-        places.iter().filter(|place| place.owner == User).map(|place| place.folder.clone()).collect();
-    places.retain(|place| place.owner == User || !of_user.contains(&place.folder));
-    places
+    let of_user: BTreeSet<PathBuf> = locations
+        .iter()
+        .filter(|location| location.owner == User)
+        .map(|location| location.folder.clone())
+        .collect();
+    locations.retain(|location| location.owner == User || !of_user.contains(&location.folder));
+    locations
 }
 
 /// An additional folder; a relative path is relative to the session's directory.
@@ -134,28 +137,28 @@ pub(super) fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf
 }
 
 /// Derives the id from a file's path; `None` if the file is not a recipe.
-pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
+pub(super) fn id_of(kind: FolderKind, folder: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(folder).ok()?;
     let below = match kind {
-        PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
+        FolderKind::Recipes | FolderKind::RecipesWithFrontMatter | FolderKind::Plugins => {
             match below.extension().and_then(|extension| extension.to_str()) {
                 None | Some("md") => below.with_extension(""),
                 Some(_) => return None,
             }
         }
-        PlaceKind::CodexPrompts if below.components().count() > 1 => return None,
-        PlaceKind::ClaudeCommands | PlaceKind::CodexPrompts | PlaceKind::OpencodeCommands
+        FolderKind::CodexPrompts if below.components().count() > 1 => return None,
+        FolderKind::ClaudeCommands | FolderKind::CodexPrompts | FolderKind::OpencodeCommands
             if below.extension()? == "md" =>
         {
             below.with_extension("")
         }
-        PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
-        PlaceKind::Skills if below.file_name()? == SKILL_FILE => below.parent()?.to_path_buf(),
-        PlaceKind::ClaudeCommands
-        | PlaceKind::CodexPrompts
-        | PlaceKind::OpencodeCommands
-        | PlaceKind::GeminiCommands
-        | PlaceKind::Skills => return None,
+        FolderKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
+        FolderKind::Skills if below.file_name()? == SKILL_FILE => below.parent()?.to_path_buf(),
+        FolderKind::ClaudeCommands
+        | FolderKind::CodexPrompts
+        | FolderKind::OpencodeCommands
+        | FolderKind::GeminiCommands
+        | FolderKind::Skills => return None,
     };
     let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
     parts.map(|parts| parts.join(kind.separator())).filter(|id| !id.is_empty())

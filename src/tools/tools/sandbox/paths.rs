@@ -49,7 +49,7 @@ pub(super) fn find(
     let mut roots = writable_roots(workspace, real_home.as_deref());
     // Settings of agents have hooks, commands and servers, which run outside of the sandbox.
     roots.retain(|root| !home::is_of_settings(root, real_home.as_deref(), rules.settings.as_deref()));
-    let mut places = SandboxPaths {
+    let mut paths = SandboxPaths {
         devices: real(DEVICES.map(PathBuf::from)),
         hidden: hidden(rules, workspace),
         ..SandboxPaths::default()
@@ -64,21 +64,21 @@ pub(super) fn find(
         let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
         commands.extend(home::directories_of_commands(workspace).filter(is_inside));
     }
-    let gits = repositories::protect(&mut places, &entries, &roots, home.as_deref(), changes_git, support);
+    let gits = repositories::protect(&mut paths, &entries, &roots, home.as_deref(), changes_git, support);
     for directory in commands {
-        fix_above(&mut places, &roots, &directory);
-        freeze(&mut places, directory);
+        fix_above(&mut paths, &roots, &directory);
+        freeze(&mut paths, directory);
     }
     let frozen = workspace.frozen().iter().cloned().chain(home::linked(workspace, real_home.as_deref()));
     let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
     for path in frozen.into_iter().filter(|path| roots.iter().any(|root| path.starts_with(root))) {
-        fix_above(&mut places, &roots, &path);
-        freeze(&mut places, path);
+        fix_above(&mut paths, &roots, &path);
+        freeze(&mut paths, path);
     }
-    places.fixed.sort();
-    places.fixed.dedup();
+    paths.fixed.sort();
+    paths.fixed.dedup();
     // Moving a root away would allow a link to another directory in its place.
-    places.fixed.splice(..0, roots.iter().cloned());
+    paths.fixed.splice(..0, roots.iter().cloned());
     let temporary = real(temporary(rules, workspace));
     let home_elsewhere = real_home.clone().filter(|home| !roots.contains(home));
     let mut wide = roots;
@@ -88,26 +88,26 @@ pub(super) fn find(
     let programs = real_home.as_ref().map(|home| home.join(RUN_FROM_CACHE));
     let programs = programs.filter(|path| path.parent().is_some_and(Path::is_dir));
     // Hidden paths take precedence over caches and configured writable paths.
-    rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
+    rest.retain(|path| !paths.hidden.iter().any(|hidden| path.starts_with(hidden)));
     let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
     match support.excludes_below_writable() {
         true => {
             if let Some(programs) = programs {
                 // Only an existing directory can be made read-only.
                 let _ = fs::create_dir(&programs);
-                freeze(&mut places, programs);
+                freeze(&mut paths, programs);
             }
             wide.extend(temporary.iter().chain(&rest).cloned());
             if let Some(home) = home_elsewhere {
-                home::shield(&mut places, &temporary, &wide, &home);
+                home::shield(&mut paths, &temporary, &wide, &home);
             }
             if let Some(settings) = &rules.settings {
-                home::protect(&mut places, &[temporary, rest].concat(), settings);
+                home::protect(&mut paths, &[temporary, rest].concat(), settings);
             }
-            caches::close_go_versions(&mut places, real_home.as_deref());
-            let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
-            places.covered = covered.cloned().collect();
-            places.writable = wide;
+            caches::close_go_versions(&mut paths, real_home.as_deref());
+            let covered = paths.hidden.iter().filter(|hidden| is_below(hidden, &wide));
+            paths.covered = covered.cloned().collect();
+            paths.writable = wide;
         }
         false => {
             // Nothing can be excluded below a writable directory: hidden paths stay hidden and their siblings can be
@@ -115,16 +115,16 @@ pub(super) fn find(
             // paths inside it are not protected.
             rest.retain(|path| programs.as_ref().is_none_or(|programs| !programs.starts_with(path)));
             for path in wide.iter().chain(&rest) {
-                all_but(path, &places.hidden, &mut places.writable);
+                all_but(path, &paths.hidden, &mut paths.writable);
             }
-            places.hidden.retain(|hidden| !is_below(hidden, &temporary));
-            places.writable.extend(temporary);
-            places.frozen.clear();
-            places.fixed.clear();
-            places.closed.clear();
+            paths.hidden.retain(|hidden| !is_below(hidden, &temporary));
+            paths.writable.extend(temporary);
+            paths.frozen.clear();
+            paths.fixed.clear();
+            paths.closed.clear();
         }
     }
-    places
+    paths
 }
 
 /// Returns the paths that no command may read.
@@ -165,49 +165,45 @@ fn writable_roots(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// Makes a directory writable, also in one that is closed.
-pub(super) fn open(places: &mut SandboxPaths, path: PathBuf) {
-    if places.closed.iter().any(|closed| path.starts_with(closed)) {
-        places.fixed.push(path.clone());
+pub(super) fn open(paths: &mut SandboxPaths, path: PathBuf) {
+    if paths.closed.iter().any(|closed| path.starts_with(closed)) {
+        paths.fixed.push(path.clone());
     }
-    places.writable.push(path);
+    paths.writable.push(path);
 }
 
 /// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
 /// command may change, the directory is made read-only and can't be used: `None`. Also without namespaces.
-pub(super) fn staging(
-    workspace: &Workspace,
-    support: &Support,
-    places: &mut SandboxPaths,
-) -> Option<PathBuf> {
+pub(super) fn staging(workspace: &Workspace, support: &Support, paths: &mut SandboxPaths) -> Option<PathBuf> {
     let home = workspace.home().filter(|_| support.namespaces != Namespaces::None)?;
     let staging = home.join(STAGING);
     private_directory(&staging).ok()?;
     let staging = staging.canonicalize().ok()?;
     let is_below = |paths: &[PathBuf]| paths.iter().any(|path| staging.starts_with(path));
-    if is_below(&places.writable) && !is_below(&places.closed) {
+    if is_below(&paths.writable) && !is_below(&paths.closed) {
         // Moving a parent away would allow another directory in its place.
-        places.fixed.extend(
+        paths.fixed.extend(
             [".cache", ".cache/epitome"].iter().filter_map(|path| home.join(path).canonicalize().ok()),
         );
-        freeze(places, staging);
+        freeze(paths, staging);
         return None;
     }
     Some(staging)
 }
 
 /// Protects the directories above a path in the workspace against renaming: another path could take its place.
-fn fix_above(places: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
+fn fix_above(paths: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
     let Some(root) = roots.iter().find(|root| path.starts_with(root)) else { return };
     let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
-    places.fixed.extend(above.map(Path::to_path_buf));
+    paths.fixed.extend(above.map(Path::to_path_buf));
 }
 
 /// Makes a file or directory read-only. For a link, both the link and its target.
-pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
+pub(super) fn freeze(paths: &mut SandboxPaths, path: PathBuf) {
     if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {
-        places.frozen.extend(path.canonicalize().ok());
+        paths.frozen.extend(path.canonicalize().ok());
     }
-    places.frozen.push(path);
+    paths.frozen.push(path);
 }
 
 /// Returns the directories for temporary files.

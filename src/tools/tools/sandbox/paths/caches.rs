@@ -97,7 +97,7 @@ pub(in crate::sandbox) const CACHES_OF_SERVERS: [SeparateCache; 3] = [
 ];
 
 /// Protects the versions of Go in the cache of modules.
-pub(super) fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) {
+pub(super) fn close_go_versions(paths: &mut SandboxPaths, home: Option<&Path>) {
     let modules = home.and_then(|home| home.join(GO_MODULES).canonicalize().ok());
     let Some(modules) = modules.filter(|modules| modules.is_dir()) else { return };
     for path in GO_VERSIONS.map(|name| modules.join(name)) {
@@ -106,9 +106,9 @@ pub(super) fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) 
         let _ = fs::create_dir_all(&ordinary);
         if ordinary.canonicalize().is_ok_and(|real| real == ordinary) {
             let above = path.ancestors().skip(1).take_while(|above| above.starts_with(&modules));
-            places.fixed.extend(above.map(Path::to_path_buf));
-            places.fixed.push(ordinary);
-            places.closed.push(path);
+            paths.fixed.extend(above.map(Path::to_path_buf));
+            paths.fixed.push(ordinary);
+            paths.closed.push(path);
         }
     }
 }
@@ -117,7 +117,7 @@ pub(super) fn close_go_versions(places: &mut SandboxPaths, home: Option<&Path>) 
 pub(in crate::sandbox) fn separate(
     caches: &[SeparateCache],
     workspace: &Workspace,
-    places: &mut SandboxPaths,
+    paths: &mut SandboxPaths,
 ) -> Vec<(OsString, OsString)> {
     let Some(home) = workspace.home().and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
     let is_set = |variable: &str| workspace.variable(variable).is_some();
@@ -126,7 +126,7 @@ pub(in crate::sandbox) fn separate(
         let path = home.join(own);
         let is_needed = of_user.is_none_or(|of_user| home.join(of_user).is_dir()) && !is_set(variable);
         if is_needed && fs::create_dir_all(&path).is_ok() {
-            open(places, path.clone());
+            open(paths, path.clone());
             variables.push(((*variable).into(), path.into()));
         }
     }
