@@ -139,18 +139,17 @@ fn account(
 
 /// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
 fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> CompactionRefusal {
-    let Unfit { tokens_after, pins, small } = unfit;
-    let fits = small.is_some();
+    let Unfit { tokens_after, pins, fits } = unfit;
     let pinned = tokens_of(&input.ruler, pins);
     let without = tokens_after.saturating_sub(pinned);
-    let by_pins = match fits {
+    let by_pins = match *fits {
         true => without * 100 <= input.before * (100 - super::GAIN_MIN_PERCENT),
         false => without <= input.limit,
     };
     if pinned > 0 && by_pins {
         return CompactionRefusal::Pins { pins: pins_in_words(&input.ruler, pins) };
     }
-    match fits {
+    match *fits {
         true => CompactionRefusal::NoGain,
         false => CompactionRefusal::TooLong { tokens: *tokens_after, room: input.limit },
     }

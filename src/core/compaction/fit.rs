@@ -81,10 +81,9 @@ const TO_FIT: [ShrinkablePart; 14] = [
 /// The order if the result fits but gains too little. The excess of a summary over its expected size goes first: the
 /// other parts were chosen for that size.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
-    const REQUESTED: [ShrinkablePart; 6] = [
+    const REQUESTED: [ShrinkablePart; 5] = [
         ShrinkablePart::Summary,
         ShrinkablePart::Attached,
-        ShrinkablePart::Carried,
         ShrinkablePart::Context,
         ShrinkablePart::Pastes,
         ShrinkablePart::Request,
@@ -92,7 +91,7 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     match trigger {
         // A requested compaction keeps the request and the part to keep intact. Attachments have been seen by then,
         // and if they make up most of the conversation, only dropping them gains anything.
-        Trigger::Manual => &REQUESTED[..5],
+        Trigger::Manual => &REQUESTED[..4],
         Trigger::Hook => &REQUESTED,
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
             ShrinkablePart::Summary,
@@ -124,8 +123,8 @@ pub(super) struct Unfit {
     pub tokens_after: u64,
     /// The pins in it.
     pub pins: Vec<(epitome_thread::PartId, String)>,
-    /// That attempt, if it fits, but gains too little.
-    pub small: Option<Box<FittedCompaction>>,
+    /// Whether it fits, but gains too little.
+    pub fits: bool,
 }
 
 impl SummaryResult {
@@ -188,6 +187,8 @@ struct FitSearch<'a> {
     measure: Measure,
     /// Minimum size assumed for the summary, so that the other parts do not depend on the model's text.
     reserve: u64,
+    /// Whether it must be smaller than the view.
+    must_gain: bool,
     /// The current size of the result.
     after: u64,
     /// Whether that fits.
@@ -204,12 +205,17 @@ pub(super) fn fitted(
     plan: &CompactionPlan,
     given: &SummaryResult,
 ) -> Result<FittedCompaction, Unfit> {
-    let search =
-        |reserve| FitSearch::new(input, given, plan.trigger, plan.through, &plan.masks, reserve).search();
-    let is_requested = !is_automatic(plan.trigger);
-    search(longest_summary(input)).or_else(|_| search(0)).or_else(|unfit| match unfit {
-        Unfit { small: Some(small), .. } if is_requested => Ok(*small),
-        unfit => Err(unfit),
+    let search = |must_gain| {
+        let within = |reserve| {
+            let search = FitSearch::new(input, given, plan.trigger, plan.through, &plan.masks, reserve);
+            FitSearch { must_gain, ..search }.search()
+        };
+        within(longest_summary(input)).or_else(|_| within(0))
+    };
+    // What could not be gained by leaving parts out is not gained; so nothing is left out for it.
+    search(true).or_else(|unfit| match unfit.fits && !is_automatic(plan.trigger) {
+        true => search(false),
+        false => Err(unfit),
     })
 }
 
@@ -257,6 +263,7 @@ impl<'a> FitSearch<'a> {
             carried,
             measure,
             reserve,
+            must_gain: true,
             after: 0,
             fits: false,
         }
@@ -301,8 +308,7 @@ impl<'a> FitSearch<'a> {
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 return Ok(made);
             }
-            let small = fits.then(|| Box::new(made));
-            return Err(Unfit { tokens_after, pins: self.material.pins, small });
+            return Err(Unfit { tokens_after, pins: self.material.pins, fits });
         }
     }
 
@@ -376,7 +382,8 @@ impl<'a> FitSearch<'a> {
                     return false;
                 }
                 // There is room again for the parts that were shortened for it.
-                *self = FitSearch::new(input, self.given, self.trigger, through, &[], self.reserve);
+                let search = FitSearch::new(input, self.given, self.trigger, through, &[], self.reserve);
+                *self = FitSearch { must_gain: self.must_gain, ..search };
                 true
             }
             ShrinkablePart::Goal => {
@@ -415,6 +422,7 @@ impl<'a> FitSearch<'a> {
     /// The size at which the result fits and gains enough.
     fn target_size(&self) -> u64 {
         let gaining = match self.trigger {
+            _ if !self.must_gain => u64::MAX,
             Trigger::Must => self.input.before.saturating_sub(1),
             Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
                 self.input.before * (100 - GAIN_MIN_PERCENT) / 100

@@ -94,6 +94,8 @@ fn a_damaged_journal_is_named_and_affects_no_other_session() {
     }
     agent.close_input();
     agent.ended();
+    // Otherwise the line is taken from there.
+    fs::remove_dir_all(user.own().join("data/db")).unwrap();
     let journal = user.journal(&damaged);
     let mut bytes = fs::read(&journal).unwrap();
     let middle = bytes.len() / 2;

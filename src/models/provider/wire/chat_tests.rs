@@ -75,7 +75,7 @@ fn a_summary_is_a_system_message_if_the_settings_say_so() {
         ),
     ] {
         let endpoint = Endpoint { summary_as_system, ..compatible() };
-        let sent = body(&endpoint, &view.request());
+        let sent = body(&endpoint, &request);
         assert_eq!(
             sent["messages"].as_array().expect("a list")[1..],
             expected.as_array().expect("a list")[..]
