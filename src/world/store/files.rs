@@ -18,7 +18,7 @@ use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::{Index, UnsavedThread};
 use super::line::{self, Bodies, JournalLine};
 use super::listing::KeptListing;
-use super::log::{Log, LogStore, StoredLog, WholeLog};
+use super::log::{Log, LogStore, ResumedLog, StoredLog, WholeLog};
 use super::resume;
 use super::saved_listing::SavedListing;
 use super::saved_thread::{ResumedThread, SavedEntries};
@@ -172,7 +172,7 @@ impl LogStore for Files {
         Ok((self.opened(session, file, id, opening.clone(), tail, written), scan))
     }
 
-    fn resume(&self, session: &SessionId) -> Result<Option<(Arc<dyn Log>, ResumedThread)>, StoreError> {
+    fn resume(&self, session: &SessionId) -> Result<Option<ResumedLog>, StoreError> {
         let (file, id) = self.locked(session)?;
         let Some(resumed) = resume::resume(&self.paths, &self.index, session, false)? else {
             return Ok(None);

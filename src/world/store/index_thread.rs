@@ -315,12 +315,9 @@ impl IndexThread {
                 return Ok(());
             }
             let line_of = |entry| rows.line(session, entry);
-            match SavedThread::new(marked, opening, state.clone(), line_of)? {
-                Some(saved) => {
-                    rows.put_thread(session, marked.mark.entries, &saved)?;
-                    *stored.lock() = Some(saved.older());
-                }
-                None => {}
+            if let Some(saved) = SavedThread::new(marked, opening, state.clone(), line_of)? {
+                rows.put_thread(session, marked.mark.entries, &saved)?;
+                *stored.lock() = Some(saved.older());
             }
             Ok(())
         };

@@ -32,7 +32,7 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     fn open(&self, session: &SessionId) -> Result<(Arc<dyn Log>, Scan), StoreError>;
 
     /// Like `open`, with a saved state of the thread, so that only the rest of the log is read. `None` if there is none.
-    fn resume(&self, _: &SessionId) -> Result<Option<(Arc<dyn Log>, ResumedThread)>, StoreError> {
+    fn resume(&self, _: &SessionId) -> Result<Option<ResumedLog>, StoreError> {
         Ok(None)
     }
 
@@ -89,6 +89,9 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// Finishes what may be done after a call has returned, before the process ends.
     fn settle(&self);
 }
+
+/// A log that is open for appending, with the thread that was read with a saved state.
+pub type ResumedLog = (Arc<dyn Log>, ResumedThread);
 
 /// A log that is open for appending.
 pub trait Log: Send + Sync {

@@ -92,7 +92,7 @@ pub(super) fn older_entries(
 
 impl StoredEntries {
     /// `None` if a line is missing or is not that of the journal.
-    fn from_rows(&self, range: &Range<u64>) -> Option<Vec<Arc<Entry>>> {
+    fn rows(&self, range: &Range<u64>) -> Option<Vec<Arc<Entry>>> {
         let lines = self.index.lines(&self.session, range.clone())?;
         let last = self.saved.page_crcs.get(range.start as usize / PAGE_ENTRIES)?;
         let blobs = self.paths.blobs(&self.session);
@@ -113,7 +113,7 @@ impl StoredEntries {
         is_whole.then(|| entries.into_iter().map(Arc::new).collect())
     }
 
-    fn from_journal(&self, range: &Range<u64>) -> Result<Vec<Arc<Entry>>, StoreError> {
+    fn journal(&self, range: &Range<u64>) -> Result<Vec<Arc<Entry>>, StoreError> {
         let log = scan::read_stored(&self.paths, &self.session)?;
         let scan = log.scan(&self.session, &self.paths.blobs(&self.session))?;
         let found = scan.entries.get(range.start as usize..scan.entries.len().min(range.end as usize));
@@ -123,13 +123,13 @@ impl StoredEntries {
 
 impl OlderEntries for StoredEntries {
     fn read(&self, range: Range<u64>) -> Vec<Arc<Entry>> {
-        if let Some(entries) = self.from_rows(&range) {
+        if let Some(entries) = self.rows(&range) {
             tracing::debug!(session = %self.session, from = range.start, "older entries are read");
             return entries;
         }
         tracing::info!(session = %self.session, from = range.start, "older entries are read from the journal");
         self.index.follow_again(&self.session, self.saved.end);
-        let read = self.from_journal(&range).inspect_err(|error| {
+        let read = self.journal(&range).inspect_err(|error| {
             tracing::warn!(session = %self.session, %error, "older entries cannot be read");
         });
         let mut entries = read.unwrap_or_default();

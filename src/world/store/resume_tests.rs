@@ -109,7 +109,8 @@ fn a_session_goes_on_after_its_saved_state() {
 fn wrong_rows_are_read_from_the_journal_and_stored_again() {
     let (_home, store) = home();
     saved(&store, 2, FORMAT_VERSION);
-    let changes: [fn(&Rows) -> Result<(), RowsError>; 5] = [
+    type Harm = fn(&Rows) -> Result<(), RowsError>;
+    let changes: [Harm; 5] = [
         // Missing.
         |rows| rows.remove_lines(&session(1), 300..301),
         // Damaged.
