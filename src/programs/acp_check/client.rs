@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,9 @@ impl<'a> Client<'a> {
     /// Creates a client. It starts its agent with the first message.
     pub fn new(setting: RuleSetting<'a>) -> io::Result<Client<'a>> {
         let (mut surroundings, scratch) = AgentEnvironment::create(setting.home)?;
-        let marker = scratch.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        static CLIENTS: AtomicU32 = AtomicU32::new(0);
+        // Nothing random: an agent that keeps secrets from its commands could take that for one.
+        let marker = format!("{}-{}", std::process::id(), CLIENTS.fetch_add(1, Ordering::Relaxed));
         surroundings.variables.push((MARKER.to_owned(), marker.clone().into()));
         surroundings.variables.extend(setting.model.map(CheckModel::variables).unwrap_or_default());
         Ok(Client {
