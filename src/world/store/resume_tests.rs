@@ -109,8 +109,8 @@ fn a_session_goes_on_after_its_saved_state() {
 fn wrong_rows_are_read_from_the_journal_and_stored_again() {
     let (_home, store) = home();
     saved(&store, 2, FORMAT_VERSION);
-    type Harm = fn(&Rows) -> Result<(), RowsError>;
-    let changes: [Harm; 5] = [
+    type RowHarm = fn(&Rows) -> Result<(), RowsError>;
+    let changes: [RowHarm; 5] = [
         // Missing.
         |rows| rows.remove_lines(&session(1), 300..301),
         // Damaged.
@@ -141,8 +141,8 @@ fn wrong_rows_are_read_from_the_journal_and_stored_again() {
 /// A state is used only with the journal that it was made from.
 #[test]
 fn the_whole_journal_is_read_if_the_state_is_not_that_of_its_beginning() {
-    type Harm = fn(&str) -> String;
-    let changes: [(&str, Harm); 4] = [
+    type TextHarm = fn(&str) -> String;
+    let changes: [(&str, TextHarm); 4] = [
         ("shorter", |text| text.lines().take(500).map(|line| format!("{line}\n")).collect()),
         ("damaged behind the state", |text| text.replacen("\"more\"", "\"many\"", 1)),
         ("damaged at the state", |text| text.replacen("prompt 599", "prompt 999", 1)),

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_small_window_keeps_an_eighth_for_the_conversation() {
-        for (window, reserve, most) in [(8_000, 2_000, 5_400), (200_000, 8_000, 167_000), (10, 10, 0)] {
+        for (window, reserve, most) in [(8_000, 2_000, 5_400), (200_000, 8_000, 167_000), (10, 10, 7)] {
             let budget = Budget::new(&Default::default(), window, reserve, 0);
             assert_eq!(frame_max(&budget), most, "{window}");
         }
