@@ -213,7 +213,7 @@ fn a_compacted_view_without_new_entries_is_left_alone() {
 }
 
 /// `/compact`, a recipe's `swap_context` and a hook's request were refused in a short conversation, because a summary is
-/// not shorter than a few words. Whoever requests one wants the history replaced.
+/// not shorter than a few words. A user who requests one wants the history replaced.
 #[test]
 fn a_requested_compaction_of_a_short_conversation_is_made() {
     for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {

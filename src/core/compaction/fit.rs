@@ -212,7 +212,7 @@ pub(super) fn fitted(
         };
         within(longest_summary(input)).or_else(|_| within(0))
     };
-    // What could not be gained by leaving parts out is not gained; so nothing is left out for it.
+    // If leaving parts out gains too little, the compaction keeps all that fit.
     search(true).or_else(|unfit| match unfit.fits && !is_automatic(plan.trigger) {
         true => search(false),
         false => Err(unfit),

@@ -61,7 +61,7 @@ pub(super) struct UserQuote {
 pub(super) struct LastRequest {
     pub entry: Seq,
     content: Vec<Content>,
-    /// What the user typed, if that is not the content.
+    /// The text that the user typed, if that is not the content.
     typed: Option<String>,
     /// The indices of the attachments in `content`, the lightest first.
     attached: Vec<usize>,

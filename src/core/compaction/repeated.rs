@@ -79,7 +79,7 @@ impl SummaryWords {
             let mut all: Vec<String> = Vec::new();
             for part in names.split(", ") {
                 match all.last_mut() {
-                    // What happened to a file has commas too.
+                    // The note on a file has commas too.
                     Some(name) if name.contains(" (") && !name.ends_with(')') => {
                         *name += &format!(", {part}")
                     }
@@ -101,7 +101,7 @@ impl SummaryWords {
     }
 }
 
-/// What follows the number of an entry at the beginning of a quote.
+/// The rest of a quote behind the number of its entry.
 fn entry_mark(line: &str) -> Option<&str> {
     let (mark, quote) = line.split_once(": ")?;
     let entry = mark.strip_prefix("- ").unwrap_or(mark).split(' ').next()?.strip_prefix('e')?;

@@ -24,7 +24,7 @@
 //! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
 //!
 //! This module is pure: it reads no clock, file or setting, and the same log always gives the same thread,
-//! byte for byte.
+//! byte for byte. Only older entries may come from a store, which blocks while it reads them ([`OlderEntries`]).
 
 pub mod attached;
 pub mod boundary;

@@ -84,7 +84,7 @@ pub enum Permission {
     Leave,
 }
 
-/// What all rules are checked with.
+/// The setting in which all rules are checked.
 #[derive(Clone, Copy)]
 pub struct RuleSetting<'a> {
     pub agent: &'a dyn Launch,

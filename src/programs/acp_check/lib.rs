@@ -165,7 +165,7 @@ struct LoadedFixture {
     fixture: Fixture,
 }
 
-/// Parses a fixture. What is not built in is demanded by whoever runs it.
+/// Parses a fixture. The user who names a fixture that is not built in demands all of it.
 fn load(name: String, text: &str, version: Version) -> Result<LoadedFixture, CannotRun> {
     let built_in = built_in_fixtures(true).find(|it| it.text == text);
     let cites = built_in.and_then(|it| it.cites).map(|cites| address_of(cites, version));

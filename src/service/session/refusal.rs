@@ -57,8 +57,6 @@ pub enum ReplacementRefusal {
     Busy(SessionId),
     #[error("{0} is just ending")]
     Ending(SessionId),
-    #[error("the log of {target}: {source}")]
-    Log { target: SessionId, source: ReplayError },
     #[error(transparent)]
     Store(Arc<StoreError>),
     #[error(transparent)]

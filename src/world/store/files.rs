@@ -80,12 +80,11 @@ struct FileLog {
 /// How much of a log is written, up to the last complete line.
 #[derive(Clone, Debug)]
 struct Written {
-    mark: JournalMark,
+    /// Its end, with the header that the session has there.
+    newest: Arc<MarkedHeader>,
     lines_with_blobs: u64,
     /// How many bytes of it are known to be on disk.
     synced_bytes: u64,
-    /// The header that the session has there.
-    newest: Option<Arc<MarkedHeader>>,
 }
 
 /// How much of a log was synced by this process.
@@ -132,8 +131,8 @@ impl LogStore for Files {
         }
         let mark = JournalMark { entries: 1, bytes: line.bytes.len() as u64, crc: line.crc };
         let opening = line.bytes[..line.bytes.len() - 1].to_vec();
-        let newest = Some(Arc::new(MarkedHeader { header: header.clone(), mark }));
-        let written = Written { mark, lines_with_blobs: 0, synced_bytes: 0, newest };
+        let newest = Arc::new(MarkedHeader { header: header.clone(), mark });
+        let written = Written { lines_with_blobs: 0, synced_bytes: 0, newest };
         Ok(self.opened(session, file, id, opening, Tail::default(), written))
     }
 
@@ -161,8 +160,8 @@ impl LogStore for Files {
             line::open(&bytes[line.bytes.clone()]).is_some_and(|sealed| !line::moved(sealed).is_empty())
         };
         let lines_with_blobs = unsynced.filter(has_blobs).count() as u64;
-        let newest = Some(Arc::new(MarkedHeader { header: scan.header.clone(), mark: *mark }));
-        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: synced, newest };
+        let newest = Arc::new(MarkedHeader { header: scan.header.clone(), mark: *mark });
+        let written = Written { lines_with_blobs, synced_bytes: synced, newest };
         let tail = Tail {
             is_unclean: false,
             needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
@@ -177,16 +176,17 @@ impl LogStore for Files {
         let Some(resumed) = resume::resume(&self.paths, &self.index, session, false)? else {
             return Ok(None);
         };
-        let ResumedThread { header, mark, opening, synced, unsynced, saved, .. } = &resumed;
+        let ResumedThread { newest, opening, synced, unsynced, saved, .. } = &resumed;
         self.write_again(session, unsynced, *synced)?;
         let has_blobs = |line: &&[u8]| line::open(line).is_some_and(|sealed| !line::moved(sealed).is_empty());
         let lines_with_blobs = unsynced.split(|byte| *byte == b'\n').filter(has_blobs).count() as u64;
-        let newest = Some(Arc::new(MarkedHeader { header: header.clone(), mark: *mark }));
-        let written = Written { mark: *mark, lines_with_blobs, synced_bytes: *synced, newest };
+        let written = Written { newest: Arc::new(newest.clone()), lines_with_blobs, synced_bytes: *synced };
         let log = self.opened(session, file, id, opening.clone(), Tail::default(), written);
         let examined = log.clone();
-        self.index.examine(session, *saved, move || examined.is_damaged.store(true, Ordering::Release));
-        Ok(Some((log, resumed)))
+        let report = move || examined.is_damaged.store(true, Ordering::Release);
+        let is_examined = self.index.examine(session, *saved, report);
+        // The whole log is read if nobody else looks at its older part.
+        Ok(is_examined.then_some((log, resumed)))
     }
 
     fn read_resumed(&self, session: &SessionId) -> Result<Option<Thread>, StoreError> {
@@ -328,7 +328,7 @@ impl Log for FileLog {
     fn append(&self, _: Seq, line: &JournalLine, header: &Header) -> Result<(), StoreError> {
         let path = self.files.paths.journal(&self.session);
         let mut tail = self.tail.lock();
-        let mark = self.written.lock().mark;
+        let mark = self.written.lock().newest.mark;
         if tail.is_unclean {
             self.file.set_len(mark.bytes).doing("undo a failed write in", &path)?;
             tail.is_unclean = false;
@@ -354,9 +354,8 @@ impl Log for FileLog {
             JournalMark { entries: mark.entries + 1, bytes: mark.bytes + bytes.len() as u64, crc: line.crc };
         let header = Arc::new(MarkedHeader { header: header.clone(), mark });
         let mut written = self.written.lock();
-        written.mark = mark;
         written.lines_with_blobs += u64::from(line.has_blobs);
-        written.newest = Some(header.clone());
+        written.newest = header.clone();
         drop(written);
         // Editors open sessions that are never used; opening sled for those would cost memory per editor
         // window.
@@ -371,11 +370,8 @@ impl Log for FileLog {
         let mut synced = self.synced.lock();
         self.check()?;
         // Read before syncing: entries appended during the sync stay unsynced.
-        let (mark, lines_with_blobs) = {
-            let written = self.written.lock();
-            (written.mark, written.lines_with_blobs)
-        };
-        let reached = mark.reached();
+        let Written { newest, lines_with_blobs, .. } = self.written.lock().clone();
+        let reached = newest.mark.reached();
         if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
             return Ok(());
         }
@@ -416,11 +412,10 @@ impl Log for FileLog {
     }
 
     fn save_thread(&self, state: &ThreadState, entries: u64) {
-        let newest = self.written.lock().newest.clone();
-        let newest = newest.filter(|newest| newest.mark.entries == entries && newest.header.has_prompt);
-        if let Some(marked) = newest {
-            let opening = self.opening.clone();
-            let (state, stored) = (Arc::new(state.clone()), self.stored.clone());
+        let marked = self.written.lock().newest.clone();
+        if marked.mark.entries == entries && marked.header.has_prompt {
+            let (opening, state) = (self.opening.clone(), Arc::new(state.clone()));
+            let stored = self.stored.clone();
             self.files.index.save_thread(UnsavedThread { marked, opening, state, stored });
         }
     }

@@ -169,15 +169,21 @@ impl Index {
     }
 
     /// Reads a journal up to a mark, because the session was opened without reading that part. If it is damaged, forgets
-    /// the saved state and reports it. Does not block.
-    pub fn examine(&self, session: &SessionId, until: JournalMark, report: impl FnOnce() + Send + 'static) {
+    /// the saved state and reports it. Does not block; `false` if it can't be done.
+    #[must_use]
+    pub fn examine(
+        &self,
+        session: &SessionId,
+        until: JournalMark,
+        report: impl FnOnce() + Send + 'static,
+    ) -> bool {
         let session = session.clone();
         let examine = move |thread: &mut IndexThread| {
             if !thread.examine(&session, until) {
                 report();
             }
         };
-        self.send(IndexWork::Request(Box::new(examine)));
+        self.send(IndexWork::Request(Box::new(examine)))
     }
 
     fn announce(&self, session: SessionId, update: RowUpdate) {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::append_times;
 use super::blobs::Blobs;
-use super::header::Header;
+use super::header::{Header, MarkedHeader};
 use super::line::{self, LineLink};
 use super::log::{Log, LogStore};
 use super::saved_thread::ResumedThread;
@@ -101,7 +101,7 @@ impl Journal {
             return Err(StoreError::NotFound(session.clone()));
         }
         let Some((log, resumed)) = logs.resume(session)? else { return Ok(None) };
-        let ResumedThread { thread, header, mark, .. } = resumed;
+        let ResumedThread { thread, newest: MarkedHeader { header, mark }, .. } = resumed;
         // Only logs whose lines are chained have saved states.
         let stored = StoredJournal { log, blobs: logs.blobs(session), format: FORMAT_VERSION, crc: mark.crc };
         let journal = Journal::new(Some(stored), header, Seq(mark.entries), JournalDamage::default());

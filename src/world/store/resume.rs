@@ -7,10 +7,11 @@
 //! sled.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::blobs::BodyReader;
 use super::chain::{first_line, next_line};
+use super::header::MarkedHeader;
 use super::index::Index;
 use super::line::{self, Bodies};
 use super::saved_thread::{ResumedThread, SavedEntries, SavedThread};
@@ -57,8 +58,8 @@ pub(super) fn resume(
     if !(is_whole && is_complete && bodies.finish()?.is_empty()) {
         return Ok(None);
     }
-    let mut header = marked.header;
-    entries.iter().for_each(|entry| header.apply(entry));
+    let mut newest = MarkedHeader { mark, ..marked };
+    entries.iter().for_each(|entry| newest.header.apply(entry));
     let (older, source) = older_entries(paths, index, session, SavedEntries { end: saved, page_crcs });
     let mut thread = Thread::restore(ThreadState::clone(&state), older, source);
     if thread.follow(entries).is_err() {
@@ -67,7 +68,7 @@ pub(super) fn resume(
     let end = (mark.bytes - last_line) as usize;
     let unsynced = bytes[(synced.min(mark.bytes) - last_line) as usize..end].to_vec();
     let (opening, synced) = (opening.into_bytes(), synced.min(mark.bytes));
-    Ok(Some(ResumedThread { thread, header, mark, opening, synced, unsynced, saved }))
+    Ok(Some(ResumedThread { thread, newest, opening, synced, unsynced, saved }))
 }
 
 /// The entries before the position of a saved state: from sled, or from the journal if sled does not have them.
@@ -77,6 +78,8 @@ struct StoredEntries {
     index: Index,
     session: SessionId,
     saved: SavedEntries,
+    /// The entries from the journal, once sled did not have some: it is not read again for each page.
+    from_journal: OnceLock<Vec<Arc<Entry>>>,
 }
 
 /// The number of these entries, and the source that reads them.
@@ -87,7 +90,8 @@ pub(super) fn older_entries(
     saved: SavedEntries,
 ) -> (u64, Arc<dyn OlderEntries>) {
     let (paths, index, session) = (paths.clone(), index.clone(), session.clone());
-    (saved.end.entries, Arc::new(StoredEntries { paths, index, session, saved }))
+    let from_journal = OnceLock::new();
+    (saved.end.entries, Arc::new(StoredEntries { paths, index, session, saved, from_journal }))
 }
 
 impl StoredEntries {
@@ -97,42 +101,50 @@ impl StoredEntries {
         let last = self.saved.page_crcs.get(range.start as usize / PAGE_ENTRIES)?;
         let blobs = self.paths.blobs(&self.session);
         let bodies = BodyReader::new(&blobs);
-        let mut crc = None;
+        // The page continues from the one before it; the first line of a journal continues from 0.
+        let before = (range.start as usize / PAGE_ENTRIES).checked_sub(1);
+        let mut crc = before.map_or(Some(0), |before| self.saved.page_crcs.get(before).copied())?;
         let mut entries = Vec::with_capacity(lines.len());
         for (seq, line) in range.clone().zip(&lines) {
             let sealed = line::open(line)?;
-            if crc.is_some_and(|crc| sealed.chain.is_none_or(|chain| chain.prev != crc)) {
+            if sealed.chain?.prev != crc {
                 return None;
             }
-            crc = Some(sealed.crc);
+            crc = sealed.crc;
             entries.push(
                 line::decode(sealed, Bodies::Whole(&bodies)).ok().filter(|entry| entry.seq == Seq(seq))?,
             );
         }
-        let is_whole = entries.len() as u64 == range.end - range.start && crc == Some(*last);
+        let is_whole = entries.len() as u64 == range.end - range.start && crc == *last;
         is_whole.then(|| entries.into_iter().map(Arc::new).collect())
     }
 
-    fn journal(&self, range: &Range<u64>) -> Result<Vec<Arc<Entry>>, StoreError> {
+    fn journal(&self) -> Result<Vec<Arc<Entry>>, StoreError> {
         let log = scan::read_stored(&self.paths, &self.session)?;
         let scan = log.scan(&self.session, &self.paths.blobs(&self.session))?;
-        let found = scan.entries.get(range.start as usize..scan.entries.len().min(range.end as usize));
-        Ok(found.unwrap_or_default().to_vec())
+        let older = scan.entries.into_iter().take(self.saved.end.entries as usize);
+        Ok(older.collect())
     }
 }
 
 impl OlderEntries for StoredEntries {
     fn read(&self, range: Range<u64>) -> Vec<Arc<Entry>> {
-        if let Some(entries) = self.rows(&range) {
+        if self.from_journal.get().is_none()
+            && let Some(entries) = self.rows(&range)
+        {
             tracing::debug!(session = %self.session, from = range.start, "older entries are read");
             return entries;
         }
-        tracing::info!(session = %self.session, from = range.start, "older entries are read from the journal");
-        self.index.follow_again(&self.session, self.saved.end);
-        let read = self.journal(&range).inspect_err(|error| {
-            tracing::warn!(session = %self.session, %error, "older entries cannot be read");
+        let older = self.from_journal.get_or_init(|| {
+            tracing::info!(session = %self.session, from = range.start, "older entries are read from the journal");
+            self.index.follow_again(&self.session, self.saved.end);
+            let read = self.journal().inspect_err(|error| {
+                tracing::warn!(session = %self.session, %error, "older entries cannot be read");
+            });
+            read.unwrap_or_default()
         });
-        let mut entries = read.unwrap_or_default();
+        let found = older.get(range.start as usize..older.len().min(range.end as usize));
+        let mut entries = found.unwrap_or_default().to_vec();
         // As many as the range has, whatever happened to the journal since it was opened.
         let lost = range.start + entries.len() as u64..range.end;
         entries.extend(lost.clone().map(|seq| {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::header::{Header, JournalMark, MarkedHeader};
+use super::header::{JournalMark, MarkedHeader};
 use super::line;
 use epitome_thread::{FOLD_ID, PAGE_ENTRIES, Thread, ThreadState};
 
-/// What a row of the tree `thread` contains.
+/// The content of a row of the tree `thread`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedThread {
     /// Names the code that made the state.
@@ -36,8 +36,8 @@ pub(super) struct SavedEntries {
 /// A thread that was read with a saved state.
 pub struct ResumedThread {
     pub(super) thread: Thread,
-    pub(super) header: Header,
-    pub(super) mark: JournalMark,
+    /// The end of the journal, with the header that the session has there.
+    pub(super) newest: MarkedHeader,
     /// The journal's first line, without its newline.
     pub(super) opening: Vec<u8>,
     /// How many bytes of the journal were certainly on disk.

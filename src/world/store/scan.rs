@@ -124,10 +124,10 @@ impl JournalDamage {
         Change::DamageAccepted { places: self.count, entries: self.lost }
     }
 
-    /// Counts entries as no longer lost, because their lines will be written again before the damage is accepted.
-    fn restore(&mut self, entries: u64) {
-        self.lost = self.lost.saturating_sub(entries);
-        self.restored += entries;
+    /// Counts an entry as no longer lost, because its line will be written again before the damage is accepted.
+    fn restore_one(&mut self) {
+        self.lost = self.lost.saturating_sub(1);
+        self.restored += 1;
     }
 
     /// The error for writing to the session; `None` if there is no open damage.
@@ -211,30 +211,29 @@ impl Scan {
         lines: &BTreeMap<u64, Vec<u8>>,
         bodies: Bodies<'_>,
     ) -> Vec<u8> {
+        // The checksum of each line that is known or was taken, and that of the line before it.
         let mut chain: BTreeMap<u64, (u32, Option<u32>)> = BTreeMap::new();
-        let known = self.lines.iter().map(|line| (line.seq.0, &bytes[line.bytes.clone()]));
-        for (seq, line) in known.chain(lines.iter().map(|(seq, line)| (*seq, &line[..]))) {
-            let Some(sealed) = line::open(line) else { continue };
-            chain.insert(seq, (sealed.crc, sealed.chain.map(|chain| chain.prev)));
+        for known in &self.lines {
+            let prev = line::open(&bytes[known.bytes.clone()]).and_then(|sealed| sealed.chain);
+            chain.insert(known.seq.0, (known.crc, prev.map(|chain| chain.prev)));
         }
         let mut taken = Vec::new();
-        let mut restored = 0;
         for (seq, line) in lines {
-            let before = seq.checked_sub(1).and_then(|before| chain.get(&before));
-            let follows = |(crc, _): &(u32, _), prev: u32| *crc == prev;
-            let is_next = chain.get(&(seq + 1)).zip(chain.get(seq));
             let Some(sealed) = line::open(line) else { continue };
-            let is_linked =
-                before.zip(sealed.chain).is_some_and(|(before, chain)| follows(before, chain.prev))
-                    && is_next.is_none_or(|((_, prev), (crc, _))| *prev == Some(*crc));
+            let prev = sealed.chain.map(|chain| chain.prev);
+            let before = seq.checked_sub(1).and_then(|before| chain.get(&before)).map(|(crc, _)| *crc);
+            let is_linked = before.is_some()
+                && before == prev
+                && chain.get(&(seq + 1)).is_none_or(|(_, prev)| *prev == Some(sealed.crc));
             let entry = line::decode(sealed, bodies).ok().filter(|entry| is_linked && entry.seq.0 == *seq);
             let Some(entry) = entry else { continue };
+            chain.insert(*seq, (sealed.crc, prev));
             self.entries[*seq as usize] = Arc::new(entry);
             taken.extend_from_slice(line);
             taken.push(b'\n');
-            restored += 1;
+            self.damage.restore_one();
         }
-        self.damage.restore(restored);
+        self.header = header_of(&self.entries);
         taken
     }
 
@@ -391,8 +390,7 @@ impl<'a> Reader<'a> {
             self.entries.resize((next + lost) as usize, None);
         }
         let entries = fill(self.entries);
-        let mut header = Header::opened(&entries[0]).expect("the first entry is the opening one");
-        entries[1..].iter().for_each(|entry| header.apply(entry));
+        let header = header_of(&entries);
         self.crcs.resize(entries.len(), 0);
         let crc = self.crcs.last().copied().unwrap_or(0);
         Scan {
@@ -408,6 +406,12 @@ impl<'a> Reader<'a> {
             lost_bodies: 0,
         }
     }
+}
+
+fn header_of(entries: &[Arc<Entry>]) -> Header {
+    let mut header = Header::opened(&entries[0]).expect("the first entry is the opening one");
+    entries[1..].iter().for_each(|entry| header.apply(entry));
+    header
 }
 
 /// Replaces lost entries, and counts each run of them in its first one.
