@@ -10,6 +10,9 @@ use epitome_thread::{FORMAT_VERSION, MessageId};
 
 const ENTRIES: u64 = 600;
 
+/// Bytes before the text of each prompt: only long journals have use for a state.
+const PADDING: usize = 2_000;
+
 fn session(number: u64) -> SessionId {
     SessionId(format!("s_{number:020x}"))
 }
@@ -36,7 +39,7 @@ fn saved(store: &Store, number: u64, format: u32) {
 
 fn append(journal: &mut Journal, thread: &mut Thread, entries: u64) {
     for n in 0..entries {
-        thread.apply(journal.append(prompted(&format!("prompt {n}"))).unwrap());
+        thread.apply(journal.append(prompted(&format!("{} prompt {n}", "x".repeat(PADDING)))).unwrap());
     }
 }
 
@@ -180,7 +183,7 @@ fn damage_in_the_part_that_was_not_read_is_found_a_moment_later() {
     assert!(matches!(journal.can_append(), Err(StoreError::DamageFound(_))));
     // The line is still in sled.
     assert!(
-        matches!(&thread.entries()[101].change, Change::Commanded { typed, .. } if typed == "prompt 100")
+        matches!(&thread.entries()[101].change, Change::Commanded { typed, .. } if typed.ends_with(" prompt 100"))
     );
     drop(journal);
     let (mut journal, _) = store.open(&session(1)).unwrap();

@@ -12,7 +12,7 @@ use epitome_thread::{FOLD_ID, PAGE_ENTRIES, Thread, ThreadState};
 /// The content of a row of the tree `thread`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedThread {
-    /// Names the code that made the state.
+    /// The `FOLD_ID` of the code that made the state: only the same code uses it.
     pub fold: String,
     /// The position, with the header that the session had there.
     pub marked: MarkedHeader,
@@ -78,11 +78,6 @@ impl SavedThread {
     /// The entries before the position, once they and the state are stored.
     pub fn older(&self) -> SavedEntries {
         SavedEntries { end: self.marked.mark, page_crcs: self.page_crcs.clone() }
-    }
-
-    /// Whether this build folds logs in the same way.
-    pub fn is_usable(&self) -> bool {
-        self.fold == FOLD_ID
     }
 }
 
