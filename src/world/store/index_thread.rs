@@ -17,7 +17,7 @@ use super::header::JournalMark;
 use super::health::{IndexState, Rebuilt};
 use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
 use super::rows::{self, Headers, Rows, RowsError};
-use super::saved_thread::SavedThread;
+use super::saved_thread::{SavedEntries, SavedThread};
 use super::{StoreError, StorePaths, chain, index_compare, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
@@ -317,7 +317,7 @@ impl IndexThread {
             let line_of = |entry| rows.line(session, entry);
             if let Some(saved) = SavedThread::new(marked, opening, state.clone(), line_of)? {
                 rows.put_thread(session, marked.mark.entries, &saved)?;
-                *stored.lock() = Some(saved.older());
+                *stored.lock() = Some(SavedEntries { end: marked.mark, page_crcs: saved.page_crcs });
             }
             Ok(())
         };

@@ -74,11 +74,6 @@ impl SavedThread {
         let (marked, page_crcs, fold) = (marked.clone(), page_crcs.into(), FOLD_ID.to_owned());
         Ok(is_at_mark.then_some(SavedThread { fold, marked, last_line, opening, page_crcs, state }))
     }
-
-    /// The entries before the position, once they and the state are stored.
-    pub fn older(&self) -> SavedEntries {
-        SavedEntries { end: self.marked.mark, page_crcs: self.page_crcs.clone() }
-    }
 }
 
 /// The pages of a log with this number of entries.
