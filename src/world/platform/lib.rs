@@ -15,7 +15,7 @@
 //! | `process` | this process: its memory, its streams, and how it detaches from its parent |
 //! | `program` | finds programs and the shell |
 //! | `signals`, `terminal` | wait for signals without a runtime, and read keys without showing them |
-//! | `memory_trim`, `late_timers` | return unused memory to the system, and let a library's polling threads rest |
+//! | `memory_trim`, `library_threads` | return unused memory to the system; let threads of a library rest, and keep their files private |
 //! | `os`, `file_uri` | extensions of the standard library; paths as URIs |
 //! | `timing` | spans of work in the log |
 //!
@@ -67,4 +67,4 @@ pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "p
 /// The environment variable with the mark of a command's processes.
 pub const COMMAND_VARIABLE: &str = "EPITOME_COMMAND";
 
-pub use system::{confinement, directory_watch, entry_watch, holder, late_timers, launcher, memory_trim};
+pub use system::{confinement, directory_watch, entry_watch, holder, launcher, library_threads, memory_trim};

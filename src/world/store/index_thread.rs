@@ -21,6 +21,7 @@ use super::saved_thread::{SavedEntries, SavedThread};
 use super::{StoreError, StorePaths, chain, index_compare, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
+use epitome_platform::library_threads::create_private_files;
 use epitome_thread::SessionId;
 
 /// How long to wait for a lock that no known process holds.
@@ -32,6 +33,10 @@ const IDLE_CLOSES: Duration = Duration::from_secs(10);
 /// How long an update waits for others: a turn appends several entries, and each would wake the thread up and write
 /// the row anew.
 const UPDATES_GATHER: Duration = Duration::from_millis(200);
+
+/// Time without work after which what was written is flushed to disk. Only then can others read it in sled's files; its own
+/// flushing is late, see [`Rows::open`].
+const QUIET_FLUSHES: Duration = Duration::from_millis(500);
 
 /// How long to leave sled alone after it was unavailable. Another process that has it open keeps it for at
 /// least `IDLE_CLOSES` anyway.
@@ -49,6 +54,8 @@ pub(super) struct IndexThread {
     paths: StorePaths,
     pending: Arc<PendingUpdates>,
     open: Option<OpenIndex>,
+    /// Nothing was written since sled was last flushed.
+    is_flushed: bool,
     /// When sled was last unavailable.
     refused: Option<Instant>,
     given_up: bool,
@@ -93,16 +100,19 @@ impl IndexThread {
     }
 
     fn new(paths: StorePaths, pending: Arc<PendingUpdates>) -> IndexThread {
-        IndexThread { paths, pending, open: None, refused: None, given_up: false, set_aside: 0 }
+        IndexThread { paths, pending, open: None, is_flushed: true, refused: None, given_up: false, set_aside: 0 }
     }
 
     fn run(mut self, requests: Receiver<IndexWork>) {
+        // sled has no option for the modes of its files.
+        create_private_files();
         // When updates are written that nobody waits for.
         let mut due: Option<Instant> = None;
         loop {
             let first = match (due, &self.open) {
                 (Some(due), _) => requests.recv_timeout(due.saturating_duration_since(Instant::now())),
-                (None, Some(_)) => requests.recv_timeout(IDLE_CLOSES),
+                (None, Some(_)) if self.is_flushed => requests.recv_timeout(IDLE_CLOSES),
+                (None, Some(_)) => requests.recv_timeout(QUIET_FLUSHES),
                 (None, None) => requests.recv().map_err(RecvTimeoutError::from),
             };
             match first {
@@ -112,7 +122,10 @@ impl IndexThread {
                 }
                 Ok(IndexWork::Request(work)) => work(&mut self),
                 Err(RecvTimeoutError::Timeout) if due.is_none() => {
-                    self.close();
+                    match self.is_flushed {
+                        true => self.close(),
+                        false => self.flush(),
+                    }
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -262,6 +275,7 @@ impl IndexThread {
         loop {
             let set_aside = self.set_aside;
             let (updates, mut threads) = self.pending.take();
+            self.is_flushed &= updates.is_empty();
             for (session, update) in updates {
                 let thread = threads.remove(&session);
                 match self.write(&session, &update) {
@@ -431,7 +445,13 @@ impl IndexThread {
         }
     }
 
+    fn flush(&mut self) {
+        self.is_flushed = true;
+        self.with(Rows::flush);
+    }
+
     pub fn close(&mut self) {
+        self.is_flushed = true;
         if let Some(open) = self.open.take() {
             self.end(open);
         }

@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use sled::{Db, Tree};
 
 use super::header::{JournalMark, MarkedHeader};
-use epitome_platform::late_timers::LateTimers;
+use epitome_platform::library_threads::LateTimers;
 use epitome_thread::SessionId;
 
 /// Size of sled's cache, in bytes; the default is 1 GB.
@@ -112,6 +112,12 @@ impl Rows {
     /// All readable rows, as they were read and changed since the database was opened.
     pub fn known(&self) -> Arc<Headers> {
         self.known.borrow().clone()
+    }
+
+    /// Writes everything to disk, and waits for it.
+    pub fn flush(&self) -> Result<(), RowsError> {
+        self.headers.flush()?;
+        Ok(())
     }
 
     pub fn put(&self, marked: &Arc<MarkedHeader>) -> Result<(), RowsError> {

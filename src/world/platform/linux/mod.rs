@@ -4,7 +4,7 @@ pub mod confinement;
 pub mod directory_watch;
 pub mod entry_watch;
 pub mod holder;
-pub mod late_timers;
+pub mod library_threads;
 pub mod launcher;
 pub mod memory_trim;
 pub mod sandbox;

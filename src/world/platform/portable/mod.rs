@@ -5,7 +5,7 @@
 //! daemon are judged by their user and the token alone, and the holder of a lock is not named.
 
 mod absent;
-pub mod late_timers;
+pub mod library_threads;
 pub mod sandbox;
 
 pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim};

@@ -6,8 +6,8 @@ pub mod stream;
 
 #[path = "../portable/absent.rs"]
 mod absent;
-#[path = "../portable/late_timers.rs"]
-pub mod late_timers;
+#[path = "../portable/library_threads.rs"]
+pub mod library_threads;
 
 pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim};
 

@@ -1,4 +1,4 @@
-//! How exactly the timers of a thread expire.
+//! Properties of threads that a library starts and that it has no option for.
 
 use std::time::Duration;
 
@@ -25,6 +25,15 @@ impl Drop for LateTimers {
     }
 }
 
+/// From now on, only the owner can read files that are created by the calling thread and by those that it starts: for a
+/// library that creates files without a mode. If the system refuses, the process's umask still applies.
+pub fn create_private_files() {
+    // SAFETY: it takes no pointers. The thread then has a umask of its own.
+    if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    }
+}
+
 fn set_timer_slack(nanoseconds: libc::c_ulong) {
     // SAFETY: it takes no pointers, and changes the calling thread only. A failure leaves the timers exact.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
@@ -37,6 +46,25 @@ mod tests {
     fn slack() -> libc::c_int {
         // SAFETY: it takes no pointers.
         unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+    }
+
+    /// With a umask of 000, everyone could write sled's files, were they not in a private directory.
+    #[test]
+    fn a_thread_can_create_private_files_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mode_of = |name: &str| {
+            let file = std::fs::File::create(directory.path().join(name)).expect("a file");
+            std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("its metadata")) & 0o777
+        };
+        let before = mode_of("before");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                create_private_files();
+                assert_eq!(mode_of("private"), 0o600);
+                scope.spawn(|| assert_eq!(mode_of("started"), 0o600));
+            });
+        });
+        assert_eq!(mode_of("after"), before);
     }
 
     /// A library's threads that wake up each second kept an idle daemon from resting.
