@@ -104,7 +104,7 @@ mod work;
 pub mod worktree;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -256,11 +256,24 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Checks whether the client may attach to a session. Without a directory, the session's own is used. A client that
-    /// reconnects after the daemon died is never refused, because its prompts need answers.
-    fn check_for(&self, replay: &Replay) -> Result<(), SessionError> {
-        let needs_none = matches!(replay, Replay::Rest { .. }) || self.cwd.as_os_str().is_empty();
-        if needs_none { Ok(()) } else { self.check_cwd() }
+    /// Checks whether the client may attach to a session that works in `own`, which it can't leave. Without a directory of
+    /// the client, this one is used. A client that reconnects after the daemon died is never refused, because its prompts
+    /// need answers.
+    fn check_for(&self, replay: &Replay, own: &Path) -> Result<(), SessionError> {
+        if matches!(replay, Replay::Rest { .. }) || self.cwd.as_os_str().is_empty() {
+            return Ok(());
+        }
+        self.check_cwd()?;
+        let is_link_to_same = || self.cwd.canonicalize().is_ok_and(|cwd| Some(cwd) == own.canonicalize().ok());
+        if self.cwd == own || is_link_to_same() {
+            return Ok(());
+        }
+        let (cwd, exists, own) = (self.cwd.display(), own.is_dir(), own.display());
+        let advice = match exists {
+            true => format!("Open it with {own}, or begin a new session in {cwd}"),
+            false => format!("{own} does not exist. If it was moved, make a link from there to its new place"),
+        };
+        Err(SessionError::Invalid(format!("`cwd`: the session works in {own}, not in {cwd}. {advice}")))
     }
 
     /// Checks that the working directory exists; otherwise the user would only notice at the first tool call.

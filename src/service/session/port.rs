@@ -16,8 +16,9 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError>;
     fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError>;
-    /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it.
-    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
+    /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it, to which this
+    /// client may then attach.
+    fn fork(&self, session: &SessionId, at: Option<Seq>, opening: &Opening) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
 }
 
@@ -86,8 +87,8 @@ impl SessionPort for Sessions {
         Sessions::list(self, query)
     }
 
-    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
-        Sessions::fork(self, session, at)
+    fn fork(&self, session: &SessionId, at: Option<Seq>, opening: &Opening) -> Result<SessionId, SessionError> {
+        Sessions::fork(self, session, at, opening)
     }
 
     fn detach(&self, client: ClientId) {

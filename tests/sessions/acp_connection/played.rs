@@ -305,7 +305,7 @@ impl SessionPort for Played {
         Ok(query.select(headers))
     }
 
-    fn fork(&self, session: &SessionId, _: Option<Seq>) -> Result<SessionId, SessionError> {
+    fn fork(&self, session: &SessionId, _: Option<Seq>, _: &Opening) -> Result<SessionId, SessionError> {
         Err(SessionError::NotFound(session.clone()))
     }
 

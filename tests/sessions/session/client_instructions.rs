@@ -45,7 +45,8 @@ fn they_follow_our_own_in_every_request_until_there_are_others() {
     assert_eq!(system_text(&mut test), first, "the same again changes nothing");
     open_again(&mut test, instructions("Answer in Irish.", false));
     assert_eq!(system_text(&mut test), first.replace("Welsh", "Irish"), "the rest stays to the byte");
-    test.session = test.sessions.fork(&test.session, None).expect("a fork");
+    let opening = test.opening(&test.client, test.environment());
+    test.session = test.sessions.fork(&test.session, None, &opening).expect("a fork");
     open_again(&mut test, None);
     assert_eq!(system_text(&mut test), first.replace("Welsh", "Irish"), "a fork has them, too");
 }

@@ -1,5 +1,7 @@
 //! Built-in slash commands that involve several parts of the system.
 
+use std::path::Path;
+
 use epitome::session::{Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Seq};
 use epitome_scripted_model::ModelStep;
@@ -113,6 +115,39 @@ fn a_session_needs_an_existing_directory() {
         refused(&mut test, ticket);
     }
     test.ask("The session that is open goes on.");
+}
+
+/// Regression: a session that was loaded, resumed or forked with another directory worked in its own without a word, and
+/// its commands changed the files of another project than the editor showed.
+#[test]
+fn a_session_is_opened_in_its_own_directory_only() {
+    let mut test = TestSession::new(Vec::new());
+    test.ask("Hello");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(test.cwd(), &link).expect("a link");
+    let opening =
+        |test: &TestSession, cwd: &Path| Opening { cwd: cwd.into(), ..test.opening(&test.client, test.environment()) };
+    let attach = |test: &mut TestSession, cwd: &Path, replay| {
+        let ticket = test.ticket();
+        test.sessions.attach(ticket, test.session.clone(), opening(test, cwd), replay);
+        test.client.answer(ticket)
+    };
+    for is_open in [true, false] {
+        if !is_open {
+            let ticket = test.ticket();
+            test.send(SessionCommand::Close { ticket, client: test.client.id });
+            test.client.answer(ticket).expect("closed");
+        }
+        for replay in [Replay::Everything, Replay::Nothing] {
+            let refused = attach(&mut test, elsewhere.path(), replay).expect_err("it works elsewhere").to_string();
+            let names = [test.cwd(), elsewhere.path()].map(|path| path.display().to_string());
+            assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
+        }
+        let wanted = opening(&test, elsewhere.path());
+        assert!(test.sessions.fork(&test.session, None, &wanted).is_err());
+    }
+    attach(&mut test, &link, Replay::Nothing).expect("a link to the directory is the directory");
 }
 
 /// Regression: while a repository's hooks waited for the user's consent, so did every command, including `/hooks`,

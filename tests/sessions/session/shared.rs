@@ -220,7 +220,8 @@ impl EventSink for EndedConnection {
 #[test]
 fn no_session_is_opened_for_a_client_that_is_gone() {
     let mut test = TestSession::new(vec![]);
-    let fork = test.sessions.fork(&test.session, None).expect("a log to copy");
+    let own = test.opening(&test.client, test.environment());
+    let fork = test.sessions.fork(&test.session, None, &own).expect("a log to copy");
     let attachment = Attachment { client: ClientId(9), outlet: Arc::new(EndedConnection) };
     let opening = Opening { attachment, ..test.opening(&test.client, test.environment()) };
     let (attach, create) = (test.ticket(), test.ticket());

@@ -182,8 +182,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let ticket = self.open(id, RequestKind::New, None, OpeningState::Begun)?;
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
         self.spawn(async move {
-            let (store, from) = (sessions.clone(), source.clone());
-            let forked = blocking::start(move || store.fork(&from, at)).await;
+            let (store, from, wanted) = (sessions.clone(), source.clone(), opening.clone());
+            let forked = blocking::start(move || store.fork(&from, at, &wanted)).await;
             let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
             let fork = match forked.unwrap_or_else(|_| Err(failed())) {
                 Ok(fork) => fork,

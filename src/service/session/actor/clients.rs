@@ -65,7 +65,7 @@ impl Session {
                 self.cancel();
                 self.core.clients.close();
             }
-            SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay) {
+            SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay, self.core.thread.cwd()) {
                 Ok(()) => self.attach(attaching),
                 Err(error) => refuse_client(&mut self.core, attaching, &error),
             },

@@ -1,6 +1,7 @@
 //! Starting sessions from their log or from suspension, and ending them. Each session is an independent task.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -46,8 +47,8 @@ impl Sessions {
                 // Its journal is locked until it ends. The error is the end that is awaited.
                 drop(before.ended.changed().await);
             }
-            let read = match origin.check().await {
-                Ok(()) => read_log(&services.store, &session).await,
+            let read = match read_log(&services.store, &session).await {
+                Ok((journal, thread)) => origin.check(thread.cwd()).await.map(|()| (journal, thread)),
                 Err(error) => Err(error),
             };
             let (journal, thread) = match read {
@@ -244,12 +245,12 @@ impl TaskOrigin {
         }
     }
 
-    /// Whether the client may attach.
-    async fn check(&self) -> Result<(), SessionError> {
+    /// Whether the client may attach to a session that works in this directory.
+    async fn check(&self, cwd: &Path) -> Result<(), SessionError> {
         match self {
             TaskOrigin::Client(Attaching { opening, replay, .. }) => {
-                let (opening, replay) = (opening.clone(), replay.clone());
-                blocking::run(move || opening.check_for(&replay)).await
+                let (opening, replay, cwd) = (opening.clone(), replay.clone(), cwd.to_path_buf());
+                blocking::run(move || opening.check_for(&replay, &cwd)).await
             }
             TaskOrigin::Rest(_) => Ok(()),
         }

@@ -15,7 +15,7 @@ use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
 use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
 use crate::refusal::ReplacementRefusal;
-use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
+use crate::{CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_store::{Header, SessionQuery, StoreError};
@@ -60,17 +60,22 @@ impl Sessions {
         }
     }
 
-    /// Creates a session that continues another one, up to and including `at`, or its newest entry. Reads the disk.
-    pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+    /// Creates a session that continues another one in its directory, up to and including `at`, or its newest entry, if
+    /// this client may attach to it. Reads the disk.
+    pub fn fork(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+        opening: &Opening,
+    ) -> Result<SessionId, SessionError> {
         let store = &self.inner.services.store;
-        if let Some(at) = at {
-            let header = store.header(session).map_err(|error| store_error(session, error))?;
-            if at.0 >= header.entries {
-                return Err(SessionError::Invalid(format!(
-                    "session {session} has no entry {at}; the last is {}",
-                    Seq(header.entries.saturating_sub(1))
-                )));
-            }
+        let header = store.header(session).map_err(|error| store_error(session, error))?;
+        opening.check_for(&Replay::Nothing, &header.cwd)?;
+        if let Some(at) = at.filter(|at| at.0 >= header.entries) {
+            return Err(SessionError::Invalid(format!(
+                "session {session} has no entry {at}; the last is {}",
+                Seq(header.entries.saturating_sub(1))
+            )));
         }
         let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
         Ok(forked.session)
