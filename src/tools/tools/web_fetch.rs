@@ -3,6 +3,7 @@
 
 mod markdown;
 
+use encoding_rs::{Encoding, UTF_8};
 use serde_json::Value;
 
 use super::schema::{self, InputKey};
@@ -18,6 +19,9 @@ use epitome_thread::{CallDisplay, OutcomeContent, ToolDisplay, ToolKind, ToolSpe
 
 /// Maximum bytes of text per call, leaving space for the text around it.
 const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX - 2 * 1024;
+
+/// How far into a document its encoding is looked for, in bytes (WHATWG HTML, "prescan a byte stream").
+const ENCODING_NAMED_WITHIN: usize = 1024;
 
 const REFUSAL_BYTES_MAX: usize = 500;
 const TITLE_BYTES_MAX: usize = 100;
@@ -198,16 +202,10 @@ fn file(kind: FileType, document: &Document, sees_images: bool) -> Result<ToolRe
 /// Returns a document's title and text; `None` if it isn't text.
 fn text_of(document: &Document) -> Option<(Option<String>, String)> {
     let kind = document.content_type.split(';').next().unwrap_or_default().trim();
-    let charset =
-        document.content_type.split("charset=").nth(1).map(|name| name.trim_matches(['"', ' ', ';']));
-    let text = match charset {
-        // Treat all of these as Latin-1, which maps each byte to the same code point.
-        Some("iso-8859-1" | "windows-1252" | "latin1" | "us-ascii") => {
-            document.body.iter().map(|byte| char::from(*byte)).collect()
-        }
-        Some(_) | None if document.body.contains(&0) => return None,
-        Some(_) | None => String::from_utf8_lossy(&document.body).into_owned(),
-    };
+    let (text, _, _) = encoding_of(document).decode(&document.body);
+    if text.contains('\0') {
+        return None;
+    }
     let start = text.trim_start().get(..14).unwrap_or_default().to_ascii_lowercase();
     let is_html = matches!(kind, "text/html" | "application/xhtml+xml")
         || (kind.is_empty() && (start.starts_with("<!doctype html") || start.starts_with("<html")));
@@ -217,7 +215,28 @@ fn text_of(document: &Document) -> Option<(Option<String>, String)> {
     }
     let is_text = kind.starts_with("text/")
         || ["json", "xml", "javascript", "yaml", "toml", "x-sh"].iter().any(|word| kind.contains(word));
-    (is_text || std::str::from_utf8(&document.body).is_ok()).then_some((None, text))
+    (is_text || std::str::from_utf8(&document.body).is_ok()).then(|| (None, text.into_owned()))
+}
+
+/// The encoding named by the response, or else by the document's beginning; otherwise UTF-8. A byte order mark goes before
+/// all of them (WHATWG HTML, "determining the character encoding").
+fn encoding_of(document: &Document) -> &'static Encoding {
+    let head = &document.body[..document.body.len().min(ENCODING_NAMED_WITHIN)];
+    let head = String::from_utf8_lossy(head);
+    // A page names it in `<meta charset=…>` or `<meta content="text/html; charset=…">`, XML in `<?xml … encoding=…?>`.
+    let in_head = || match head.trim_start().starts_with("<?xml") {
+        true => encoding_after("encoding", &head),
+        false => encoding_after("charset", &head),
+    };
+    encoding_after("charset", &document.content_type).or_else(in_head).unwrap_or(UTF_8)
+}
+
+/// The first known encoding that `name=` is followed by in this text.
+fn encoding_after(name: &str, text: &str) -> Option<&'static Encoding> {
+    text.to_ascii_lowercase().split(name).skip(1).find_map(|rest| {
+        let label = rest.trim_start().strip_prefix('=')?.trim_start().trim_start_matches(['"', '\'']);
+        Encoding::for_label(label.split(['"', '\'', ';', '>', '?', ' ']).next()?.as_bytes())
+    })
 }
 
 #[cfg(test)]
@@ -319,9 +338,26 @@ mod tests {
     fn other_text_stays_as_it_is() {
         let json = result_of(document(200, "application/json", "{\"a\": 1}"), 0, true).expect("a text");
         assert!(text(&json).contains("{\"a\": 1}"));
-        let latin =
-            result_of(document(200, "text/plain; charset=iso-8859-1", b"caf\xe9".as_slice()), 0, true)
-                .expect("a text");
-        assert!(text(&latin).contains("café"));
+    }
+
+    /// Regression: a page in another encoding than UTF-8 lost its letters, unless the header said Latin-1: half of the
+    /// older pages of the world name theirs in the page only.
+    #[test]
+    fn text_is_read_in_the_encoding_that_it_names() {
+        let table: [(&str, &[u8], &str); 8] = [
+            ("text/plain; charset=iso-8859-1", b"caf\xe9", "café"),
+            ("text/html; charset=\"Shift_JIS\"", b"\x93\xfa\x96\x7b", "日本"),
+            ("text/html", b"<html><meta charset='windows-1251'><p>\xcf\xf0\xe8\xe2\xe5\xf2", "Привет"),
+            ("text/html", b"<META http-equiv=Content-Type content=\"text/html; charset=GBK\">\xc4\xe3", "你"),
+            ("application/xml", b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><a>\xe9</a>", "é"),
+            ("text/plain", b"\xff\xfeh\0i\0", "hi"),
+            ("text/plain; charset=no-such", b"caf\xc3\xa9", "café"),
+            // The header is right even if the page says otherwise.
+            ("text/html; charset=utf-8", b"<meta charset=latin1>caf\xc3\xa9", "café"),
+        ];
+        for (kind, body, expected) in table {
+            let result = result_of(document(200, kind, body), 0, true).expect(kind);
+            assert!(text(&result).contains(expected), "{kind}: {}", text(&result));
+        }
     }
 }
