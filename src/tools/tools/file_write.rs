@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Some programs of Windows write it at the beginning of a text, and need it there.
-const BYTE_ORDER_MARK: char = '\u{feff}';
+pub const BYTE_ORDER_MARK: char = '\u{feff}';
 
 pub struct FileWrite;
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use super::parse::{Hunk, PatchLine};
 use crate::ToolError;
 use crate::file_edit::{is_crlf, listed, nearest};
+use crate::file_write::BYTE_ORDER_MARK;
 use crate::truncate;
 
 const QUOTED_LINES: usize = 3;
@@ -30,7 +31,7 @@ enum MatchStrictness {
     Exact,
     /// Ignores trailing white space.
     End,
-    /// Ignores leading and trailing white space.
+    /// Ignores leading and trailing white space, and a byte order mark.
     Ends,
     /// Also treats typographic quotes, dashes and spaces as their ASCII equivalents.
     Print,
@@ -44,7 +45,7 @@ impl MatchStrictness {
         match self {
             MatchStrictness::Exact => Cow::Borrowed(line),
             MatchStrictness::End => Cow::Borrowed(line.trim_end()),
-            MatchStrictness::Ends => Cow::Borrowed(line.trim()),
+            MatchStrictness::Ends => Cow::Borrowed(line.trim_start_matches(BYTE_ORDER_MARK).trim()),
             MatchStrictness::Print => Cow::Owned(line.trim().chars().map(keyboard).collect()),
         }
     }
@@ -117,7 +118,11 @@ impl<'a> TextLines<'a> {
 }
 
 /// Applies hunks in order. The error names the hunk that can't be located, and quotes the nearest lines.
+///
+/// A byte order mark stays, and isn't part of the first line: most models leave it out when they quote that.
 pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, ToolError> {
+    let unmarked = text.strip_prefix(BYTE_ORDER_MARK);
+    let (is_marked, text) = (unmarked.is_some(), unmarked.unwrap_or(text));
     let lines = TextLines::split(text);
     let mut fitted = PatchedText::default();
     let mut pieces: Vec<(&str, &str)> = Vec::new();
@@ -149,6 +154,9 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, ToolError> {
         if at < last || last_break {
             fitted.text.push_str(if end.is_empty() { lines.line_break } else { end });
         }
+    }
+    if is_marked && !fitted.text.starts_with(BYTE_ORDER_MARK) {
+        fitted.text.insert(0, BYTE_ORDER_MARK);
     }
     Ok(fitted)
 }
@@ -345,6 +353,13 @@ mod tests {
                 "x = \u{201c}a\u{201d} \u{2013} b\nz\n",
             ),
             ("CRLF", "a\r\nb\r\n", " a\n-b\n+c\n+d", "a\r\nc\r\nd\r\n"),
+            ("the first line behind a byte order mark", "\u{feff}a\nb\n", "-a\n+c", "\u{feff}c\nb\n"),
+            (
+                "a byte order mark that is quoted",
+                "\u{feff}a\nb\n",
+                "-\u{feff}a\n+\u{feff}c",
+                "\u{feff}c\nb\n",
+            ),
             ("no last line break", "a\nb", " a\n-b\n+c", "a\nc"),
             ("none, and lines behind", "a\nb", " b\n+c", "a\nb\nc"),
             ("a blank line that is the end", "a\nb\n", " a\n-b\n+c\n\n*** End of File", "a\nc\n"),

@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use crate::file_write::BYTE_ORDER_MARK;
+
 /// Maximum number of states kept per file: more than one turn creates between two checks.
 const STATES_MAX: usize = 32;
 
@@ -194,8 +196,6 @@ pub fn judge(compared: &Compared<'_>) -> BufferStatus {
         LastChange::JustNow => BufferStatus::Doubtful("the file was touched just now"),
     }
 }
-
-const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Whether two texts are equal apart from what editors normalize when they read a file.
 pub fn same(one: &str, other: &str) -> bool {
