@@ -264,14 +264,17 @@ impl Opening {
             return Ok(());
         }
         self.check_cwd()?;
-        let is_link_to_same = || self.cwd.canonicalize().is_ok_and(|cwd| Some(cwd) == own.canonicalize().ok());
+        let is_link_to_same =
+            || self.cwd.canonicalize().is_ok_and(|cwd| Some(cwd) == own.canonicalize().ok());
         if self.cwd == own || is_link_to_same() {
             return Ok(());
         }
         let (cwd, exists, own) = (self.cwd.display(), own.is_dir(), own.display());
         let advice = match exists {
             true => format!("Open it with {own}, or begin a new session in {cwd}"),
-            false => format!("{own} does not exist. If it was moved, make a link from there to its new place"),
+            false => {
+                format!("{own} does not exist. If it was moved, make a link from there to its new place")
+            }
         };
         Err(SessionError::Invalid(format!("`cwd`: the session works in {own}, not in {cwd}. {advice}")))
     }

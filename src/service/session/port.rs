@@ -18,7 +18,12 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError>;
     /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it, to which this
     /// client may then attach.
-    fn fork(&self, session: &SessionId, at: Option<Seq>, opening: &Opening) -> Result<SessionId, SessionError>;
+    fn fork(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+        opening: &Opening,
+    ) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
 }
 
@@ -87,7 +92,12 @@ impl SessionPort for Sessions {
         Sessions::list(self, query)
     }
 
-    fn fork(&self, session: &SessionId, at: Option<Seq>, opening: &Opening) -> Result<SessionId, SessionError> {
+    fn fork(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+        opening: &Opening,
+    ) -> Result<SessionId, SessionError> {
         Sessions::fork(self, session, at, opening)
     }
 

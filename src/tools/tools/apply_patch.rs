@@ -477,7 +477,7 @@ impl PlannedFile {
 
     /// Restores the old file. `saved` is the result of `apply`: the form that an editor gave the text is not known.
     fn roll_back(&self, saved: Option<Saved>, context: &ToolContext) -> Result<(), ToolError> {
-        if saved.is_none() {
+        if matches!(saved, None | Some(Saved::Detached)) {
             self.check_is(self.new.as_deref(), context)?;
         }
         // A file that was neither removed nor replaced by a moved one still has its permissions.
@@ -499,9 +499,7 @@ impl PlannedFile {
         };
         let saved = match std::str::from_utf8(content) {
             Ok(text) => disk::put(&self.real, text, self.is_unsaved, context, stop)?,
-            Err(_) => disk::replace(&self.real, content, &context.workspace, stop)
-                .map(|()| None)
-                .map_err(trouble)?,
+            Err(_) => disk::replace(&self.real, content, &context.workspace, stop).map_err(trouble)?,
         };
         if let Some(permissions) = permissions {
             let (file, _) = disk::open(&self.real, &context.workspace)?;

@@ -262,13 +262,15 @@ struct EditorLink {
     workspace: Arc<Workspace>,
 }
 
-/// Whether the file contains a text that an editor accepted.
+/// Whether the file contains a text that an editor accepted, or what else is to be known of a file that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
     Yes,
     NotYet,
     /// The file has other content: the editor formats on save, or another program wrote it.
     Otherwise,
+    /// It was written by replacing the file, whose other names (hard links) still have the old content.
+    Detached,
 }
 
 impl Saved {
@@ -285,6 +287,9 @@ impl Saved {
             Saved::Otherwise => {
                 "The edit went through the user's editor, and the file on the disk holds a text that is not quite \
                  the same (an editor may format what it saves). Read it again before you change more of it."
+            }
+            Saved::Detached => {
+                "The file had other names (hard links). They keep the old content, because the file was replaced."
             }
         }
     }

@@ -18,7 +18,7 @@ use super::buffers::{DiskStamp, Saved, WriteRoute};
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolError, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::os::{FileTypeExt, copy_owner_and_mode};
+use epitome_platform::os::{FileTypeExt, MetadataExt, copy_owner_and_mode};
 use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::diff::similar_texts;
 pub use epitome_thread::visible::fenced;
@@ -303,13 +303,19 @@ fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Replaces a file's content, or creates the file and its parent directories. Readers see either the old or
 /// the new file, and a process killed in between leaves no temporary file. The mode is preserved; other hard
-/// links to the old file keep the old content.
+/// links to the old file keep the old content, which the result then says: written in place, a link that the workspace
+/// contains would change a file outside of it.
 ///
 /// If no file can be created in the directory, or the old one can't be replaced (a mounted file, a directory
 /// without write permission), the old one is overwritten instead.
 ///
 /// Fails if another program changes the file in the meantime.
-pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFlag) -> io::Result<()> {
+pub fn replace(
+    path: &Path,
+    bytes: &[u8],
+    workspace: &Workspace,
+    stop: &CancelFlag,
+) -> io::Result<Option<Saved>> {
     replace_after(path, bytes, workspace, stop, || ())
 }
 
@@ -320,7 +326,7 @@ fn replace_after(
     workspace: &Workspace,
     stop: &CancelFlag,
     written: impl FnOnce(),
-) -> io::Result<()> {
+) -> io::Result<Option<Saved>> {
     let old = metadata(path, workspace)?;
     let entry = match &old {
         // A rename would bypass the read-only mode.
@@ -352,7 +358,9 @@ fn replace_after(
             }),
         }
     });
-    let Err(error) = replaced else { return Ok(()) };
+    let Err(error) = replaced else {
+        return Ok(old.is_some_and(|old| old.nlink() > 1).then_some(Saved::Detached));
+    };
     let in_place = matches!(
         error.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices
@@ -363,7 +371,7 @@ fn replace_after(
     check()?;
     let mut file = entry.overwrite()?;
     file.write_all(bytes)?;
-    file.sync_all()
+    file.sync_all().map(|()| None)
 }
 
 /// Removes a file.
@@ -372,7 +380,7 @@ pub fn remove(path: &Path, workspace: &Workspace) -> io::Result<()> {
 }
 
 /// Sets a file's text by the way that `WriteRoute` selects. If an editor accepted the text but the file's content
-/// differs, returns whether the editor has saved it. The error is a message for the model.
+/// differs, returns whether the editor has saved it; otherwise as [`replace`]. The error is a message for the model.
 pub fn put(
     path: &Path,
     text: &str,
@@ -400,7 +408,6 @@ pub fn put(
         WriteRoute::Disk => {}
     }
     replace(path, text.as_bytes(), &context.workspace, stop)
-        .map(|()| None)
         .map_err(|error| trouble("write", path, &context.workspace, error))
 }
 
@@ -417,7 +424,7 @@ fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Result<Option<Opt
     match taken {
         Ok(_) if is_exact() => Ok(Some(None)),
         Ok(Saved::Otherwise) if found().is_some() => Ok(Some(Some(Saved::Otherwise))),
-        Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => Ok(None),
+        Ok(_) => Ok(None),
         Err(why) => {
             tracing::debug!(path = %path.display(), %why, "the editor did not write an edit");
             match stamp() == before || is_exact() {
@@ -570,6 +577,23 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
     }
 
+    /// A file of two names was edited under one of them. The other silently kept the old content.
+    #[test]
+    fn other_names_of_a_replaced_file_are_reported() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        fs::write(base.join("a"), "old").expect("written");
+        fs::hard_link(base.join("a"), base.join("b")).expect("linked");
+        let replace = |name: &str| {
+            replace(&base.join(name), b"new", &workspace_of(&directory), &CancelFlag::default())
+                .expect("replaced")
+        };
+        assert_eq!(replace("a"), Some(Saved::Detached));
+        assert_eq!(fs::read(base.join("b")).expect("read"), b"old");
+        assert_eq!(replace("a"), None, "it has one name now");
+        assert_eq!(replace("b"), None);
+    }
+
     /// The user saved a file in the tenths of a second in which the agent's edit was synced to the disk, and the edit,
     /// which was made for the earlier text, replaced it.
     #[test]
@@ -611,8 +635,8 @@ mod tests {
         refused(open(&there, &workspace).map(drop));
         refused(read_whole(&there, &workspace).map(drop));
         refused(metadata(&there, &workspace).map(drop).map_err(explain));
-        refused(replace(&there, b"x", &workspace, &CancelFlag::default()).map_err(explain));
-        refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map_err(explain));
+        refused(replace(&there, b"x", &workspace, &CancelFlag::default()).map(drop).map_err(explain));
+        refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map(drop).map_err(explain));
         refused(remove(&there, &workspace).map_err(explain));
         assert!(
             !trouble("read", &there, &workspace, io::ErrorKind::NotFound.into())

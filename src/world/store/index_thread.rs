@@ -100,7 +100,15 @@ impl IndexThread {
     }
 
     fn new(paths: StorePaths, pending: Arc<PendingUpdates>) -> IndexThread {
-        IndexThread { paths, pending, open: None, is_flushed: true, refused: None, given_up: false, set_aside: 0 }
+        IndexThread {
+            paths,
+            pending,
+            open: None,
+            is_flushed: true,
+            refused: None,
+            given_up: false,
+            set_aside: 0,
+        }
     }
 
     fn run(mut self, requests: Receiver<IndexWork>) {

@@ -126,8 +126,10 @@ fn a_session_is_opened_in_its_own_directory_only() {
     let elsewhere = tempfile::tempdir().expect("a directory");
     let link = elsewhere.path().join("link");
     std::os::unix::fs::symlink(test.cwd(), &link).expect("a link");
-    let opening =
-        |test: &TestSession, cwd: &Path| Opening { cwd: cwd.into(), ..test.opening(&test.client, test.environment()) };
+    let opening = |test: &TestSession, cwd: &Path| Opening {
+        cwd: cwd.into(),
+        ..test.opening(&test.client, test.environment())
+    };
     let attach = |test: &mut TestSession, cwd: &Path, replay| {
         let ticket = test.ticket();
         test.sessions.attach(ticket, test.session.clone(), opening(test, cwd), replay);
@@ -140,7 +142,8 @@ fn a_session_is_opened_in_its_own_directory_only() {
             test.client.answer(ticket).expect("closed");
         }
         for replay in [Replay::Everything, Replay::Nothing] {
-            let refused = attach(&mut test, elsewhere.path(), replay).expect_err("it works elsewhere").to_string();
+            let refused =
+                attach(&mut test, elsewhere.path(), replay).expect_err("it works elsewhere").to_string();
             let names = [test.cwd(), elsewhere.path()].map(|path| path.display().to_string());
             assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
         }

@@ -65,10 +65,12 @@ impl Session {
                 self.cancel();
                 self.core.clients.close();
             }
-            SessionCommand::Attach(attaching) => match attaching.opening.check_for(&attaching.replay, self.core.thread.cwd()) {
-                Ok(()) => self.attach(attaching),
-                Err(error) => refuse_client(&mut self.core, attaching, &error),
-            },
+            SessionCommand::Attach(attaching) => {
+                match attaching.opening.check_for(&attaching.replay, self.core.thread.cwd()) {
+                    Ok(()) => self.attach(attaching),
+                    Err(error) => refuse_client(&mut self.core, attaching, &error),
+                }
+            }
             SessionCommand::Prompt { ticket, client, content, key } => {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
                 responder.set_key(key);

@@ -44,6 +44,7 @@ pub fn write(
         )));
     }
     disk::replace(&real, bytes, workspace, &CancelFlag::default())
+        .map(drop)
         .map_err(|error| trouble("write", path, error))
 }
 
