@@ -10,10 +10,11 @@ use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::Setup;
 use epitome_test_harness::text;
 
-/// After a failed sync the kernel may have dropped the written data, so later syncs cannot be trusted. Regression: each
-/// further prompt still called the model, was charged to the user, and then ended with an error.
+/// After a failed sync the kernel may have dropped the written data, so later syncs cannot be trusted. Regressions: each
+/// further prompt still called the model, was charged to the user, and then ended with an error. Later each was refused
+/// until the user closed the session and loaded it again, although the disk had recovered.
 #[test]
-fn after_a_failed_sync_no_model_is_called_until_the_session_is_loaded_again() {
+fn after_a_failed_sync_the_log_is_opened_again() {
     let disk = SimDisk::new(1, Path::new("/home/data"));
     let setup = Setup::new().disk(Arc::new(disk.clone()));
     let mut test = setup.start(|_| vec![text("fine")]);
@@ -22,29 +23,11 @@ fn after_a_failed_sync_no_model_is_called_until_the_session_is_loaded_again() {
     disk.fail_next(FileCall::Sync);
     let ticket = test.prompt("Is this kept?");
     assert!(matches!(test.client.answer(ticket), Err(SessionError::Store(_))));
-    let called = test.model.requests().len();
-    for words in ["And now?", "And now?"] {
-        let ticket = test.prompt(words);
-        match test.client.answer(ticket) {
-            Err(SessionError::Store(message)) => {
-                assert!(message.contains("The model was not called"), "{message}");
-                assert!(message.contains(&format!("load {} again", test.session)), "{message}");
-            }
-            other => panic!("a refusal was expected: {other:?}"),
-        }
-    }
-    assert_eq!(test.model.requests().len(), called);
-
-    let environment = test.environment();
-    let ticket = test.ticket();
-    test.send(SessionCommand::Close { ticket, client: test.client.id });
-    test.client.answer(ticket).expect("it closes");
-    test.load(environment);
     assert_eq!(test.ask("And now?"), StopReason::EndTurn);
     let seen = test.last_request().seen();
     let words = format!("{seen:?}");
     assert!(words.contains("Hello") && words.contains("Is this kept?"), "{words}");
-    assert_eq!(words.matches("And now?").count(), 1, "what was refused is not in the log: {words}");
+    assert_eq!(words.matches("And now?").count(), 1, "{words}");
 }
 
 /// Entries are written outside of the session's task. The consequences of an entry that cannot be written must not be

@@ -92,6 +92,8 @@ pub struct Session {
 pub(super) enum SessionPause {
     /// The session can be suspended. If it is not, it runs again.
     Idle(Box<Session>),
+    /// The session's log can't be written any more, and is to be opened again.
+    LogFailed(Box<Session>),
     /// It has ended. These clients tried to attach too late; the log can be opened again for them.
     Closed(Vec<Attaching>),
 }
@@ -99,6 +101,7 @@ pub(super) enum SessionPause {
 /// Why events are no longer handled.
 enum EventsEnd {
     Idle,
+    LogFailed,
     Closing,
 }
 
@@ -214,6 +217,7 @@ impl Session {
                     return SessionPause::Idle(self);
                 }
                 Ok(EventsEnd::Idle) => self.watch_idle(),
+                Ok(EventsEnd::LogFailed) => return SessionPause::LogFailed(self),
                 Err(_) => {
                     tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
                     return SessionPause::Closed(self.take_no_more());
@@ -325,6 +329,7 @@ impl Session {
     async fn handle_events(&mut self) -> EventsEnd {
         loop {
             self.settle_absent();
+            self.abandon_unkept();
             self.drive().await;
             if self.settle_log().await.is_err() {
                 continue;
@@ -337,8 +342,17 @@ impl Session {
             if self.core.clients.are_closing() {
                 return EventsEnd::Closing;
             }
+            if self.can_reopen_log() {
+                return EventsEnd::LogFailed;
+            }
             self.questions.follow(&self.core.clients);
-            let event = self.event().await;
+            let event = match self.event().await {
+                ActorEvent::Command(Some(command)) if self.can_reopen_log() => {
+                    self.inbox.put_off(command);
+                    return EventsEnd::LogFailed;
+                }
+                event => event,
+            };
             let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
             if is_idle && self.may_suspend() {
                 self.core.release_checkpoints().await;

@@ -20,6 +20,7 @@ use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::effects::half_of;
+use super::inbox::Channel;
 pub use super::lineage::Lineage;
 use super::lineage::{HandedHistory, RunningCost};
 use super::overrides::Overrides;
@@ -309,7 +310,7 @@ impl PreparedChild {
             instructions: None,
             choices: Vec::new(),
         };
-        let channel = (commands.downgrade(), receiver);
+        let channel = Channel::new(&commands, receiver);
         let mut session = open_session(services.clone(), thread, journal, channel, &opening).await;
         session.become_child(spec, &services.toolbox, endpoint, own_from, running).await?;
         session.join(opening);

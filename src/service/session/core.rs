@@ -170,7 +170,8 @@ impl Core {
                 StoreError::Unreachable { .. } => " Send the prompt again when it can be reached.".to_owned(),
                 // It says what to do.
                 StoreError::TakenOver { .. } | StoreError::Damaged { .. } => String::new(),
-                _ => format!(" Check the disk; then close this session and load {} again.", self.id()),
+                StoreError::Replaced(_) => format!(" Close this session and load {} again.", self.id()),
+                _ => " Check the disk; then send the prompt again.".to_owned(),
             };
             SessionError::Store(format!(
                 "The model was not called, because its answer could not be kept: {error}.{advice}"

@@ -9,14 +9,34 @@ use super::responder::{QueuedPrompt, Responder};
 use super::{ClientId, SessionCommand, Ticket};
 
 /// The receiver of a session's commands, with a sender so that the session can send itself some.
-pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>);
+pub(super) struct Channel {
+    sender: mpsc::WeakSender<SessionCommand>,
+    commands: mpsc::Receiver<SessionCommand>,
+    /// A command that was received, and put off until the session's log is open again.
+    put_off: Option<SessionCommand>,
+}
+
+impl Channel {
+    pub fn new(sender: &mpsc::Sender<SessionCommand>, commands: mpsc::Receiver<SessionCommand>) -> Channel {
+        Channel { sender: sender.downgrade(), commands, put_off: None }
+    }
+
+    /// Whether commands sent here are received by this channel.
+    pub fn is_of(&self, sender: &mpsc::Sender<SessionCommand>) -> bool {
+        self.sender.upgrade().is_some_and(|own| own.same_channel(sender))
+    }
+
+    /// Closes the channel; returns the commands that are left.
+    pub fn close(&mut self) -> impl Iterator<Item = SessionCommand> {
+        self.commands.close();
+        let rest = std::iter::from_fn(|| self.commands.try_recv().ok());
+        self.put_off.take().into_iter().chain(rest)
+    }
+}
 
 /// See the module.
 pub(super) struct Inbox {
-    sender: mpsc::WeakSender<SessionCommand>,
-    commands: mpsc::Receiver<SessionCommand>,
-    /// Commands for the next task of the session.
-    put_off: Vec<SessionCommand>,
+    channel: Channel,
     prompts: VecDeque<QueuedPrompt>,
     /// The background work that the prompts wait for.
     paused_by: Option<(task::Id, InboxPause)>,
@@ -32,37 +52,42 @@ pub(super) enum InboxPause {
 }
 
 impl Inbox {
-    pub fn new((sender, commands): Channel) -> Inbox {
-        let (put_off, prompts) = (Vec::new(), VecDeque::new());
-        Inbox { sender, commands, put_off, prompts, paused_by: None }
+    pub fn new(channel: Channel) -> Inbox {
+        Inbox { channel, prompts: VecDeque::new(), paused_by: None }
     }
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
 
     /// The next command; `None` once all senders are gone.
     pub async fn next(&mut self) -> Option<SessionCommand> {
-        self.commands.recv().await
+        match self.channel.put_off.take() {
+            Some(command) => Some(command),
+            None => self.channel.commands.recv().await,
+        }
     }
 
     /// Whether any commands have not been received yet.
     pub fn has_commands(&self) -> bool {
-        !self.commands.is_empty()
+        !self.channel.commands.is_empty()
     }
 
     pub fn sender(&self) -> mpsc::WeakSender<SessionCommand> {
-        self.sender.clone()
+        self.channel.sender.clone()
     }
 
-    /// Leaves a command that was received to the next task of the session.
+    /// Leaves the command that was just received to the next task of the session.
     pub fn put_off(&mut self, command: SessionCommand) {
-        self.put_off.push(command);
+        self.channel.put_off = Some(command);
     }
 
-    /// Closes the channel; returns the commands that were not received yet, behind those that were put off.
+    /// Closes the channel; returns the commands that are left.
     pub fn close(&mut self) -> Vec<SessionCommand> {
-        self.commands.close();
-        let rest = std::iter::from_fn(|| self.commands.try_recv().ok());
-        std::mem::take(&mut self.put_off).into_iter().chain(rest).collect()
+        self.channel.close().collect()
+    }
+
+    /// The channel, for the next task of the session.
+    pub fn into_channel(self) -> Channel {
+        self.channel
     }
 
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn prompts_do_not_wait_for_work_that_panicked() {
         let (sender, receiver) = mpsc::channel(1);
-        let mut inbox = Inbox::new((sender.downgrade(), receiver));
+        let mut inbox = Inbox::new(Channel::new(&sender, receiver));
         let mut background = JoinSet::new();
         let [awaited, other] = [(); 2].map(|()| background.spawn(ready(())).id());
         inbox.pause_for(awaited, InboxPause::Command);

@@ -121,6 +121,11 @@ impl SessionLog {
         self.head.can_append()
     }
 
+    /// Whether the log has to be opened again before anything is written to it.
+    pub fn has_failed(&self) -> bool {
+        self.head.has_failed()
+    }
+
     /// Whether this process has noticed that another one writes the log now.
     pub fn is_taken_over(&self) -> bool {
         matches!(self.can_append(), Err(StoreError::TakenOver { .. }))

@@ -411,6 +411,10 @@ impl Log for FileLog {
         if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
     }
 
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire) || self.is_damaged.load(Ordering::Acquire)
+    }
+
     fn save_thread(&self, state: &ThreadState, entries: u64) {
         let marked = self.written.lock().newest.clone();
         if marked.mark.entries == entries && marked.header.has_prompt {

@@ -226,6 +226,11 @@ impl JournalHead {
         }
     }
 
+    /// Whether the log has to be opened again before anything is written to it. Does no input or output.
+    pub fn has_failed(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.has_failed())
+    }
+
     /// The damage that prevents writing, as an error that says what to do; `None` if there is none or the user has
     /// accepted it.
     pub fn damage(&self) -> Option<StoreError> {

@@ -138,27 +138,24 @@ pub enum StoreError {
     /// written, and the journal stays usable.
     #[error("an entry of session {session} cannot be stored: {reason}")]
     Unstorable { session: SessionId, reason: String },
-    /// An earlier sync failed, so the state on disk is unknown. Persists until the journal is loaded again.
-    #[error("an earlier write of session {0} did not reach the disk; load the session again")]
+    /// An earlier sync failed, so the state on disk is unknown. Persists until the journal is opened again.
+    #[error("an earlier write of session {0} did not reach the disk, so its log has to be opened again")]
     SyncFailed(SessionId),
     /// Its file was deleted, moved or replaced while it was open: what is written to it would be lost.
     #[error(
         "the journal of session {0} was deleted or replaced while the session was open; nothing more is written to it"
     )]
     Replaced(SessionId),
-    /// Damage was found in the part of the log that was not read when the session was opened.
-    #[error(
-        "an older part of the log of session {0} is damaged; nothing more is written to it until you load the session \
-         again, which shows what is lost"
-    )]
+    /// Damage was found in the part of the log that was not read when the session was opened. Persists until the journal is
+    /// opened again.
+    #[error("an older part of the log of session {0} is damaged, so it has to be opened again")]
     DamageFound(SessionId),
     /// Its entries are readable, and are not a log.
     #[error("the log of session {session} can't be folded: {source}")]
     Unfoldable { session: SessionId, source: ReplayError },
     /// Another process has taken over the session, because this one did not renew its lease in time.
     #[error(
-        "session {session} was taken over by {holder}; nothing more is written to it here; load the session again \
-         once it is closed there"
+        "session {session} was taken over by {holder}; nothing more is written to it here until it is closed there"
     )]
     TakenOver { session: SessionId, holder: String },
     /// The place of the logs cannot be used at the moment.

@@ -108,6 +108,10 @@ pub trait Log: Send + Sync {
     /// Fails if appended lines can't become durable. Cheap enough to check before each model call.
     fn check(&self) -> Result<(), StoreError>;
 
+    /// Whether it is known that appended lines can't become durable until the log is opened again: a sync has failed, damage
+    /// was found, or another process has the log. Does no input or output.
+    fn has_failed(&self) -> bool;
+
     /// Saves the state that the thread has after this number of entries, if these are all of the log, so that the log can be
     /// resumed. Does not wait.
     fn save_thread(&self, _: &ThreadState, _entries: u64) {}

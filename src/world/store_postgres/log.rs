@@ -206,6 +206,10 @@ impl Log for OpenLog {
         Err(StoreError::Unreachable { doing: "write", place, reason })
     }
 
+    fn has_failed(&self) -> bool {
+        self.state.lock().taken_by.is_some()
+    }
+
     fn release(&self) {
         self.shared.release(&self.session, self.token.clone());
     }

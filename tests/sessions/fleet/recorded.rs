@@ -111,6 +111,10 @@ impl Log for RecordedLog {
         self.log.check()
     }
 
+    fn has_failed(&self) -> bool {
+        self.log.has_failed()
+    }
+
     fn release(&self) {
         self.log.release();
     }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::Session;
 use super::suspended::REST_AFTER;
 use crate::child::news::{ChildNews, NewsSender};
+use crate::inbox::Channel;
 use crate::services::SessionServices;
 use crate::{
     AskId, Attaching, Attachment, ClientId, EventSink, Opening, PermissionRequest, Replay, SessionAnswer,
@@ -120,7 +121,7 @@ impl Parent {
             .build()
             .expect("a runtime");
         let opening = opening(&directory, 0, &TestClient::new());
-        let channel = (commands.downgrade(), receiver);
+        let channel = Channel::new(&commands, receiver);
         let session = Box::new(Session::new(services, thread, journal, channel, &opening));
         let sender = session.subagents.sender();
         runtime.spawn(session.run());

@@ -18,7 +18,7 @@ use crate::hook_host::HookHost;
 use crate::inbox::Channel;
 use crate::mcp::KeptServers;
 use crate::services::SessionServices;
-use crate::{Attachment, ClientId, SessionEvent};
+use crate::{Attachment, ClientId, NoticeSeverity, SessionEvent};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -59,33 +59,44 @@ impl Session {
 
     /// Whether the session was idle for long enough, and nothing depends on its task.
     pub(super) fn may_suspend(&self) -> bool {
+        self.is_at_rest()
+            && self.core.background.is_empty()
+            && self.core.clients.idle_for() >= self.core.services.suspend_after
+    }
+
+    /// Whether nothing depends on the session's task, except for background work that nobody waits for.
+    fn is_at_rest(&self) -> bool {
         let holds = self.work.is_some()
             || self.inbox.has_prompts()
+            || self.inbox.is_paused()
             || self.recipes.are_rendering()
             || self.hooks.has_background_callback()
             || self.subagents.have_calls()
             || self.core.clients.wait_to_leave()
-            || !self.core.background.is_empty()
             || self.hooks.open_consent().is_some()
             || self.questions.are_open()
             || self.tools.background().running() > 0
             || self.core.lineage.is_child()
             || self.hooks.has_residents()
             || self.hooks.has_any_aside();
-        !holds
-            && !self.core.clients.are_closing()
-            && self.core.clients.idle_for() >= self.core.services.suspend_after
+        !holds && !self.core.clients.are_closing()
     }
 
-    /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
-    pub(crate) fn suspend(mut self) -> SuspendedSession {
+    /// Whether the log has failed, and nothing depends on the task that has it open.
+    pub(super) fn can_reopen_log(&self) -> bool {
+        self.core.log.has_failed() && self.is_at_rest() && self.core.process.sessions().is_some()
+    }
+
+    /// Ends the session except for its state outside the log, and the commands that were not handled. The journal is unlocked
+    /// afterwards.
+    pub(crate) fn suspend(mut self) -> (SuspendedSession, Channel) {
         self.core.trace.end("at rest");
         self.compactor.end_turn();
         // Names every field, so that a new one can't be lost by mistake. The others are made again from the log, the
         // files and the clients.
         let Session {
             core,
-            inbox: _,
+            inbox,
             work: _,
             recipes: _,
             tools,
@@ -111,7 +122,7 @@ impl Session {
             background: _,
             trace: _,
         } = core;
-        SuspendedSession {
+        let suspended = SuspendedSession {
             seen: thread.next_seq(),
             clients,
             settings,
@@ -123,7 +134,8 @@ impl Session {
             editors: editors.suspend(),
             compactor,
             servers: mcp.suspend(),
-        }
+        };
+        (suspended, inbox.into_channel())
     }
 }
 
@@ -153,6 +165,15 @@ impl SuspendedSession {
         session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();
+        let lost = self.seen.0.saturating_sub(session.core.thread.next_seq().0);
+        if lost > 0 {
+            let text =
+                format!("The last {lost} entries of this conversation did not reach the disk and are lost.");
+            session.core.notify(NoticeSeverity::Warning, text);
+        }
+        if let Some(damage) = session.core.log.damage() {
+            session.core.notify(NoticeSeverity::Warning, damage.to_string());
+        }
         for entry in session.core.thread.entries().since(self.seen) {
             session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
         }

@@ -30,7 +30,7 @@ impl Sessions {
         attached: BTreeSet<ClientId>,
     ) -> TaskStart {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (commands.downgrade(), receiver);
+        let channel = Channel::new(&commands, receiver);
         let (alive, ended) = watch::channel(());
         let activity = Arc::<Activity>::default();
         let before =
@@ -41,48 +41,62 @@ impl Sessions {
     /// Starts a session from its log.
     pub(super) fn open(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
         let TaskStart { channel, alive, activity, before } = self.enter(live, &id, origin.clients());
-        let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
+        let (again, session) = (self.clone(), id.clone());
         self.run(id, alive, async move {
             if let Some(mut before) = before {
                 // Its journal is locked until it ends. The error is the end that is awaited.
                 drop(before.ended.changed().await);
             }
-            let read = match read_log(&services.store, &session).await {
-                Ok((journal, thread)) => origin.check(thread.cwd()).await.map(|()| (journal, thread)),
-                Err(error) => Err(error),
-            };
-            let (journal, thread) = match read {
-                Ok(read) => read,
-                Err(error) => return again.refuse(origin, &session, channel, &error),
-            };
-            let (mut live, attach) = match origin {
-                TaskOrigin::Client(attaching) => {
-                    let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
-                    live.set_source(match attaching.replay {
-                        Replay::Everything => "load",
-                        Replay::Nothing | Replay::Rest { .. } => "resume",
-                    });
-                    (live, Some(attaching))
-                }
-                TaskOrigin::Rest(resting) => {
-                    match blocking::run(move || resting.resume(services, thread, journal, channel)).await {
-                        Some(live) => (live, None),
-                        None => return,
-                    }
-                }
-            };
-            live.end_interrupted_turn().await;
-            live.join_process(again.process(), activity);
-            for watcher in again.parked().remove(&session).unwrap_or_default() {
-                live.watch(watcher);
+            if let Some(live) = again.start(&session, origin, channel, activity).await {
+                again.live(&session, live).await;
             }
-            match attach {
-                Some(attaching) => live.attach(attaching),
-                // Another machine, with another policy, may have changed the mode meanwhile.
-                None => live.adopt_policy(),
-            }
-            again.live(&session, live).await;
         });
+    }
+
+    /// Starts a session from its log. If that fails, its commands are refused, and a suspended one stays suspended.
+    async fn start(
+        &self,
+        session: &SessionId,
+        origin: TaskOrigin,
+        channel: Channel,
+        activity: Arc<Activity>,
+    ) -> Option<Box<Session>> {
+        let services = self.inner.services.clone();
+        let read = match read_log(&services.store, session).await {
+            Ok((journal, thread)) => origin.check(thread.cwd()).await.map(|()| (journal, thread)),
+            Err(error) => Err(error),
+        };
+        let (journal, thread) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.refuse(origin, session, channel, &error);
+                return None;
+            }
+        };
+        let (mut live, attach) = match origin {
+            TaskOrigin::Client(attaching) => {
+                let mut live = open_session(services, thread, journal, channel, &attaching.opening).await;
+                live.set_source(match attaching.replay {
+                    Replay::Everything => "load",
+                    Replay::Nothing | Replay::Rest { .. } => "resume",
+                });
+                (live, Some(attaching))
+            }
+            TaskOrigin::Rest(resting) => {
+                (blocking::run(move || resting.resume(services, thread, journal, channel)).await?, None)
+            }
+        };
+        live.end_interrupted_turn().await;
+        live.join_process(self.process(), activity);
+        for watcher in self.parked().remove(session).unwrap_or_default() {
+            live.watch(watcher);
+        }
+        match attach {
+            Some(attaching) => live.attach(attaching),
+            // Another machine, with another policy, may have changed the mode meanwhile.
+            None => live.adopt_policy(),
+        }
+        Some(live)
     }
 
     /// Runs a session until it has ended or is suspended.
@@ -93,6 +107,15 @@ impl Sessions {
                     None => return,
                     Some(awake) => live = awake,
                 },
+                SessionPause::LogFailed(failed) => {
+                    let (resting, channel) = failed.suspend();
+                    let activity = self.inner.live.lock().get(session).map(|task| task.activity.clone());
+                    let origin = TaskOrigin::Rest(Box::new(resting));
+                    match self.start(session, origin, channel, activity.unwrap_or_default()).await {
+                        Some(reopened) => live = reopened,
+                        None => return,
+                    }
+                }
                 SessionPause::Closed(too_late) => return self.attach_again(session, too_late),
             }
         }
@@ -134,7 +157,7 @@ impl Sessions {
             return Some(session);
         }
         let id = session.id().clone();
-        let resting = session.suspend();
+        let (resting, _) = session.suspend();
         live.remove(&id);
         self.inner.resting.lock().insert(id, Box::new(resting));
         None
@@ -159,16 +182,12 @@ impl Sessions {
         &self,
         origin: TaskOrigin,
         session: &SessionId,
-        channel: Channel,
+        mut channel: Channel,
         error: &SessionError,
     ) {
         // Under the lock, so that no command arrives between the last answer and the suspension.
         let mut live = self.inner.live.lock();
-        let (own, mut commands) = channel;
-        let is_registered = own
-            .upgrade()
-            .zip(live.get(session))
-            .is_some_and(|(own, found)| own.same_channel(&found.commands));
+        let is_registered = live.get(session).is_some_and(|found| channel.is_of(&found.commands));
         let mut openers = Vec::new();
         let refuse = |attaching: Attaching| {
             let opener = attaching.opening.attachment.clone();
@@ -182,8 +201,7 @@ impl Sessions {
             }
             TaskOrigin::Rest(resting) => Some(resting),
         };
-        commands.close();
-        while let Ok(command) = commands.try_recv() {
+        for command in channel.close() {
             let asker = command.asker();
             match (command, &mut resting) {
                 (SessionCommand::Attach(attaching), _) => {
