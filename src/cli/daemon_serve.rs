@@ -10,11 +10,13 @@ use epitome_daemon::serve::{claim, idle_time, serve as serve_all};
 use epitome_daemon::start::report_to_starter;
 use epitome_platform::process::set_process_name;
 
+/// Files that a daemon must be allowed to open: its own, those of a session, and connections of its clients.
+const FILES_MIN: u64 = 64;
+
 pub fn main() -> Result<i32, CliError> {
     set_process_name("epitome");
     let paths = serve::paths();
     log::to_file(&paths);
-    raise_descriptors();
     let started = start(paths).inspect_err(|error| {
         tracing::error!(error = error.message, "the daemon could not be started");
         report_to_starter(Err(&error.message));
@@ -43,6 +45,11 @@ type StartedDaemon = (tokio::runtime::Runtime, epitome_daemon::serve::Claim, Arc
 
 /// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
+    // With fewer, it would start, and could not accept the connections of its clients.
+    if let Some(files) = raise_descriptors().filter(|files| *files < FILES_MIN) {
+        let why = format!("it may open {files} files (`ulimit -n`), and needs {FILES_MIN}");
+        return Err(CliError::failed(why));
+    }
     let runtime_dir = epitome_daemon::runtime_dir::RuntimeDir::new(&paths);
     let Some(claim) = claim(&runtime_dir)? else { return Ok(None) };
     let runtime = serve::runtime()?;

@@ -222,10 +222,9 @@ pub(super) static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises this process's descriptor limit to the maximum: each session has a journal, a connection to its
 /// provider and client connections. Commands still start with the original limit, because some programs rely
-/// on small descriptor numbers.
-pub fn raise_descriptors() {
+/// on small descriptor numbers. Returns the limit; `None` means unlimited.
+pub fn raise_descriptors() -> Option<u64> {
     let now = getrlimit(Resource::Nofile);
-    // `None` means unlimited.
     if now.current.is_some() && now.current != now.maximum {
         let current = now.maximum.or(system::DESCRIPTORS_MAX);
         let raised = Rlimit { current, maximum: now.maximum };
@@ -234,6 +233,7 @@ pub fn raise_descriptors() {
             Err(error) => tracing::info!(%error, "the number of open files can't be raised"),
         }
     }
+    getrlimit(Resource::Nofile).current
 }
 
 /// Marks inherited descriptors close-on-exec, so that child processes don't get them.

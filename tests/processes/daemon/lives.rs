@@ -14,6 +14,7 @@ use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 
 use super::windows::daemons;
 
@@ -225,6 +226,23 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
         let log = log(&user);
         assert!(log.contains(word) && log.contains("runs the agent in its own process"), "{word}: {log}");
     }
+}
+
+/// Regression: a daemon that may open few files started, and could accept no connection. Its window waited a minute for it.
+#[test]
+fn a_daemon_that_may_open_too_few_files_does_not_start() {
+    let user = super::user(obey);
+    let plain = user.command(&["acp"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 20; exec \"$0\" acp"]).arg(plain.get_program()).env_clear();
+    limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut agent = Agent::spawn(limited);
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    agent.close_input();
+    agent.ended();
+    let log = log(&user);
+    assert!(log.contains("it may open 20 files (`ulimit -n`), and needs 64"), "{log}");
 }
 
 /// Regression: on a busy machine, a window that had no answer within 5 seconds worked in its own process, and could open

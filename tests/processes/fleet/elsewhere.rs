@@ -168,7 +168,10 @@ fn a_session_that_was_lost_is_loaded_as_it_is_now() {
     let (_, answer) = at_a.answer(early);
     assert!(answer.get("error").is_none_or(|error| error.to_string().contains("taken over")), "{answer}");
     let (said, _) = at_a.turn(&session, "say on");
-    assert!(agent_text(&said).contains("You said more.") && agent_text(&said).ends_with("You said on."), "{said:#?}");
+    assert!(
+        agent_text(&said).contains("You said more.") && agent_text(&said).ends_with("You said on."),
+        "{said:#?}"
+    );
     let mut next = a.start_trusted();
     let replay = a.load(&mut next, &session);
     assert!(agent_text(&replay).contains("You said more."), "{replay:#?}");
