@@ -47,6 +47,23 @@ impl Store {
         Ok(journal.entries)
     }
 
+    /// Writes a new session. Its bodies are stored before its log, so they are removed if that fails.
+    fn or_nothing<T>(
+        &self,
+        session: &SessionId,
+        write: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        write().inspect_err(|error| {
+            // Another process was faster with this id.
+            if matches!(error, StoreError::Exists(_)) {
+                return;
+            }
+            if let Err(error) = self.logs.delete(session) {
+                tracing::warn!(%session, %error, "what a failed copy has stored can't be removed");
+            }
+        })
+    }
+
     /// Forks a session up to and including an entry, or in its current state, and records the origin in the
     /// fork's log. The original is not changed and may be open.
     pub fn fork_with_origin(
@@ -55,19 +72,28 @@ impl Store {
         at: Option<Seq>,
     ) -> Result<ForkedSession, StoreError> {
         let fork = super::new_id();
-        let (mut journal, mut header) = self.copy_of(session, at, &fork)?;
+        self.or_nothing(&fork, || self.write_fork(session, at, &fork))
+    }
+
+    fn write_fork(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+        fork: &SessionId,
+    ) -> Result<ForkedSession, StoreError> {
+        let (mut journal, mut header) = self.copy_of(session, at, fork)?;
         let at = Seq(journal.entries - 1);
         let old = header.title.as_deref().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim());
         let title = format!("{}{FORK_MARK}{session} at {at})", old.unwrap_or("Untitled"));
-        let blobs = self.logs.blobs(&fork);
+        let blobs = self.logs.blobs(fork);
         let origin = Change::Forked { from: session.clone(), through: at };
         for change in [origin, Change::Titled { title: title.clone() }] {
             let entry = Entry { seq: Seq(journal.entries), at: now().max(header.updated_at), change };
-            journal.encode(&fork, &entry, &*blobs)?;
+            journal.encode(fork, &entry, &*blobs)?;
             header.apply(&entry);
         }
-        self.logs.publish(&fork, &journal, &header)?;
-        Ok(ForkedSession { session: fork, from: session.clone(), at, title, cwd: header.cwd })
+        self.logs.publish(fork, &journal, &header)?;
+        Ok(ForkedSession { session: fork.clone(), from: session.clone(), at, title, cwd: header.cwd })
     }
 
     /// A journal for `fork` with the entries of a session, and their header.
@@ -132,13 +158,15 @@ impl Store {
         let opening = opening_for(first, session);
         let mut header = Header::opened(&opening).expect("a log begins with an opening entry");
         let blobs = self.logs.blobs(session);
-        let mut journal = WholeLog::default();
-        journal.encode(session, &opening, &*blobs)?;
-        for entry in rest {
-            journal.encode(session, entry, &*blobs)?;
-            header.apply(entry);
-        }
-        self.logs.publish(session, &journal, &header)
+        self.or_nothing(session, || {
+            let mut journal = WholeLog::default();
+            journal.encode(session, &opening, &*blobs)?;
+            for entry in rest {
+                journal.encode(session, entry, &*blobs)?;
+                header.apply(entry);
+            }
+            self.logs.publish(session, &journal, &header)
+        })
     }
 
     /// Copies a closed session into another store under its own id, line by line and body by body, and compares what can

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use epitome::store::{FindingKind, FindingSeverity, Health, IndexState, Repair};
+use epitome_simulated_disk::{InjectedFault, SimDisk};
 use epitome_test_harness::{does_without, within};
 
 use super::*;
@@ -498,6 +499,31 @@ fn a_fork_is_a_copy_of_the_log_up_to_an_entry() {
     assert_eq!(kinds(&checked(&home)), []);
     let taken = home.store().fork(&id(102), None, &id(104)).unwrap_err();
     assert!(matches!(taken, StoreError::Exists(_)), "{taken}");
+}
+
+/// Regression: the disk was full while a session was forked. The bodies of the fork stayed behind without a log, and
+/// `doctor` reported a session whose journal was lost.
+#[test]
+fn a_failed_fork_or_import_leaves_nothing() {
+    for call in 1.. {
+        let disk = SimDisk::new(call, Path::new("/data"));
+        let store = Store::on_disk(Path::new("/data"), Arc::new(disk.clone()));
+        let (mut journal, _) = store.create(&id(1), opened(&id(1))).unwrap();
+        journal.append(finished(&"x".repeat(BIG))).unwrap();
+        journal.syncer().sync().unwrap();
+        let mut entries = store.read(&id(1)).unwrap();
+        let other = Change::Opened { format: FORMAT_VERSION, session: id(2), cwd: "/".into() };
+        entries[0] = Arc::new(Entry { change: other, ..(*entries[0]).clone() });
+        disk.plan(call, InjectedFault::Error(std::io::ErrorKind::StorageFull));
+        let (forked, inserted) = (store.fork_with_origin(&id(1), None), store.insert(&id(2), &entries));
+        if !disk.has_failed() {
+            break;
+        }
+        let expected = 1 + u64::from(forked.is_ok()) + u64::from(inserted.is_ok());
+        let health = store.check().unwrap();
+        let orphans = |kind| health.findings.iter().filter(|found| found.kind == kind).count();
+        assert_eq!((orphans(FindingKind::OrphanBlobs), health.sessions), (0, expected), "call {call}");
+    }
 }
 
 #[test]
