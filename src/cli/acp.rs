@@ -278,7 +278,7 @@ fn standalone(
     tap: Option<Tap>,
 ) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
-    let sessions = serve::sessions(paths.clone(), runtime.handle());
+    let sessions = serve::sessions(paths.clone(), runtime.handle())?;
     sessions.services().store.keep_listing();
     let connection = Connection::open(writer, local_client(&sessions, paths, overrides, &runtime), tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
@@ -324,8 +324,18 @@ impl LocalAgent {
         paths: Paths,
         overrides: Overrides,
         runtime: &tokio::runtime::Runtime,
+    ) -> Result<LocalAgent, CliError> {
+        let sessions = serve::sessions(paths.clone(), runtime.handle())?;
+        let started = LocalAgent::serve(paths, overrides, runtime, sessions);
+        started.context("the agent can't be started in this process")
+    }
+
+    fn serve(
+        paths: Paths,
+        overrides: Overrides,
+        runtime: &tokio::runtime::Runtime,
+        sessions: Sessions,
     ) -> io::Result<LocalAgent> {
-        let sessions = serve::sessions(paths.clone(), runtime.handle());
         let (stream, served) = local::pair()?;
         let (reader, config) = (served.try_clone()?, local_client(&sessions, paths, overrides, runtime));
         std::thread::Builder::new().name("agent-reader".to_owned()).spawn(move || {

@@ -53,7 +53,7 @@ fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> 
     let runtime_dir = epitome_daemon::runtime_dir::RuntimeDir::new(&paths);
     let Some(claim) = claim(&runtime_dir)? else { return Ok(None) };
     let runtime = serve::runtime()?;
-    let services = serve::services(paths.clone());
+    let services = serve::services(paths.clone())?;
     // Load now, so that the first client gets the learned context windows instead of the built-in ones.
     runtime.block_on(services.learned.load());
     let store = services.store.clone();

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::{CliError, serve};
 use crate::daemon::Daemon;
 use crate::daemon::control::ControlClient;
-use crate::daemon::control::fault::Fault;
+use crate::daemon::control::fault::{Fault, FaultKind};
 use crate::paths::Paths;
 use crate::session::registry::Sessions;
 
@@ -24,7 +24,14 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
     let runtime = serve::runtime()?;
     let own = OnceLock::new();
     let answered = runtime.block_on(async {
-        let make = || own.get_or_init(|| here(paths, runtime.handle())).clone();
+        let make = || match own.get() {
+            Some(daemon) => Ok(Arc::clone(daemon)),
+            None => {
+                let made = here(paths, runtime.handle());
+                let made = made.map_err(|error| Fault::new(FaultKind::Store, error.message))?;
+                Ok(own.get_or_init(|| made).clone())
+            }
+        };
         let mut calls = 0;
         loop {
             let client = ControlClient::connect_or_here(paths, make).await?;
@@ -45,9 +52,9 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
 }
 
 /// Serves the methods in this process. Opens no files before the first call.
-pub fn here(paths: &Paths, runtime: &Handle) -> Arc<Daemon> {
-    let services = serve::services(paths.clone());
+pub fn here(paths: &Paths, runtime: &Handle) -> Result<Arc<Daemon>, CliError> {
+    let services = serve::services(paths.clone())?;
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.clone());
-    Arc::new(Daemon::new(paths.clone(), sessions, store))
+    Ok(Arc::new(Daemon::new(paths.clone(), sessions, store)))
 }

@@ -125,8 +125,7 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let code = match daemon {
         Some(connection) => prepared.run(&runtime, connection),
         None => {
-            let agent = LocalAgent::start(paths, overrides, &runtime)
-                .context("the agent can't be started in this process")?;
+            let agent = LocalAgent::start(paths, overrides, &runtime)?;
             let connected = SessionClient::connect(agent.stream, NAME, forms);
             let code = connected.map_err(CliError::failed).and_then(|client| prepared.run(&runtime, client));
             serve::settle(&agent.sessions, &runtime);

@@ -64,36 +64,40 @@ pub fn paths() -> Paths {
     Paths::from_environment(|name| std::env::var_os(name))
 }
 
-/// Opens the store of the settings. Ends the process if that is not possible: sessions must not end up elsewhere.
-pub fn store(paths: &Paths) -> Store {
+/// Opens the store of the settings. If that is not possible, it is not replaced: sessions must not end up elsewhere.
+pub fn store(paths: &Paths) -> Result<Store, CliError> {
     let (settings, _) = Settings::load(paths, None, |_| None);
-    let opened = match &settings.store {
+    match &settings.store {
         None => Ok(Store::new(paths)),
-        Some(address) => store_at(paths, address),
-    };
-    opened.unwrap_or_else(|error| end(paths, &error.message))
+        Some(address) => store_at(paths, address).map_err(|error| named_in(paths, error)),
+    }
 }
 
 /// Runs a command with the store of the settings, which needs no daemon.
-pub fn with_store<T>(paths: &Paths, run: impl FnOnce(&Store) -> T) -> T {
-    let store = store(paths);
+pub fn with_store<T, E>(paths: &Paths, run: impl FnOnce(&Store) -> Result<T, E>) -> Result<T, CliError>
+where
+    CliError: From<E>,
+{
+    let store = store(paths)?;
     let done = run(&store);
     store.settle();
-    done
+    Ok(done?)
 }
 
-/// Opens the store of the settings, and applies the policy in it to this process as long as it is open; `None` if it is
-/// that of files, which have none. Ends the process if that is not possible: a policy that can't be read might forbid what
-/// would be done.
-pub fn governed_store(paths: &Paths) -> Option<Store> {
+/// Opens the store of the settings, and applies the policy in it to this process as long as it is open. Files have none.
+/// Fails if it can't be read: it might forbid what would be done.
+fn governed_store(paths: &Paths) -> Result<Store, CliError> {
     let (settings, _) = Settings::load(paths, None, |_| None);
-    let opened = governed_store_at(paths, &settings.store?);
-    Some(opened.unwrap_or_else(|error| end(paths, &error.message)))
+    match &settings.store {
+        None => Ok(Store::new(paths)),
+        Some(address) => governed_store_at(paths, address).map_err(|error| named_in(paths, error)),
+    }
 }
 
-fn end(paths: &Paths, why: &str) -> ! {
-    eprintln!("epitome: {why}: see `store` in {}", visible(&paths.config_file().to_string_lossy()));
-    std::process::exit(1)
+/// The error of a store, with the file that names it.
+fn named_in(paths: &Paths, error: CliError) -> CliError {
+    let file = visible(&paths.config_file().to_string_lossy()).into_owned();
+    CliError { message: format!("{}: see `store` in {file}", error.message), ..error }
 }
 
 #[cfg(feature = "postgres")]
@@ -178,9 +182,9 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 }
 
 /// All sessions of a process that ends with them. Opens no file and no connection; expensive parts start on first use.
-pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
-    let services = SessionServices { ends_with_sessions: true, ..services(paths) };
-    Sessions::new(services, runtime.clone())
+pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Result<Sessions, CliError> {
+    let services = SessionServices { ends_with_sessions: true, ..services(paths)? };
+    Ok(Sessions::new(services, runtime.clone()))
 }
 
 /// Waits for the end of the sessions of this process, but not long: their results are already on disk.
@@ -193,10 +197,10 @@ pub fn settle(sessions: &Sessions, runtime: &tokio::runtime::Runtime) {
 }
 
 /// Creates the services that the sessions of a process share.
-pub fn services(paths: Paths) -> SessionServices {
-    let store = governed_store(&paths).unwrap_or_else(|| Store::new(&paths));
+pub fn services(paths: Paths) -> Result<SessionServices, CliError> {
+    let store = governed_store(&paths)?;
     let reaper = Arc::new(Reaper::for_this_executable());
-    SessionServices {
+    Ok(SessionServices {
         learned: Learned::below(&paths.data),
         paths,
         store,
@@ -211,7 +215,7 @@ pub fn services(paths: Paths) -> SessionServices {
         suspend_after: suspend_after(),
         ends_with_sessions: false,
         checkpoints: None,
-    }
+    })
 }
 
 /// Returns the idle time before a session is suspended, which the environment can override.

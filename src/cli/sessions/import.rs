@@ -156,7 +156,7 @@ fn list(
         terminal::print(&format!("No sessions of {} were found.\n", agent.words))?;
         return Ok(0);
     }
-    let store = serve::store(paths);
+    let store = serve::store(paths)?;
     let mut out = String::new();
     for session in &sessions[..shown] {
         let id: String = session.id.chars().take(ID_CHARS).collect();

@@ -8,7 +8,7 @@ use super::super::acp::LocalAgent;
 use super::super::printer::Printer;
 use super::super::run::{Connected, in_daemon};
 use super::super::terminal::{self, Style};
-use super::super::{CliContext as _, CliError, serve};
+use super::super::{CliError, serve};
 use crate::paths::Paths;
 use crate::session::registry::Overrides;
 use crate::thread::visible::visible;
@@ -38,8 +38,7 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
         return follow(client, &session, args.from, json, TailEnd::Interrupt);
     }
     let runtime = serve::runtime()?;
-    let agent = LocalAgent::start(paths.clone(), overrides, &runtime);
-    let agent = agent.context("the agent can't be started in this process")?;
+    let agent = LocalAgent::start(paths.clone(), overrides, &runtime)?;
     let client = SessionClient::connect(agent.stream, NAME, forms);
     let ended = client
         .map_err(CliError::failed)

@@ -245,6 +245,23 @@ fn a_daemon_that_may_open_too_few_files_does_not_start() {
     assert!(log.contains("it may open 20 files (`ulimit -n`), and needs 64"), "{log}");
 }
 
+/// Regression: a daemon whose store can't be opened ended without a word. The log of its window said that the daemon's log
+/// may say why, and it did not.
+#[test]
+fn a_daemon_that_cannot_open_its_store_says_why() {
+    let user = super::user(obey);
+    user.write(user.own().join("config.toml"), "store = \"postgres://anna@db/epitome?sslmode=sometimes\"\n");
+    let ran = user.run(&["acp"]).exited(1);
+    let log = log(&user);
+    for text in [&ran.err, &log] {
+        assert!(
+            text.contains("sslmode \"sometimes\" is not supported") && text.contains("see `store` in"),
+            "{text}"
+        );
+    }
+    assert!(log.contains("the daemon could not be started"), "{log}");
+}
+
 /// Regression: on a busy machine, a window that had no answer within 5 seconds worked in its own process, and could open
 /// none of the sessions that the daemon had open: "session s_… is open in another process".
 #[test]

@@ -147,14 +147,14 @@ impl ControlClient {
     /// Connects to the daemon that works on these directories if one runs, otherwise serves the methods in this process.
     pub async fn connect_or_here(
         paths: &Paths,
-        daemon: impl FnOnce() -> Arc<Daemon>,
+        daemon: impl FnOnce() -> Result<Arc<Daemon>, Fault>,
     ) -> Result<ControlClient, Fault> {
         match ControlClient::connect_for(paths).await {
             Ok(Some(client)) => Ok(client),
-            Ok(None) => ControlClient::here(daemon()),
+            Ok(None) => ControlClient::here(daemon()?),
             Err(fault) if fault.kind == FaultKind::Refused => {
                 tracing::warn!(why = fault.message, "the daemon is not used");
-                ControlClient::here(daemon())
+                ControlClient::here(daemon()?)
             }
             Err(fault) => Err(fault),
         }
