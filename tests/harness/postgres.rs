@@ -59,6 +59,11 @@ fn directory() -> tempfile::TempDir {
 }
 
 impl PostgresServer {
+    /// Whether servers can be started; if not, prints that.
+    pub fn is_installed() -> bool {
+        programs().is_some()
+    }
+
     /// An empty database; `None` if no server is installed.
     pub fn start() -> Option<PostgresServer> {
         let mut server = PostgresServer::new(PORT)?;
