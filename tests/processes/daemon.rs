@@ -25,6 +25,6 @@ use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::user::User;
 
 /// A user whose editors share a daemon.
-fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
+pub fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script)
 }

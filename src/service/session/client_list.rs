@@ -236,6 +236,14 @@ impl ClientList {
         });
     }
 
+    /// Sends an entry that others have added meanwhile to all clients and observers except for one.
+    pub fn announce_later_entry(&self, entry: &Arc<Entry>, except: Option<ClientId>) {
+        for attachment in self.attachments().filter(|attachment| Some(attachment.client) != except) {
+            let entry = SessionEvent::Entry { entry: entry.clone(), replay: false, own: false };
+            attachment.outlet.put(&self.session, entry);
+        }
+    }
+
     fn send_each(&self, out: impl Fn(ClientId) -> SessionEvent) {
         for attachment in self.attachments() {
             attachment.outlet.put(&self.session, out(attachment.client));

@@ -21,6 +21,14 @@ impl Channel {
         Channel { sender: sender.downgrade(), commands, put_off: None }
     }
 
+    /// The client whose request to load the session was put off.
+    pub fn reloading(&self) -> Option<ClientId> {
+        match &self.put_off {
+            Some(SessionCommand::Attach(attaching)) => attaching.reloads(),
+            _ => None,
+        }
+    }
+
     /// Whether commands sent here are received by this channel.
     pub fn is_of(&self, sender: &mpsc::Sender<SessionCommand>) -> bool {
         self.sender.upgrade().is_some_and(|own| own.same_channel(sender))

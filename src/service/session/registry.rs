@@ -173,9 +173,12 @@ impl Sessions {
             let error = SessionError::NotFound(session.clone());
             return Attaching { ticket, opening, replay }.refuse(&session, &error);
         }
-        self.resume(&mut live, &session);
         let client = opening.attachment.client;
         let attaching = Attaching { ticket, opening, replay };
+        if let Some(resting) = self.inner.resting.lock().get_mut(&session) {
+            resting.set_reloading(attaching.reloads());
+        }
+        self.resume(&mut live, &session);
         let Some(found) = live.get_mut(&session) else {
             return self.open(&mut live, session, TaskOrigin::Client(attaching));
         };

@@ -18,6 +18,11 @@ pub struct Attaching {
 }
 
 impl Attaching {
+    /// The client, if it will be shown what others have added since it was last here.
+    pub(super) fn reloads(&self) -> Option<ClientId> {
+        (self.replay != Replay::Nothing).then_some(self.opening.attachment.client)
+    }
+
     /// Answers the client with an error, and also the prompts that it has brought.
     pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
         let prompts = match &self.replay {

@@ -255,7 +255,7 @@ fn a_daemon_that_cannot_open_its_store_says_why() {
     let log = log(&user);
     for text in [&ran.err, &log] {
         assert!(
-            text.contains("sslmode \"sometimes\" is not supported") && text.contains("see `store` in"),
+            text.contains("it can be disable, prefer, require") && text.contains("see `store` in"),
             "{text}"
         );
     }

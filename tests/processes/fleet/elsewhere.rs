@@ -1,11 +1,13 @@
 //! Servers that share a database: a window of one of them goes to the one that has its session open.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use epitome_test_harness::agent::{Agent, agent_text, end_by};
+use epitome_test_harness::agent::{Agent, agent_text, end_by, obey};
 use epitome_test_harness::postgres::PostgresServer;
-use epitome_test_harness::user::User;
+use epitome_test_harness::user::{User, program};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -165,15 +167,68 @@ fn a_session_that_was_lost_is_loaded_as_it_is_now() {
 
     // Only what is sent before the machine knows that it has lost the session is refused.
     let early = at_a.prompt(&session, "say early");
-    let (_, answer) = at_a.answer(early);
+    let (mut shown, answer) = at_a.answer(early);
     assert!(answer.get("error").is_none_or(|error| error.to_string().contains("taken over")), "{answer}");
-    let (said, _) = at_a.turn(&session, "say on");
-    assert!(
-        agent_text(&said).contains("You said more.") && agent_text(&said).ends_with("You said on."),
-        "{said:#?}"
-    );
+    shown.extend(at_a.turn(&session, "say on").0);
+    let shown = agent_text(&shown);
+    assert!(shown.contains("You said more.") && shown.ends_with("You said on."), "{shown}");
     let mut next = a.start_trusted();
     let replay = a.load(&mut next, &session);
     assert!(agent_text(&replay).contains("You said more."), "{replay:#?}");
     assert_eq!(agent_text(&next.turn(&session, "say again").0), "You said again.");
+}
+
+/// Regression: a window loaded a session that its machine had lost meanwhile. It was shown what had been added elsewhere
+/// twice: when the log was opened again for the clients that were there, and when it was replayed.
+#[test]
+fn a_window_that_loads_a_lost_session_sees_each_entry_once() {
+    let Some(database) = PostgresServer::start() else { return };
+    let address = PostgresServer::address(&[&database]);
+    let [a, b] = [machine(&address), machine(&address)];
+    let mut at_a = a.start_trusted();
+    let session = a.new_session(&mut at_a);
+    at_a.turn(&session, "say hello");
+    let daemon = a.daemon().expect("it runs");
+    kill_process(daemon, Signal::STOP).expect("it runs");
+    let mut at_b = b.start_trusted();
+    a.load(&mut at_b, &session);
+    at_b.turn(&session, "say more");
+    kill_process(daemon, Signal::CONT).expect("it is there");
+    // The machine has lost the session, and then finds it open elsewhere. It keeps it for its window.
+    for _ in 0..2 {
+        let refused = at_a.prompt(&session, "say early");
+        assert!(at_a.answer(refused).1.get("error").is_some());
+    }
+    at_b.call("session/close", json!({ "sessionId": session }));
+    let replay = agent_text(&a.load(&mut at_a, &session));
+    assert_eq!(replay.matches("You said more.").count(), 1, "{replay}");
+}
+
+/// The trial of docs/fleet.md: a session that was begun at one server is continued with a window of the other.
+#[test]
+fn the_trial_serves_one_session_at_both_servers() {
+    if !PostgresServer::is_installed() {
+        return;
+    }
+    let user = crate::daemon::user(obey);
+    let plain = user.command(&[]);
+    let mut trial = Command::new("docs/fleet/try");
+    trial.args(["sh", "-c", "echo $SERVER_A $SERVER_B $EPITOME_REMOTE_TOKEN; cat"]);
+    trial.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    trial.env("EPITOME", program()).env("PORT", (20_000 + std::process::id() % 40_000).to_string());
+    let mut trial = trial.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut printed = String::new();
+    BufReader::new(trial.stdout.take().expect("a pipe")).read_line(&mut printed).expect("text");
+    let [at_a, at_b, token] = printed.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("two servers and a token: {printed:?}")
+    };
+    let laptop = User::new();
+    let mut first = editor(&laptop, at_a, token, &[]);
+    let session = user.new_session(&mut first);
+    first.turn(&session, "say one");
+    let mut second = editor(&laptop, at_b, token, &[]);
+    assert!(agent_text(&load(&user, &mut second, &session)).contains("You said one."));
+    assert_eq!(agent_text(&second.turn(&session, "say two").0), "You said two.");
+    drop(trial.stdin.take());
+    assert!(trial.wait().expect("it ends").success());
 }

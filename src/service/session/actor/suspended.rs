@@ -18,7 +18,7 @@ use crate::hook_host::HookHost;
 use crate::inbox::Channel;
 use crate::mcp::KeptServers;
 use crate::services::SessionServices;
-use crate::{Attachment, ClientId, NoticeSeverity, SessionEvent};
+use crate::{Attachment, ClientId, NoticeSeverity};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -35,6 +35,8 @@ pub struct SuspendedSession {
     clients: ClientList,
     /// The entries before this one have been shown to the clients.
     seen: Seq,
+    /// The client that asks for a replay of the conversation, which has what others have added.
+    reloading: Option<ClientId>,
     settings: Configured,
     /// The user's permissions to exceed the budget.
     granted: Option<BudgetGrants>,
@@ -122,8 +124,10 @@ impl Session {
             background: _,
             trace: _,
         } = core;
+        let channel = inbox.into_channel();
         let suspended = SuspendedSession {
             seen: thread.next_seq(),
+            reloading: channel.reloading(),
             clients,
             settings,
             granted: services.http.budget().map(CostBudget::grants),
@@ -135,7 +139,7 @@ impl Session {
             compactor,
             servers: mcp.suspend(),
         };
-        (suspended, inbox.into_channel())
+        (suspended, channel)
     }
 }
 
@@ -175,13 +179,18 @@ impl SuspendedSession {
             session.core.notify(NoticeSeverity::Warning, damage.to_string());
         }
         for entry in session.core.thread.entries().since(self.seen) {
-            session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
+            session.core.clients.announce_later_entry(entry, self.reloading);
         }
         session.mcp.resume(&mut session.core, self.servers);
         session.hooks.load(&mut session.core, session.inbox.sender());
         session.recipes.load(&mut session.core, session.inbox.sender());
         session.core.locate();
         Some(session)
+    }
+
+    /// Sets the client for which the conversation will be replayed.
+    pub(crate) fn set_reloading(&mut self, client: Option<ClientId>) {
+        self.reloading = client;
     }
 
     pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {

@@ -226,6 +226,7 @@ impl Sessions {
         };
         if is_registered && !resting.present().0.is_empty() {
             live.remove(session);
+            resting.set_reloading(None);
             self.inner.resting.lock().insert(session.clone(), resting);
         } else {
             self.keep_watchers(session, resting.take_watchers());
