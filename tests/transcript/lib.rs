@@ -135,6 +135,15 @@ impl Fixture {
         comments.filter_map(|line| line.comment.as_deref()).next().unwrap_or("")
     }
 
+    /// Whether an expected message has this word, for example that of a kind of updates.
+    pub fn expects(&self, word: &str) -> bool {
+        let is_it = |found: &LineWord| matches!(found, LineWord::Bare(bare) if bare == word);
+        self.lines.iter().any(|line| match &line.what {
+            LineContent::Agent(words, _) | LineContent::AgentFree(words, _) => words.iter().any(is_it),
+            _ => false,
+        })
+    }
+
     /// All set-up lines.
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
         self.lines

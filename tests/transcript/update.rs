@@ -99,9 +99,12 @@ pub fn word_for(update: &Value) -> &str {
     }
 }
 
-/// Whether the update may appear anywhere among others: clients accept it at any time.
+/// Words for the kinds of updates that may appear anywhere among others: clients accept them at any time.
+pub const FREE: [&str; 3] = ["available_commands", "title", "usage"];
+
+/// Whether the update may appear anywhere among others.
 pub fn is_free(update: &Value) -> bool {
-    matches!(word_for(update), "available_commands" | "title" | "usage")
+    FREE.contains(&word_for(update))
 }
 
 impl ExpectedUpdate {

@@ -15,7 +15,7 @@ use epitome_transcript::agent::{Comparison, Expected, update_of};
 use epitome_transcript::book::Shorthand;
 use epitome_transcript::editor::EditorAct;
 use epitome_transcript::setup::{FileLocation, Setup};
-use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
+use epitome_transcript::update::{ExpectedUpdate, FREE, chunk_of, is_open, word_for};
 use epitome_transcript::{Fixture, FixtureLine, LineContent, MessageDirection, words};
 use serde_json::Value;
 
@@ -136,6 +136,8 @@ impl<'a> Story<'a> {
                 | Setup::Kill => {}
             }
         }
+        // An agent may send these at any time, and an author who does not know of them need not name them.
+        aside.extend(FREE.into_iter().filter(|kind| !fixture.expects(kind)).map(str::to_owned));
         surroundings.variables.extend(variables);
         Ok(Story {
             setting,
