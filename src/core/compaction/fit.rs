@@ -4,7 +4,7 @@ use super::carryover::Carryover;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, SummaryPart, SummaryResult};
-use super::plan::{CompactionPlan, is_automatic};
+use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
@@ -213,7 +213,7 @@ pub(super) fn fitted(
         within(longest_summary(input)).or_else(|_| within(0))
     };
     // If leaving parts out gains too little, the compaction keeps all that fit.
-    search(true).or_else(|unfit| match unfit.fits && !is_automatic(plan.trigger) {
+    search(true).or_else(|unfit| match unfit.fits && !plan.trigger.is_automatic() {
         true => search(false),
         false => Err(unfit),
     })
@@ -297,7 +297,7 @@ impl<'a> FitSearch<'a> {
                 continue;
             }
             let roomy = self.input.before * LEFT_PERCENT_MAX / 100;
-            let is_cramped = is_automatic(self.trigger) && self.after > roomy;
+            let is_cramped = self.trigger.is_automatic() && self.after > roomy;
             if is_cramped && TO_MAKE_ROOM.iter().any(|step| self.give(*step, roomy)) {
                 continue;
             }
@@ -450,7 +450,7 @@ fn full_measure(
         attached: if too_many_bytes { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
-        repeats_summary: is_automatic(trigger),
+        repeats_summary: trigger.is_automatic(),
     }
 }
 

@@ -97,9 +97,9 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     }
     let is_full = input.before > input.limit;
     // The provider's verdict takes precedence over Epitome's counts.
-    let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
+    let is_urgent = wish.trigger == Trigger::Overflow || wish.trigger.is_automatic() && is_full;
     let has_news = input.has_news();
-    let is_done = is_automatic(wish.trigger) || keeps_no_more(input, wish);
+    let is_done = wish.trigger.is_automatic() || keeps_no_more(input, wish);
     if is_done && !has_news && !is_urgent {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     }
@@ -110,7 +110,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
     }
     let (from, masks) = find_kept_part(input, wish);
     let end = input.entries().len();
-    let (from, masks) = if !is_automatic(wish.trigger) {
+    let (from, masks) = if !wish.trigger.is_automatic() {
         match requested_part(input, wish, from) {
             Some(from) => (from, masks),
             None => return CompactionDecision::Nothing(CompactionRefusal::NothingLeft),
@@ -169,14 +169,6 @@ fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool 
     matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
 }
 
-/// Whether it happens without a request by the user or a hook.
-pub(super) fn is_automatic(trigger: Trigger) -> bool {
-    match trigger {
-        Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
-        Trigger::Manual | Trigger::Hook => false,
-    }
-}
-
 /// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
 fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usize, Vec<Mask>) {
     let end = input.entries().len();
@@ -188,7 +180,7 @@ fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usi
         }
         keep => (start(input.thread, keep).unwrap_or(end), 0),
     };
-    if !is_automatic(wish.trigger) {
+    if !wish.trigger.is_automatic() {
         return (from, Vec::new());
     }
     // A pending round is not replaced by a summary of its question.
@@ -255,7 +247,7 @@ impl TailSize {
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
-        let shrunk = match is_automatic(trigger) {
+        let shrunk = match trigger.is_automatic() {
             true => (input.before * LEFT_PERCENT_MAX / 100).saturating_sub(message),
             false => u64::MAX,
         };

@@ -594,6 +594,16 @@ pub enum Trigger {
     Must,
 }
 
+impl Trigger {
+    /// Whether the compaction happens without a request by the user or a hook.
+    pub fn is_automatic(self) -> bool {
+        match self {
+            Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
+            Trigger::Manual | Trigger::Hook => false,
+        }
+    }
+}
+
 /// A tool outcome or user message that is shown as another text. The log keeps the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {

@@ -18,9 +18,8 @@ use epitome_compaction::{self as compaction, CompactionDecision, CompactionPlan,
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::command::RecipeArguments;
 use epitome_thread::{Change, Content, Entry, MessageId, ModelName, Seq, Trigger, Usage};
-use epitome_turn::CompactionReason;
 
-pub(super) use budget::{keep_of, trigger_of};
+pub(super) use budget::keep_of;
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
 use prepared::PreparedSummary;
@@ -146,13 +145,13 @@ impl Compactor {
     pub(super) fn deciding_ordered(
         &self,
         core: &mut Core,
-        why: CompactionReason,
+        why: Trigger,
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
         self.deciding(core, self.order.focus.clone(), why)
     }
 
     /// Keeps the plan of the compaction that is made now.
-    pub(super) fn begin(&mut self, why: CompactionReason, plan: CompactionPlan) {
+    pub(super) fn begin(&mut self, why: Trigger, plan: CompactionPlan) {
         self.draft = Some(CompactionDraft { why, plan, written: SummaryResult::default() });
     }
 
@@ -240,7 +239,7 @@ impl Compactor {
 /// A planned compaction. Its stage is a state of the turn.
 #[derive(Clone)]
 pub struct CompactionDraft {
-    pub why: CompactionReason,
+    pub why: Trigger,
     pub plan: CompactionPlan,
     /// The text that replaces the plan's part of the view, once written.
     pub written: SummaryResult,

@@ -21,8 +21,10 @@ use epitome_hooks::output::{CallbackRequest, Resolution};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
 use epitome_recipe::parse::Recipe;
-use epitome_thread::{CallId, Change, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome};
-use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
+use epitome_thread::{
+    CallId, Change, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome, Trigger,
+};
+use epitome_turn::{Effect, HookPoint, HooksResult, Turn};
 
 /// A running turn and its data. The components keep their own state of it.
 pub struct RunningTurn {
@@ -132,7 +134,7 @@ pub enum JobResult {
     },
     /// It is decided what the turn's compaction does, for a revision of the view.
     CompactionPlanned {
-        why: CompactionReason,
+        why: Trigger,
         decided: Option<(Seq, CompactionDecision)>,
     },
     SummaryWritten(Attempt),
@@ -169,7 +171,7 @@ pub enum JobResult {
 /// The step of the turn that follows a scan of the instruction files.
 pub enum AfterScan {
     CallModel,
-    PlanCompaction(CompactionReason),
+    PlanCompaction(Trigger),
 }
 
 /// The requests of the hooks of a round's end, on their way to the turn.

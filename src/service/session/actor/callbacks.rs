@@ -25,9 +25,8 @@ use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, ArgumentError, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
-use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason};
+use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason, Trigger};
 use epitome_tools::ToolContext;
-use epitome_turn::CompactionReason;
 
 /// The result of a callback that a child has run.
 fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
@@ -75,7 +74,7 @@ impl Session {
         let asynchronous = callback.asynchronous;
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
-                let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
+                let deciding = self.compactor.deciding(&mut self.core, None, Trigger::Hook);
                 self.hooks.keep_pending(pending);
                 self.start_job(cpu_worker::run(deciding), move |decided| JobResult::CallbackWeighed {
                     recipe,
@@ -133,7 +132,7 @@ impl Session {
         };
         match ordered {
             Ok(order) => {
-                pending.answer.compact = Some(CompactionReason::Hook);
+                pending.answer.compact = Some(Trigger::Hook);
                 self.compactor.order(order);
                 self.settle_round(pending);
             }

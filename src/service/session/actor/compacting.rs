@@ -9,7 +9,7 @@ use std::fmt::Display;
 use tracing::Instrument as _;
 
 use super::Session;
-use crate::compacting::{CompactionDraft, keep_of, trigger_of};
+use crate::compacting::{CompactionDraft, keep_of};
 use crate::cpu_worker::{self, WorkerFault};
 use crate::provider_errors::sentence;
 use crate::summary::{Attempt, WrittenSummary};
@@ -24,7 +24,7 @@ use epitome_hooks::output::HistoryTail;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_thread::{Change, Mask, ModelName, Seq, Trigger, Usage};
-use epitome_turn::{CHANGED, CompactionReason, CompactionResult, Effect, EffectResult};
+use epitome_turn::{CHANGED, CompactionResult, Effect, EffectResult};
 
 /// The source of spending on summaries that are not used, as recorded in the log.
 const UNUSED_SUMMARY: &str = "a summary that is not used";
@@ -67,14 +67,14 @@ impl Session {
     // ── The plan ───────────────────────────────────────────────────────────────────────────────
 
     /// Plans a compaction, if one is possible. Without a frame, scans the instruction files first.
-    pub(super) fn plan_compaction(&mut self, why: CompactionReason) {
-        if why == CompactionReason::Overflow && self.core.is_first_request_of_child() {
+    pub(super) fn plan_compaction(&mut self, why: Trigger) {
+        if why == Trigger::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
                 work.fault = TurnFault::TooLong;
             }
             return self.fail_compaction("the history that it was given is too long");
         }
-        if why == CompactionReason::Overflow
+        if why == Trigger::Overflow
             && let Some(pins) =
                 compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
         {
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Decides on the CPU worker what the compaction does.
-    pub(super) fn decide_compaction(&mut self, why: CompactionReason) {
+    pub(super) fn decide_compaction(&mut self, why: Trigger) {
         let deciding = self.compactor.deciding_ordered(&mut self.core, why);
         self.start_job(cpu_worker::run(deciding), move |decided| JobResult::CompactionPlanned {
             why,
@@ -96,18 +96,14 @@ impl Session {
     }
 
     /// Takes the decision. If the view has changed since, the turn requests another plan.
-    pub(super) fn compaction_planned(
-        &mut self,
-        why: CompactionReason,
-        decided: Option<(Seq, CompactionDecision)>,
-    ) {
+    pub(super) fn compaction_planned(&mut self, why: Trigger, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
             return self.fail_compaction(WorkerFault);
         };
         if revision == self.core.thread.view().revision() {
             match decision {
                 CompactionDecision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
-                CompactionDecision::Prune(masks) => return self.prune(masks, trigger_of(why)),
+                CompactionDecision::Prune(masks) => return self.prune(masks, why),
                 CompactionDecision::Summarise(plan) => self.compactor.begin(why, plan),
             }
         }
@@ -220,7 +216,7 @@ impl Session {
     }
 
     pub(super) fn compaction_composed(&mut self, composed: Option<Result<Change, CompactionRefusal>>) {
-        let why = self.compactor.draft().map_or(CompactionReason::Command, |draft| draft.why);
+        let why = self.compactor.draft().map_or(Trigger::Manual, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
                 let change = self.core.sized(change);
@@ -237,10 +233,10 @@ impl Session {
         let Some(CompactionDraft { why, written, .. }) = self.compactor.draft().cloned() else { return };
         self.core.warn_of_unsent_files(&change);
         let shown = written.text.unwrap_or_default();
-        if why == CompactionReason::Hook && self.ask_of_callback(&shown, &change) {
+        if why == Trigger::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
-        if why == CompactionReason::Command {
+        if why == Trigger::Manual {
             self.compactor.show_to_hooks(shown);
         }
         self.end_compaction(CompactionResult::Done(Box::new(change)));
@@ -255,7 +251,7 @@ impl Session {
         };
         let wish = CompactionRequest {
             keep: keep_of(&keep),
-            ..self.compactor.wish(&self.core, None, CompactionReason::Hook)
+            ..self.compactor.wish(&self.core, None, Trigger::Hook)
         };
         let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
         let thread = self.core.thread.clone();
@@ -289,18 +285,18 @@ impl Session {
         }
     }
 
-    fn nothing_to_compact(&mut self, why: CompactionReason, no_gain: &CompactionRefusal) {
+    fn nothing_to_compact(&mut self, why: Trigger, no_gain: &CompactionRefusal) {
         self.drop_draft();
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
-            CompactionReason::Command | CompactionReason::Overflow => {
+            Trigger::Manual | Trigger::Overflow => {
                 let note = self.core.note(text);
                 if let Err(error) = self.core.commit(note) {
                     return self.abandon(&error);
                 }
             }
-            CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
-                if why == CompactionReason::Hook {
+            Trigger::Threshold | Trigger::Hook | Trigger::Must => {
+                if why == Trigger::Hook {
                     self.core.notify(NoticeSeverity::Info, text);
                 }
                 if self.compactor.note_no_gain(&self.core) {

@@ -22,8 +22,7 @@ use epitome_hooks::messages;
 use epitome_hooks::output::Utterance;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
-use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Role, Usage, View};
-use epitome_turn::CompactionReason;
+use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Role, Trigger, Usage, View};
 
 /// Maximum tokens of a completion.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
@@ -134,7 +133,7 @@ impl Session {
     /// Answers with what a compaction would do, and with its instruction for a model.
     fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: ServiceReply) {
         let (deciding, ruler, view) = (
-            self.compactor.deciding(&mut self.core, None, CompactionReason::Hook),
+            self.compactor.deciding(&mut self.core, None, Trigger::Hook),
             self.core.ruler(),
             self.core.thread.view().clone(),
         );

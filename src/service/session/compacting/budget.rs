@@ -7,7 +7,6 @@ use epitome_config::CompactionSettings;
 use epitome_hooks::output::HistoryTail;
 use epitome_provider::models;
 use epitome_thread::{Seq, Trigger};
-use epitome_turn::CompactionReason;
 
 impl Core {
     /// The room of the model's window, and how a compaction may use it. `summary_max` limits the summary in tokens;
@@ -34,28 +33,21 @@ impl Core {
 }
 
 impl Compactor {
-    pub(crate) fn wish(
-        &self,
-        core: &Core,
-        focus: Option<String>,
-        why: CompactionReason,
-    ) -> CompactionRequest {
+    pub(crate) fn wish(&self, core: &Core, focus: Option<String>, why: Trigger) -> CompactionRequest {
         let newest = compaction::KeptTail::Ratio(core.settings.compaction.preserve_ratio);
         let keep = match (self.order.keep, why) {
             (Some(keep), _) => keep_of(&keep),
-            (None, CompactionReason::Command | CompactionReason::Hook) => compaction::KeptTail::Nothing,
-            (None, CompactionReason::Threshold | CompactionReason::Must) => newest,
+            (None, Trigger::Manual | Trigger::Hook) => compaction::KeptTail::Nothing,
+            (None, Trigger::Threshold | Trigger::Must) => newest,
             // Without a known window size, how much fits is unknown too.
-            (None, CompactionReason::Overflow) if core.model.guesses_window() => {
-                compaction::KeptTail::Nothing
-            }
-            (None, CompactionReason::Overflow) => newest,
+            (None, Trigger::Overflow) if core.model.guesses_window() => compaction::KeptTail::Nothing,
+            (None, Trigger::Overflow) => newest,
         };
         CompactionRequest {
-            trigger: trigger_of(why),
+            trigger: why,
             keep: self.order.above.map_or(keep, compaction::KeptTail::From),
             focus,
-            summary: matches!(why, CompactionReason::Command | CompactionReason::Hook),
+            summary: !why.is_automatic(),
         }
     }
 
@@ -75,21 +67,11 @@ impl Compactor {
         &self,
         core: &mut Core,
         focus: Option<String>,
-        why: CompactionReason,
+        why: Trigger,
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
         let (budget, wish) = (self.budget_now(core), self.wish(core, focus, why));
         let (ruler, thread) = (core.ruler(), core.thread.clone());
         move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
-    }
-}
-
-pub(crate) fn trigger_of(why: CompactionReason) -> Trigger {
-    match why {
-        CompactionReason::Command => Trigger::Manual,
-        CompactionReason::Overflow => Trigger::Overflow,
-        CompactionReason::Threshold => Trigger::Threshold,
-        CompactionReason::Hook => Trigger::Hook,
-        CompactionReason::Must => Trigger::Must,
     }
 }
 

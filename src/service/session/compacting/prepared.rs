@@ -9,8 +9,7 @@ use crate::summary::WrittenSummary;
 use epitome_compaction::backoff::Fullness;
 use epitome_compaction::{CompactionPlan, SummaryResult};
 use epitome_provider::endpoint::Endpoint;
-use epitome_thread::{ModelName, Seq, Usage};
-use epitome_turn::CompactionReason;
+use epitome_thread::{ModelName, Seq, Trigger, Usage};
 
 /// The cost of a summary that was paid for and is not used.
 type UnusedCost = Option<(ModelName, Usage)>;
@@ -110,10 +109,10 @@ impl Compactor {
     pub(crate) fn take_prepared(
         &mut self,
         wanted: &CompactionPlan,
-        why: CompactionReason,
+        why: Trigger,
     ) -> Result<(CompactionPlan, SummaryResult), UnusedCost> {
         let order = &self.order;
-        let is_plain = matches!(why, CompactionReason::Threshold | CompactionReason::Must)
+        let is_plain = matches!(why, Trigger::Threshold | Trigger::Must)
             && order.instruction.is_none()
             && order.recipe.is_none()
             && order.context.is_empty();

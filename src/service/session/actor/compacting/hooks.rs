@@ -9,7 +9,7 @@ use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_thread::{Change, HookRun, HookRunResult, Trigger};
-use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
+use epitome_turn::{CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
@@ -22,17 +22,17 @@ impl Session {
         let (why, view) = (*why, self.core.thread.view());
         let preserve_count = view.kept_after(plan.through).len();
         Some(EventData::PreCompact {
-            trigger: match why == CompactionReason::Command {
+            trigger: match why == Trigger::Manual {
                 true => CompactTrigger::Manual,
                 false => CompactTrigger::Auto,
             },
             reason: match why {
-                CompactionReason::Command => "command",
-                CompactionReason::Overflow => "overflow",
-                CompactionReason::Must => "must_compact",
-                CompactionReason::Threshold => "threshold",
-                CompactionReason::Hook if by_recipe => "recipe",
-                CompactionReason::Hook => "hook",
+                Trigger::Manual => "command",
+                Trigger::Overflow => "overflow",
+                Trigger::Must => "must_compact",
+                Trigger::Threshold => "threshold",
+                Trigger::Hook if by_recipe => "recipe",
+                Trigger::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
             context: Vec::new(),
@@ -40,7 +40,7 @@ impl Session {
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
             recipe: recipe.unwrap_or("compact").to_owned(),
-            must: matches!(why, CompactionReason::Overflow | CompactionReason::Must),
+            must: matches!(why, Trigger::Overflow | Trigger::Must),
         })
     }
 
@@ -57,7 +57,7 @@ impl Session {
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
         // A turn that only compacts ends anyway, and would end before the result is committed.
-        if !matches!(why, CompactionReason::Command) {
+        if !matches!(why, Trigger::Manual) {
             self.hooks.request_halt(resolution.halt.take());
         }
         let edited = !pending.answer.commits.is_empty();
@@ -69,12 +69,12 @@ impl Session {
                 reason => format!("The hook {hook} stopped this compaction: {reason}"),
             };
             match why {
-                CompactionReason::Command | CompactionReason::Overflow => {
+                Trigger::Manual | Trigger::Overflow => {
                     let note = self.core.note(text);
                     self.commit_all(vec![note]);
                 }
                 // Otherwise it would be attempted again after each round.
-                CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
+                Trigger::Threshold | Trigger::Hook | Trigger::Must => {
                     self.core.notify(NoticeSeverity::Info, text);
                     self.compactor.note_no_gain(&self.core);
                 }

@@ -9,8 +9,7 @@ use crate::summary::Attempt;
 use crate::{cpu_worker, effects};
 use epitome_compaction::{CompactionDecision, CompactionPlan};
 use epitome_config::Summariser;
-use epitome_thread::Seq;
-use epitome_turn::CompactionReason;
+use epitome_thread::{Seq, Trigger};
 
 impl Session {
     /// Starts a summary if one will soon be needed.
@@ -25,7 +24,7 @@ impl Session {
         }
         self.drop_prepared();
         let revision = self.core.thread.view().revision();
-        let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Threshold);
+        let deciding = self.compactor.deciding(&mut self.core, None, Trigger::Threshold);
         let job = self.core.start(cpu_worker::run(deciding), BackgroundResult::SummaryPlanned);
         self.compactor.await_prepared(job, revision);
     }
