@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use epitome::acp::from_wire::ClientTraits;
 use epitome::acp::outbox::Outbox;
 use epitome::acp::writer::UpdateWriter;
-use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult};
+use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, Summary};
 use epitome::config::Settings;
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{Endpoint, resolve};
@@ -66,7 +66,7 @@ fn compact(entries: usize) -> Result<Take> {
         else {
             anyhow::bail!("nothing is summarized");
         };
-        let written = SummaryResult { text: Some(TEXT.repeat(20)), ..SummaryResult::default() };
+        let written = Summary { text: Some(TEXT.repeat(20)), ..Summary::default() };
         let id = snapshot.next_message();
         let made = compaction::compacted(&ruler, &snapshot, &budget, &plan, id, written);
         black_box(made.map_err(anyhow::Error::msg)?);

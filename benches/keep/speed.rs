@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, SummaryResult, compacted_in,
-    decided,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted_in, decided,
 };
 use epitome::config::CompactionSettings;
 use epitome::thread::Trigger;
@@ -52,7 +51,7 @@ fn time(tokens: u64, wanted: f64) -> Result<Time> {
         };
         plans.push(milliseconds(began));
         let began = Instant::now();
-        let change = compacted_in(&scene, &plan, thread.next_message(), SummaryResult::default());
+        let change = compacted_in(&scene, &plan, thread.next_message(), Summary::default());
         messages.push(milliseconds(began));
         change.map_err(anyhow::Error::msg)?;
     }

@@ -10,8 +10,7 @@
 use std::sync::Arc;
 
 use epitome_compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, preview,
-    pruned,
+    Budget, CompactionDecision, CompactionRequest, KeptTail, Summary, compacted, decide, preview, pruned,
 };
 use epitome_thread::compaction_settings::CompactionSettings;
 use epitome_thread::{
@@ -36,7 +35,7 @@ pub fn compact(data: &[u8]) {
                 CompactionDecision::Prune(masks) => pruned(&ruler, &thread, masks, trigger),
                 CompactionDecision::Summarise(plan) => {
                     let id = thread.next_message();
-                    match compacted(&ruler, &thread, &budget, &plan, id, SummaryResult::default()) {
+                    match compacted(&ruler, &thread, &budget, &plan, id, Summary::default()) {
                         Ok(change) => change,
                         // A short conversation may have nothing to gain.
                         Err(_) => continue,

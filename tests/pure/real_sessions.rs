@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, pruned,
+    Budget, CompactionDecision, CompactionRequest, KeptTail, Summary, compacted, decide, pruned,
 };
 use epitome::config::Settings;
 use epitome::thread::{Change, SessionId, Thread, Trigger};
@@ -45,7 +45,7 @@ fn left(thread: &Thread, window: u64, trigger: Trigger, keep: KeptTail) -> Optio
         CompactionDecision::Nothing(_) => return None,
         CompactionDecision::Prune(masks) => pruned(&ruler, thread, masks, trigger),
         CompactionDecision::Summarise(plan) => {
-            compacted(&ruler, thread, &budget, &plan, thread.next_message(), SummaryResult::default())
+            compacted(&ruler, thread, &budget, &plan, thread.next_message(), Summary::default())
                 .unwrap_or_else(|why| panic!("a window of {window}, {trigger:?}: {why}"))
         }
     };

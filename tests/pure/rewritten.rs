@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide,
+    Budget, CompactionDecision, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::recall::{Clock, RecallLog, RecallQuery};
 use epitome::thread::{
@@ -81,7 +81,7 @@ impl Log {
             panic!("there is something to compact")
         };
         let id = self.0.next_message();
-        let made = compacted(&ruler, &self.0, &budget, &plan, id, SummaryResult::default());
+        let made = compacted(&ruler, &self.0, &budget, &plan, id, Summary::default());
         let change = made.expect("it gains something");
         let Change::Compacted { summary, .. } = &change else { panic!("it is {}", change.kind()) };
         let text = summary.text();

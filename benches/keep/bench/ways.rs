@@ -1,7 +1,7 @@
 //! Ways of shortening a conversation.
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide,
+    Budget, CompactionDecision, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::config::{CompactionSettings, Summariser};
 use epitome::thread::{Change, Content, ModelName, Thread, Trigger, Usage};
@@ -59,7 +59,7 @@ impl Ours {
             other => return Err(format!("{other:?}")),
         };
         let by = self.summary.as_ref().map(|_| (ModelName(MODEL.to_owned()), Usage::default()));
-        let written = SummaryResult { text: self.summary.clone(), by, ..SummaryResult::default() };
+        let written = Summary { text: self.summary.clone(), by, ..Summary::default() };
         let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)
             .map_err(|why| why.to_string())?;
         append(thread, change);

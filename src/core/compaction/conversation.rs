@@ -112,7 +112,7 @@ impl TestConversation {
         summary: Option<&str>,
     ) -> Result<Change, CompactionRefusal> {
         let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
-        let written = SummaryResult { text: summary.map(str::to_owned), by, ..SummaryResult::default() };
+        let written = Summary { text: summary.map(str::to_owned), by, ..Summary::default() };
         let (ruler, id) = (Ruler::for_model(None), self.0.next_message());
         compacted(&ruler, &self.0, &budget(window), plan, id, written)
     }

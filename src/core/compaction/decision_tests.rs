@@ -452,7 +452,7 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
         serde_json::json!({"compaction": {"type": "compaction", "encrypted_content": "x".repeat(400)}});
     let native = Native { provider: "openai".into(), model: "gpt-6-sol".into(), data };
     let native = vec![Content::Thinking { text: String::new(), native: Some(native) }];
-    let written = SummaryResult { native: native.clone(), ..SummaryResult::default() };
+    let written = Summary { native: native.clone(), ..Summary::default() };
     let (ruler, id) = (Ruler::for_model(None), conversation.0.next_message());
     let change = compacted(&ruler, &conversation.0, &budget(8_000), &plan, id, written);
     let Ok(Change::Compacted { summary, tokens_after, .. }) = &change else { panic!("{change:?}") };
@@ -496,7 +496,7 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
             let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
                 panic!("{window}: nothing is summarised")
             };
-            let written = SummaryResult { text: summary.clone(), ..SummaryResult::default() };
+            let written = Summary { text: summary.clone(), ..Summary::default() };
             let made =
                 compacted(&ruler, &conversation.0, &budget, &plan, conversation.0.next_message(), written);
             let Ok(Change::Compacted { account, .. }) = made else { panic!("{window}: {made:?}") };
@@ -532,7 +532,7 @@ fn a_low_threshold_leaves_the_newest_part() {
     let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
         panic!("nothing is summarised")
     };
-    let (id, written) = (conversation.0.next_message(), SummaryResult::default());
+    let (id, written) = (conversation.0.next_message(), Summary::default());
     let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written);
     conversation.add(made.expect("a compaction"));
     let after = ruler.view(conversation.0.view());
@@ -562,7 +562,7 @@ fn recent_messages_stay_however_much_the_user_wrote() {
         else {
             panic!("{window}: nothing is summarised")
         };
-        let written = SummaryResult { text: Some(words(800)), ..SummaryResult::default() };
+        let written = Summary { text: Some(words(800)), ..Summary::default() };
         let made = compacted(&ruler, &conversation.0, &budget, &plan, MessageId(9_999), written);
         let Ok(Change::Compacted { account, tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
         let kept = account.kept.tokens as f64 / window as f64;
@@ -599,7 +599,7 @@ fn the_share_is_of_the_tokens_that_the_provider_counts() {
         let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
             panic!("{percent_of_ours}: nothing is summarised")
         };
-        let (id, written) = (conversation.0.next_message(), SummaryResult::default());
+        let (id, written) = (conversation.0.next_message(), Summary::default());
         let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written).expect("a compaction");
         let Change::Compacted { account, .. } = &made else { unreachable!() };
         let left = (account.kept.tokens * used / before) as f64 * 100.0 / window as f64;
@@ -674,10 +674,10 @@ fn a_summary_beyond_its_limit_is_cut_before_anything_else() {
             panic!("{trigger:?}: there is something to compact")
         };
         let long = format!("BEGIN {} END", "chestnut ".repeat(40_000));
-        let with_context = |text: Option<&str>, context: &str| SummaryResult {
+        let with_context = |text: Option<&str>, context: &str| Summary {
             text: text.map(str::to_owned),
             context: vec![("h".to_owned(), context.to_owned())],
-            ..SummaryResult::default()
+            ..Summary::default()
         };
         for written in [with_context(Some(&long), "The port is 8123."), with_context(None, &long)] {
             let is_long_summary = written.text.is_some();

@@ -3,7 +3,7 @@
 use super::carryover::Carryover;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
-use super::parts::{CompactionMessage, Measure, SummaryPart, SummaryResult};
+use super::parts::{CompactionMessage, Measure, Summary, SummaryPart};
 use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
@@ -127,7 +127,7 @@ pub(super) struct Unfit {
     pub fits: bool,
 }
 
-impl SummaryResult {
+impl Summary {
     /// The material for a layer that keeps the view from index `cut` on, and its summary.
     fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
         let mut material = Material::collect(input, cut);
@@ -173,7 +173,7 @@ impl SummaryResult {
 /// The state of the search.
 struct FitSearch<'a> {
     input: &'a CompactionInput<'a>,
-    given: &'a SummaryResult,
+    given: &'a Summary,
     native: Vec<Content>,
     context: Option<String>,
     summary: SummaryPart,
@@ -203,7 +203,7 @@ struct FitSearch<'a> {
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
-    given: &SummaryResult,
+    given: &Summary,
 ) -> Result<FittedCompaction, Unfit> {
     let search = |must_gain| {
         let within = |reserve| {
@@ -228,7 +228,7 @@ pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
 impl<'a> FitSearch<'a> {
     fn new(
         input: &'a CompactionInput<'a>,
-        given: &'a SummaryResult,
+        given: &'a Summary,
         trigger: Trigger,
         through: Seq,
         masks: &[Mask],

@@ -35,7 +35,7 @@ pub use budget::Budget;
 pub use compose::{EntryTreatment, compacted, compacted_in, mutated, pins_too_large, tables};
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};
-pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, SummaryResult, goal_words};
+pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, Summary, goal_words};
 pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide, decided};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};

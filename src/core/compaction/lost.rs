@@ -14,7 +14,7 @@ use super::calls::{asked, user_reply};
 use super::carryover::{Facts, facts};
 use super::compose::compacted_in;
 use super::input::CompactionInput;
-use super::parts::SummaryResult;
+use super::parts::Summary;
 use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
@@ -157,7 +157,7 @@ fn our_message(thread: &Thread) -> (String, u64) {
         CompactionRequest { trigger: Trigger::Manual, keep: KeptTail::Nothing, focus: None, summary: true };
     let made = match decided(&input, &wish) {
         CompactionDecision::Summarise(plan) => {
-            compacted_in(&input, &plan, thread.next_message(), SummaryResult::default()).ok()
+            compacted_in(&input, &plan, thread.next_message(), Summary::default()).ok()
         }
         CompactionDecision::Nothing(_) | CompactionDecision::Prune(_) => None,
     };

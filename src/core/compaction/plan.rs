@@ -84,40 +84,40 @@ pub fn decide(
     ruler: &Ruler,
     thread: &Thread,
     budget: &Budget,
-    wish: &CompactionRequest,
+    request: &CompactionRequest,
 ) -> CompactionDecision {
-    decided(&CompactionInput::new(ruler, thread, budget), wish)
+    decided(&CompactionInput::new(ruler, thread, budget), request)
 }
 
 /// Like [`decide`], with the entries already counted.
-pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> CompactionDecision {
+pub fn decided(input: &CompactionInput<'_>, request: &CompactionRequest) -> CompactionDecision {
     if input.limit < ROOM_TOKENS_MIN {
         let Budget { frame, window, reserve, .. } = *input.budget;
         return CompactionDecision::Nothing(CompactionRefusal::NoRoom { frame, window, reserve });
     }
     let is_full = input.before > input.limit;
     // The provider's verdict takes precedence over Epitome's counts.
-    let is_urgent = wish.trigger == Trigger::Overflow || wish.trigger.is_automatic() && is_full;
+    let is_urgent = request.trigger == Trigger::Overflow || request.trigger.is_automatic() && is_full;
     let has_news = input.has_news();
-    let is_done = wish.trigger.is_automatic() || keeps_no_more(input, wish);
+    let is_done = request.trigger.is_automatic() || keeps_no_more(input, request);
     if is_done && !has_news && !is_urgent {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     }
-    if !wish.summary
+    if !request.summary
         && let Some(masks) = prune::enough(input)
     {
         return CompactionDecision::Prune(masks);
     }
-    let (from, masks) = find_kept_part(input, wish);
+    let (from, masks) = find_kept_part(input, request);
     let end = input.entries().len();
-    let (from, masks) = if !wish.trigger.is_automatic() {
-        match requested_part(input, wish, from) {
+    let (from, masks) = if !request.trigger.is_automatic() {
+        match requested_part(input, request, from) {
             Some(from) => (from, masks),
             None => return CompactionDecision::Nothing(CompactionRefusal::NothingLeft),
         }
     } else if gains(input, from, is_urgent) {
         (from, masks)
-    } else if !is_urgent && (!has_news || matches!(wish.keep, KeptTail::From(_))) {
+    } else if !is_urgent && (!has_news || matches!(request.keep, KeptTail::From(_))) {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     } else if input.recalled_before_round().is_some()
         && let Some(masks) = cuts_around_recalled(input, is_urgent)
@@ -138,8 +138,8 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     };
     CompactionDecision::Summarise(CompactionPlan {
-        trigger: wish.trigger,
-        focus: wish.focus.clone(),
+        trigger: request.trigger,
+        focus: request.focus.clone(),
         revision: input.thread.view().revision(),
         through: input.thread.through(from),
         masks,
@@ -148,11 +148,11 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
 
 /// Returns the index at which the kept part of a requested compaction begins, given where the request puts it; `None` if
 /// nothing is left to replace. What a user, a recipe or a hook requests is done even if nothing is gained by it.
-fn requested_part(input: &CompactionInput<'_>, wish: &CompactionRequest, from: usize) -> Option<usize> {
+fn requested_part(input: &CompactionInput<'_>, request: &CompactionRequest, from: usize) -> Option<usize> {
     let (end, has_news) = (input.entries().len(), input.has_news());
     let is_compacted = |entry: &&Arc<Entry>| matches!(entry.change, Change::Compacted { .. });
     let replaces = |from: usize| from > input.entries().first().filter(is_compacted).iter().count();
-    match wish.keep {
+    match request.keep {
         KeptTail::Ratio(_) if gains(input, from, false) => Some(from),
         KeptTail::Nothing | KeptTail::Messages(_) | KeptTail::From(_) if replaces(from) => Some(from),
         KeptTail::From(_) => None,
@@ -163,24 +163,24 @@ fn requested_part(input: &CompactionInput<'_>, wish: &CompactionRequest, from: u
 }
 
 /// Whether the entries after the leading summary already take no more than the share to keep.
-fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool {
+fn keeps_no_more(input: &CompactionInput<'_>, request: &CompactionRequest) -> bool {
     // A provider that counts more does so by a larger part after a compaction, since its own text stays.
     let kept_max = |share: u64| by_our_count(input, share).max(share).saturating_add(slack(input));
-    matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
+    matches!(request.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
 }
 
 /// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
-fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usize, Vec<Mask>) {
+fn find_kept_part(input: &CompactionInput<'_>, request: &CompactionRequest) -> (usize, Vec<Mask>) {
     let end = input.entries().len();
     // The requested part is kept, but a share of the window only if it fits together with the message.
-    let (from, tail) = match wish.keep {
+    let (from, tail) = match request.keep {
         KeptTail::Ratio(share) => {
-            let from = newest_near(input, &TailSize::compute(input, share, wish.trigger));
+            let from = newest_near(input, &TailSize::compute(input, share, request.trigger));
             (from, input.from(from))
         }
         keep => (start(input.thread, keep).unwrap_or(end), 0),
     };
-    if !wish.trigger.is_automatic() {
+    if !request.trigger.is_automatic() {
         return (from, Vec::new());
     }
     // A pending round is not replaced by a summary of its question.

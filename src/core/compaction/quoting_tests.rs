@@ -22,7 +22,7 @@ fn accounted(conversation: &TestConversation, window: u64) -> (Vec<Content>, Str
         other => panic!("{other:?}"),
     };
     let id = conversation.0.next_message();
-    match compacted(&ruler, &conversation.0, &budget(window), &plan, id, SummaryResult::default()) {
+    match compacted(&ruler, &conversation.0, &budget(window), &plan, id, Summary::default()) {
         Ok(Change::Compacted { summary, account, .. }) => {
             let text = summary.text();
             (summary.content, text, account)

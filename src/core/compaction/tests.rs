@@ -74,7 +74,7 @@ fn made_by(trigger: Trigger, thread: &Thread, through: Seq) -> Result<Change, Co
         masks: Vec::new(),
     };
     let budget = Budget::new(&Default::default(), 1_000_000, 0, 0);
-    let written = SummaryResult { text: Some("SUMMARY".into()), ..SummaryResult::default() };
+    let written = Summary { text: Some("SUMMARY".into()), ..Summary::default() };
     let id = thread.next_message();
     compacted(&Ruler::for_model(None), thread, &budget, &plan, id, written)
 }

@@ -13,7 +13,7 @@ use super::cross_session_edit::Replaced;
 use super::effects::ModelCall;
 use super::instructions::ScannedInstructions;
 use super::responder::Responder;
-use super::summary::Attempt;
+use super::summary::SummaryAttempt;
 use epitome_compaction::CompactionDecision;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::HandlerTable;
@@ -137,7 +137,7 @@ pub enum JobResult {
         why: Trigger,
         decided: Option<(Seq, CompactionDecision)>,
     },
-    SummaryWritten(Attempt),
+    SummaryWritten(SummaryAttempt),
     CompactionPruned {
         revision: Seq,
         pruned: Option<Change>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionPlan, CompactionRefusal, CompactionRequest, Preview, SummaryResult,
+    Budget, CompactionDecision, CompactionPlan, CompactionRefusal, CompactionRequest, Preview, Summary,
     compacted, decide, due, preview, pruned,
 };
 use epitome::config::{Settings, WireFormat};
@@ -103,7 +103,7 @@ impl History {
         plan: &CompactionPlan,
         text: Option<String>,
     ) -> Result<Change, CompactionRefusal> {
-        let written = SummaryResult { text, ..SummaryResult::default() };
+        let written = Summary { text, ..Summary::default() };
         compacted(&Ruler::for_model(None), before, budget, plan, before.next_message(), written)
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::Session;
 use crate::called::{Called, guarded};
 use crate::child::{self, ChildError, ChildHistory, ChildModel, ChildOutcome, ChildSpec};
-use crate::compacting::{self, CompactionOrder};
+use crate::compacting::{self, SummaryRequest};
 use crate::cpu_worker::{self, WorkerFault};
 use crate::hook_host::MayRun;
 use crate::lineage::{HandedHistory, Lineage};
@@ -123,17 +123,17 @@ impl Session {
         decided: Option<(Seq, CompactionDecision)>,
     ) {
         let Some(mut pending) = self.hooks.take_pending() else { return };
-        let ordered = match decided {
+        let requested = match decided {
             Some((_, CompactionDecision::Nothing(why))) => Err(why.into()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
                 self.compaction_called(recipe, callback).map_err(HookRefusal::from)
             }
             None => Err(WorkerFault.into()),
         };
-        match ordered {
-            Ok(order) => {
+        match requested {
+            Ok(request) => {
                 pending.answer.compact = Some(Trigger::Hook);
-                self.compactor.order(order);
+                self.compactor.summarise_as(request);
                 self.settle_round(pending);
             }
             Err(why) => self.refuse_action(pending, why),
@@ -145,18 +145,11 @@ impl Session {
         &self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
-    ) -> Result<CompactionOrder, ArgumentError> {
+    ) -> Result<SummaryRequest, ArgumentError> {
         let arguments = called_with(&recipe, &callback.args)?;
         let (declared, _) = self.core.handlers_of(&recipe, &arguments.named);
         let swap = compacting::without_swap(declared).0;
-        Ok(CompactionOrder {
-            recipe: Some(recipe),
-            arguments,
-            keep: swap.keep,
-            summary_tokens_max: swap.summary_tokens_max,
-            callback: Some(callback),
-            ..CompactionOrder::default()
-        })
+        Ok(SummaryRequest { recipe: Some(recipe), arguments, callback_args: callback.args, ..swap })
     }
 
     pub(super) fn is_compacted_since_reply(&self) -> bool {

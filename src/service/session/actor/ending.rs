@@ -105,7 +105,7 @@ impl Session {
 
     /// Takes the running turn and resets what components keep about it.
     fn take_work(&mut self) -> Option<RunningTurn> {
-        self.drop_draft();
+        self.drop_compaction();
         self.compactor.end_turn();
         self.hooks.end_turn();
         self.subagents.end_turn();
@@ -151,7 +151,7 @@ impl Session {
         let partial = call.and_then(|call| self.partial_reply(call, ReplyCut::Cancelled));
         self.note_running_cost();
         self.withdraw_permission();
-        self.drop_draft();
+        self.drop_compaction();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
         }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::Session;
 use crate::NoticeSeverity;
-use crate::compacting::CompactionOrder;
+use crate::compacting::{SummaryRequest, keep_of};
 use crate::core::Core;
 use crate::refusal::ReplacementRefusal;
 use crate::replacement::replacement;
@@ -70,7 +70,7 @@ impl Session {
     }
 
     pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksResult {
-        self.drop_draft();
+        self.drop_compaction();
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
@@ -135,9 +135,8 @@ impl Session {
             HistoryAction::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
             HistoryAction::Compact { keep, threshold } => {
                 pending.answer.compact = Some(if threshold { Trigger::Threshold } else { Trigger::Hook });
-                let keep = Some(keep);
-                let by_recipe = !threshold;
-                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
+                let (keep, by_recipe) = (Some(keep_of(keep)), !threshold);
+                self.compactor.summarise_as(SummaryRequest { keep, by_recipe, ..SummaryRequest::default() });
             }
             HistoryAction::Callback(callback) => return self.call_back(pending, callback),
         }
@@ -171,7 +170,7 @@ impl Session {
         }
         // A compaction by command that these hooks have seen is not made.
         if answer.replaced || answer.swap.is_some() {
-            self.drop_draft();
+            self.drop_compaction();
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);

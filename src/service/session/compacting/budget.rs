@@ -33,26 +33,21 @@ impl Core {
 }
 
 impl Compactor {
-    pub(crate) fn wish(&self, core: &Core, focus: Option<String>, why: Trigger) -> CompactionRequest {
+    pub(crate) fn request(&self, core: &Core, focus: Option<String>, why: Trigger) -> CompactionRequest {
         let newest = compaction::KeptTail::Ratio(core.settings.compaction.preserve_ratio);
-        let keep = match (self.order.keep, why) {
-            (Some(keep), _) => keep_of(&keep),
+        let keep = match (self.request.keep, why) {
+            (Some(keep), _) => keep,
             (None, Trigger::Manual | Trigger::Hook) => compaction::KeptTail::Nothing,
             (None, Trigger::Threshold | Trigger::Must) => newest,
             // Without a known window size, how much fits is unknown too.
             (None, Trigger::Overflow) if core.model.guesses_window() => compaction::KeptTail::Nothing,
             (None, Trigger::Overflow) => newest,
         };
-        CompactionRequest {
-            trigger: why,
-            keep: self.order.above.map_or(keep, compaction::KeptTail::From),
-            focus,
-            summary: !why.is_automatic(),
-        }
+        CompactionRequest { trigger: why, keep, focus, summary: !why.is_automatic() }
     }
 
     pub(crate) fn budget(&self, core: &Core) -> Budget {
-        core.budget(self.order.summary_tokens_max)
+        core.budget(self.request.tokens_max)
     }
 
     /// The budget, including the tokens that are in context now.
@@ -69,16 +64,16 @@ impl Compactor {
         focus: Option<String>,
         why: Trigger,
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
-        let (budget, wish) = (self.budget_now(core), self.wish(core, focus, why));
+        let (budget, request) = (self.budget_now(core), self.request(core, focus, why));
         let (ruler, thread) = (core.ruler(), core.thread.clone());
-        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
+        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &request))
     }
 }
 
-pub(crate) fn keep_of(keep: &HistoryTail) -> compaction::KeptTail {
+pub(crate) fn keep_of(keep: HistoryTail) -> compaction::KeptTail {
     match keep {
         HistoryTail::Nothing => compaction::KeptTail::Nothing,
-        HistoryTail::Messages(messages) => compaction::KeptTail::Messages(*messages),
-        HistoryTail::Ratio(ratio) => compaction::KeptTail::Ratio(*ratio),
+        HistoryTail::Messages(messages) => compaction::KeptTail::Messages(messages),
+        HistoryTail::Ratio(ratio) => compaction::KeptTail::Ratio(ratio),
     }
 }

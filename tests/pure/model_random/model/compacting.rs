@@ -1,6 +1,6 @@
 //! Compactions: by the planner alone, with a summary, and by the provider.
 
-use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult};
+use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, Summary};
 use epitome::config::WireFormat;
 use epitome::provider::ModelRequest;
 use epitome::provider::wire::Purpose;
@@ -39,7 +39,7 @@ impl Model {
                     Some(written) => written,
                     None => {
                         let text = asked.summary.map(|words| self.words(words));
-                        SummaryResult { text, ..SummaryResult::default() }
+                        Summary { text, ..Summary::default() }
                     }
                 };
                 let id = self.thread.next_message();
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// The provider's own compaction of the conversation, if the chosen model supports one.
-    fn made_short(&mut self) -> Checked<Option<SummaryResult>> {
+    fn made_short(&mut self) -> Checked<Option<Summary>> {
         let endpoint = self.endpoints[self.chosen].clone();
         self.number += 1;
         let item = service::short(endpoint.wire, self.number).filter(|_| endpoint.native_compaction);
@@ -139,7 +139,7 @@ impl Model {
                 (None, vec![Content::Thinking { text: String::new(), native: Some(native) }])
             }
         };
-        Ok(Some(SummaryResult { text, native, by, ..SummaryResult::default() }))
+        Ok(Some(Summary { text, native, by, ..Summary::default() }))
     }
 
     /// A conversation that was compacted completely is not compacted again.
@@ -153,7 +153,7 @@ impl Model {
             CompactionDecision::Prune(masks) => return Err(format!("behind a compaction {masks:?} is cut")),
             CompactionDecision::Summarise(plan) => plan,
         };
-        let (id, written) = (self.thread.next_message(), SummaryResult::default());
+        let (id, written) = (self.thread.next_message(), Summary::default());
         match compaction::compacted(&ruler, &self.thread, budget, &plan, id, written) {
             Ok(_) => Err("a compacted view is compacted again".to_owned()),
             Err(_) => {

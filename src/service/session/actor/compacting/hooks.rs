@@ -1,7 +1,7 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
 use super::super::Session;
-use crate::compacting::{CompactionDraft, HookInstructions, shown};
+use crate::compacting::{SummaryRequest, shown};
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
@@ -17,9 +17,8 @@ impl Session {
     /// The event of a planned compaction. Hooks may replace the instruction, write the summary or refuse.
     pub(in crate::actor) fn compaction_event(&mut self) -> Option<EventData> {
         let used = self.core.tokens_in_context();
-        let CompactionDraft { why, plan, .. } = self.compactor.draft()?;
-        let (recipe, by_recipe) = self.compactor.ordered_by_recipe();
-        let (why, view) = (*why, self.core.thread.view());
+        let (plan, requested) = (self.compactor.plan()?, self.compactor.requested());
+        let (why, view) = (plan.trigger, self.core.thread.view());
         let preserve_count = view.kept_after(plan.through).len();
         Some(EventData::PreCompact {
             trigger: match why == Trigger::Manual {
@@ -31,7 +30,7 @@ impl Session {
                 Trigger::Overflow => "overflow",
                 Trigger::Must => "must_compact",
                 Trigger::Threshold => "threshold",
-                Trigger::Hook if by_recipe => "recipe",
+                Trigger::Hook if requested.by_recipe => "recipe",
                 Trigger::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
@@ -39,13 +38,13 @@ impl Session {
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
-            recipe: recipe.unwrap_or("compact").to_owned(),
+            recipe: requested.recipe.as_ref().map_or("compact", |recipe| &recipe.id).to_owned(),
             must: matches!(why, Trigger::Overflow | Trigger::Must),
         })
     }
 
     pub(in crate::actor) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
-        let Some(why) = self.compactor.draft().map(|draft| draft.why) else { return };
+        let Some(why) = self.compactor.plan().map(|plan| plan.trigger) else { return };
         let made_for = self.core.thread.view().revision();
         let mut pending = PendingResolution {
             event: HookEvent::PreCompact,
@@ -82,12 +81,7 @@ impl Session {
             self.compaction_meta("blocked", None);
             return self.end_compaction(CompactionResult::Nothing);
         }
-        let said = HookInstructions {
-            instructions: resolution.custom_instructions,
-            context: resolution.context,
-            summary: resolution.summary.map(|(_, text)| text),
-        };
-        self.compactor.instruct(&self.core, &self.recipes, said);
+        self.compactor.instruct(&self.core, &self.recipes, resolution);
         self.answer_turn(EffectResult::Instructed { edited });
     }
 
@@ -98,8 +92,10 @@ impl Session {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
         }
-        let order = self.compactor.take_order();
-        let Some(recipe) = &order.recipe else { return false };
+        let SummaryRequest { recipe: Some(recipe), callback_args, .. } = self.compactor.requested().clone()
+        else {
+            return false;
+        };
         let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut hook_context = self.hook_context(what);
@@ -107,8 +103,7 @@ impl Session {
         hook_context.base.recipe = recipe.id.clone();
         hook_context.base.callback_depth = 1;
         hook_context.base.invoked_by = epitome_hooks::hook_context::InvokedBy::Subagent;
-        hook_context.base.callback_args =
-            order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
+        hook_context.base.callback_args = callback_args;
         let links = self.hooks.scripts(&hook_context, true);
         if links.is_empty() {
             return false;
@@ -157,7 +152,7 @@ impl Session {
         self.commit_all(trail);
         match mutated {
             Some(change) => {
-                self.drop_draft();
+                self.drop_compaction();
                 self.end_compaction(CompactionResult::Done(Box::new(change)));
             }
             None => self.end_compaction(CompactionResult::Done(Box::new(swap))),
