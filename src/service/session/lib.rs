@@ -116,7 +116,7 @@ pub use epitome_config::{
     MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, ProviderSettings, WireFormat,
 };
 pub use epitome_mcp::{ClientMcp, ClientMcpFault, FromClient};
-use epitome_provider::collect::PieceKind;
+pub use epitome_provider::collect::TextKind;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_store::SessionHolder;
@@ -594,22 +594,6 @@ pub enum CompactionState {
     /// It failed, with the reason as a sentence, or would gain nothing.
     Failed(String),
     Cancelled,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TextKind {
-    Reply,
-    Thinking,
-}
-
-impl From<PieceKind> for TextKind {
-    fn from(kind: PieceKind) -> TextKind {
-        match kind {
-            PieceKind::Reply => TextKind::Reply,
-            PieceKind::Thinking => TextKind::Thinking,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{SummaryJob, max_output};
 use epitome_compaction::{self as compaction, Summary};
-use epitome_provider::collect::{Collector, ModelReply, PieceKind, ReplyPiece};
+use epitome_provider::collect::{Collector, ModelReply, ReplyPiece, TextKind};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
@@ -106,7 +106,7 @@ async fn collect(
     let mut between = BetweenTags::default();
     while let Some(events) = stream.next().await? {
         for event in events {
-            let Some(ReplyPiece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
+            let Some(ReplyPiece::Text { kind: TextKind::Reply, text, .. }) = collector.feed(event) else {
                 continue;
             };
             if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
