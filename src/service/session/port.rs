@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::registry::{Header, Overrides, SessionQuery, Sessions};
 use super::{
-    Attachment, ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket,
+    Attachment, ClientId, CommandInfo, Foreground, Opening, Replay, SessionCommand, SessionError,
+    SessionOptions, Ticket,
 };
 use epitome_thread::{Seq, SessionId};
 
@@ -43,21 +44,12 @@ pub trait StoredSessionPort: SessionPort {
 }
 
 /// Whether a session is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SessionStatus {
     /// This process has it open, for any client.
-    Open(ForegroundNow),
+    Open(Foreground),
     /// It is only stored.
     Saved,
-}
-
-/// The current activity of an open session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForegroundNow {
-    Running,
-    /// Only the user can go on.
-    RequiresAction,
-    Idle,
 }
 
 /// Asks for the options of a stored session, or of a new one in a directory.

@@ -65,7 +65,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.in_background(id, RequestKind::Read, move |sessions| {
             let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
             match (status, version) {
-                (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(now),
+                (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(&now),
                 (SessionStatus::Open(_), AcpVersion::V1) => {
                     answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open))
                 }

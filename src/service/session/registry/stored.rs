@@ -13,9 +13,9 @@ use crate::commands::{TITLE_CHARS_MAX, command_list};
 use crate::cpu_worker::WorkerFault;
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
-use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
+use crate::port::{OptionsQuery, SessionStatus};
 use crate::refusal::ReplacementRefusal;
-use crate::{CommandInfo, SessionCommand, SessionError, SessionOptions};
+use crate::{CommandInfo, Foreground, SessionCommand, SessionError, SessionOptions};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_store::{Header, SessionQuery, StoreError};
@@ -81,12 +81,12 @@ impl Sessions {
         let now =
             self.inner.live.lock().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
                 match found.activity.get() {
-                    ActivityNow { asks: true, .. } => ForegroundNow::RequiresAction,
-                    ActivityNow { running: true, .. } => ForegroundNow::Running,
-                    ActivityNow { .. } => ForegroundNow::Idle,
+                    ActivityNow { asks: true, .. } => Foreground::RequiresAction,
+                    ActivityNow { running: true, .. } => Foreground::Running,
+                    ActivityNow { .. } => Foreground::Idle(None),
                 }
             });
-        let rests = || self.inner.resting.lock().contains_key(session).then_some(ForegroundNow::Idle);
+        let rests = || self.inner.resting.lock().contains_key(session).then_some(Foreground::Idle(None));
         if let Some(now) = now.or_else(rests) {
             return Ok(SessionStatus::Open(now));
         }
