@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::messages;
 use super::session::{PromptRole, SharedSession, TurnEnd};
-use epitome_session::TextKind;
+use epitome_session_api::TextKind;
 
 impl SharedSession {
     /// Applies an update. Kinds that AHP has no place for are listed in `docs/ahp.md`.

@@ -13,7 +13,7 @@ use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
 use super::updates::epitome_meta;
 use super::{unpublished, v2};
-use epitome_session::{CommandInfo, Foreground, SessionAnswer, SessionNow, SessionOptions};
+use epitome_session_api::{CommandInfo, Foreground, SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
 
 /// The client requested an unsupported version, or another one than before.

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::Overrides;
 use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::effects::half_of;
 pub use super::lineage::Lineage;
 use super::lineage::{HandedHistory, RunningCost};
-use super::overrides::Overrides;
 pub use super::refusal::{ChildError, ChildFailure};
 use super::responder::{QueuedPrompt, Responder};
 use super::services::SessionServices;

@@ -2,9 +2,9 @@
 //! `stored` manages stored sessions.
 
 mod lives;
+mod port;
 mod stored;
 
-use super::refusal::ReplacementRefusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use tokio::sync::{mpsc, watch};
 use lives::{NewSession, NotCreated, TaskOrigin, TaskStart, create_session};
 
 use super::actor::suspended::SuspendedSession;
-use super::client_list::{Activity, ActivityNow, Watcher};
+use super::client_list::{Activity, ActivityNow};
 use super::counts::{Counts, CountsSnapshot};
-use super::cross_session_edit::{Mutation, Replaced};
 use super::host::{HostProcess, SessionHost};
-pub use super::overrides::{ALLOW_OPTION, DENY_OPTION, Overrides};
-use super::responder::{Attaching, Responder};
+use super::responder::Responder;
 pub use super::services::SessionServices;
+pub use super::{ALLOW_OPTION, DENY_OPTION, Overrides};
 use super::{
-    Attachment, ClientId, NoticeSeverity, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket,
+    Attaching, Attachment, ClientId, Mutation, NoticeSeverity, Opening, Replaced, ReplacementRefusal, Replay,
+    SessionCommand, SessionError, SessionEvent, Ticket, Watcher,
 };
 pub use epitome_store::{Header, SessionQuery};
 use epitome_store::{StoreError, new_id};

@@ -1,6 +1,7 @@
 //! The running turn, and its jobs by their result. The actor goes on with each result in `actor::finished`.
 
-use super::refusal::{HookRefusal, ReplacementRefusal};
+use super::refusal::HookRefusal;
+use super::{Replaced, ReplacementRefusal};
 use epitome_compaction::CompactionRefusal;
 use epitome_tools::ToolError;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::called::Called;
-use super::cross_session_edit::Replaced;
 use super::effects::ModelCall;
 use super::instructions::ScannedInstructions;
 use super::responder::Responder;

@@ -10,11 +10,11 @@ use tracing::Instrument as _;
 
 use super::Session;
 use crate::compacting::keep_of;
-use crate::cpu_worker::{self, WorkerFault};
+use crate::cpu_worker;
 use crate::provider_errors::sentence;
 use crate::summary::SummaryAttempt;
 use crate::work::{AfterScan, JobResult, PendingResolution, TurnFault};
-use crate::{CompactionState, NoticeSeverity, effects};
+use crate::{CompactionState, NoticeSeverity, WorkerFault, effects};
 use epitome_compaction::{
     self as compaction, CompactionDecision, CompactionInput, CompactionPlan, CompactionRefusal,
     CompactionRequest, Summary,

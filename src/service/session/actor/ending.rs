@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::Session;
 use crate::background::BackgroundResult;
 use crate::core::{Core, Unwritten};
-use crate::responder::{Attaching, Responder, cancelled};
+use crate::responder::{Responder, cancelled};
 use crate::resumed::KEPT;
 use crate::work::{JobResult, RunningTurn, TurnFault};
-use crate::{ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd};
+use crate::{
+    Attaching, ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd,
+};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted, withdrawn};

@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::Session;
 use crate::NoticeSeverity;
+use crate::WorkerFault;
 use crate::background::BackgroundResult;
 use crate::child::news::{ChildNews, NewsSender};
 use crate::complete::{complete, find_endpoint};
 use crate::core::Core;
-use crate::cpu_worker::{self, WorkerFault};
+use crate::cpu_worker;
 use crate::hook_host::calls::{ServiceCall, ServiceReply};
 use crate::refusal::HookRefusal;
 use crate::services::SessionServices;

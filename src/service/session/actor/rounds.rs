@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use super::Session;
 use crate::NoticeSeverity;
+use crate::ReplacementRefusal;
 use crate::compacting::{SummaryRequest, keep_of};
 use crate::core::Core;
-use crate::refusal::ReplacementRefusal;
 use crate::replacement::replacement;
 use crate::work::PendingResolution;
 use epitome_compaction as compaction;

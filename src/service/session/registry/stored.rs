@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::client_list::ActivityNow;
 use crate::commands::{TITLE_CHARS_MAX, command_list};
-use crate::cpu_worker::WorkerFault;
-use crate::cross_session_edit::{self, Mutation, Replaced};
+use crate::cross_session_edit;
 use crate::models::options_before_opening;
 use crate::port::{OptionsQuery, SessionStatus};
-use crate::refusal::ReplacementRefusal;
-use crate::{CommandInfo, Foreground, SessionCommand, SessionError, SessionOptions};
+use crate::{
+    CommandInfo, Foreground, Mutation, Replaced, ReplacementRefusal, SessionCommand, SessionError,
+    SessionOptions, WorkerFault,
+};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_store::{Header, SessionQuery, StoreError};

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::registry::{Header, Overrides, SessionQuery, Sessions};
 use super::{
-    Attachment, ClientId, CommandInfo, Foreground, Opening, Replay, SessionCommand, SessionError,
+    Attachment, ClientId, CommandInfo, Foreground, Opening, Overrides, Replay, SessionCommand, SessionError,
     SessionOptions, Ticket,
 };
+pub use epitome_store::{Header, SessionQuery};
 use epitome_thread::{Seq, SessionId};
 
-/// The sessions from a connection's point of view. The methods are documented at `Sessions`.
+/// The sessions from a connection's point of view. The methods are documented at `Sessions` of the session crate.
 pub trait SessionPort: Clone + Send + Sync + 'static {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId;
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);
@@ -59,61 +59,4 @@ pub struct OptionsQuery {
     pub cwd: PathBuf,
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub overrides: Arc<Overrides>,
-}
-
-impl SessionPort for Sessions {
-    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
-        Sessions::create(self, ticket, opening)
-    }
-
-    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
-        Sessions::attach(self, ticket, session, opening, replay)
-    }
-
-    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        Sessions::send(self, session, command)
-    }
-
-    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
-        Sessions::list(self, query)
-    }
-
-    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
-        Sessions::fork(self, session, at)
-    }
-
-    fn detach(&self, client: ClientId) {
-        Sessions::detach(self, client);
-        self.unwatch(client);
-    }
-}
-
-impl StoredSessionPort for Sessions {
-    async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        Sessions::delete(self, session).await
-    }
-
-    fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
-        Sessions::watch(self, session, from, attachment)
-    }
-
-    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
-        Sessions::status(self, session)
-    }
-
-    async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
-        Sessions::set_title(self, session, title).await
-    }
-
-    async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
-        Sessions::set_archived(self, session, archived).await
-    }
-
-    fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
-        Sessions::options(self, query)
-    }
-
-    fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
-        Sessions::commands(self, query)
-    }
 }
