@@ -21,18 +21,6 @@ use std::collections::HashSet;
 /// not fit or gains less than a tenth, parts are dropped one after the other, but never pins. An automatic compaction
 /// may finally give up the kept part, and [`Trigger::Must`](epitome_thread::Trigger::Must) accepts any gain.
 pub fn compacted(
-    ruler: &Ruler,
-    thread: &Thread,
-    budget: &Budget,
-    plan: &CompactionPlan,
-    id: MessageId,
-    written: Summary,
-) -> Result<Change, CompactionRefusal> {
-    compacted_in(&CompactionInput::new(ruler, thread, budget), plan, id, written)
-}
-
-/// Like [`compacted`], with the entries already counted.
-pub fn compacted_in(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
     id: MessageId,

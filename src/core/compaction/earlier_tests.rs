@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::conversation::{TestConversation, budget, words};
+use super::tests::conversation::{TestConversation, budget, words};
 use super::*;
 use epitome_thread::{
     Change, CompactionStats, Content, HistoryMessage, Message, ModelName, Native, Origin, OutcomeStatus,
@@ -58,7 +58,7 @@ impl TestConversation {
             panic!("there is something to compact")
         };
         let (ruler, id) = (Ruler::for_model(None), self.0.next_message());
-        match compacted(&ruler, &self.0, &budget(WINDOW), &plan, id, written) {
+        match compacted(&CompactionInput::new(&ruler, &self.0, &budget(WINDOW)), &plan, id, written) {
             Ok(Change::Compacted { summary, .. }) => summary,
             other => panic!("{other:?}"),
         }

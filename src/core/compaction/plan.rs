@@ -9,7 +9,6 @@ use super::prune::{self, PruneCuts};
 use super::refusal::CompactionRefusal;
 use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Change, Entry, Mask, Seq, Thread, Trigger};
-use epitome_tokens::Ruler;
 use std::sync::Arc;
 
 /// A smaller view, in tokens, contains nothing that a summary could shorten.
@@ -71,7 +70,7 @@ pub struct CompactionPlan {
     pub masks: Vec<Mask>,
 }
 
-/// Decides what a compaction of this thread does.
+/// Decides what a compaction of this view does.
 ///
 /// An automatic compaction keeps the current round and shortens only as much of it as needed to fit; it gives up the
 /// round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are cut only after
@@ -80,17 +79,7 @@ pub struct CompactionPlan {
 /// If everything fits into the part to keep, an automatic compaction keeps a part of it, and a requested one compacts
 /// everything, even if nothing is gained, except for a view that was just compacted and has no new entries: compacting it
 /// again would lose what was just kept. [`KeptTail::From`] is always respected, even if then nothing can be compacted.
-pub fn decide(
-    ruler: &Ruler,
-    thread: &Thread,
-    budget: &Budget,
-    request: &CompactionRequest,
-) -> CompactionDecision {
-    decided(&CompactionInput::new(ruler, thread, budget), request)
-}
-
-/// Like [`decide`], with the entries already counted.
-pub fn decided(input: &CompactionInput<'_>, request: &CompactionRequest) -> CompactionDecision {
+pub fn decide(input: &CompactionInput<'_>, request: &CompactionRequest) -> CompactionDecision {
     if input.limit < ROOM_TOKENS_MIN {
         let Budget { frame, window, reserve, .. } = *input.budget;
         return CompactionDecision::Nothing(CompactionRefusal::NoRoom { frame, window, reserve });

@@ -208,7 +208,9 @@ impl Session {
         let id = self.compactor.announced_id().unwrap_or_else(|| self.core.fresh_message());
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget_now(&mut self.core);
-        let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
+        let composing = move || {
+            compaction::compacted(&CompactionInput::new(&ruler, &thread, &budget), &plan, id, written)
+        };
         self.start_job(cpu_worker::run(composing), JobResult::CompactionComposed);
     }
 
@@ -255,11 +257,11 @@ impl Session {
         let id = self.core.fresh_message();
         let composing = move || {
             let input = CompactionInput::new(&ruler, &thread, &budget);
-            match compaction::decided(&input, &request) {
+            match compaction::decide(&input, &request) {
                 CompactionDecision::Summarise(plan) => {
                     let text = Some(summary);
                     let written = Summary { text, is_reply: true, ..Summary::default() };
-                    compaction::compacted_in(&input, &plan, id, written)
+                    compaction::compacted(&input, &plan, id, written)
                 }
                 CompactionDecision::Nothing(reason) => Err(reason),
                 CompactionDecision::Prune(_) => Err(CompactionRefusal::NoGain),

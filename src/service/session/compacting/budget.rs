@@ -66,7 +66,12 @@ impl Compactor {
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
         let (budget, request) = (self.budget_now(core), self.request(core, focus, why));
         let (ruler, thread) = (core.ruler(), core.thread.clone());
-        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &request))
+        move || {
+            (
+                thread.view().revision(),
+                compaction::decide(&compaction::CompactionInput::new(&ruler, &thread, &budget), &request),
+            )
+        }
     }
 }
 

@@ -18,14 +18,17 @@ impl Model {
         self.finish_calls(OutcomeStatus::Completed);
         let (ruler, mut budget) = (self.ruler(), self.budget(asked.window));
         budget.prune.keep_recent = asked.recent;
-        let wish = CompactionRequest {
+        let request = CompactionRequest {
             trigger: asked.trigger,
             keep: asked.keep,
             focus: asked.focus.then(|| "the tests".to_owned()),
             summary: asked.wanted,
         };
         let before = ruler.view(self.thread.view());
-        let change = match compaction::decide(&ruler, &self.thread, &budget, &wish) {
+        let change = match compaction::decide(
+            &compaction::CompactionInput::new(&ruler, &self.thread, &budget),
+            &request,
+        ) {
             CompactionDecision::Nothing(_) => {
                 self.count("compactions without a need");
                 return Ok(());
@@ -43,7 +46,12 @@ impl Model {
                     }
                 };
                 let id = self.thread.next_message();
-                match compaction::compacted(&ruler, &self.thread, &budget, &plan, id, written) {
+                match compaction::compacted(
+                    &compaction::CompactionInput::new(&ruler, &self.thread, &budget),
+                    &plan,
+                    id,
+                    written,
+                ) {
                     Ok(change) => change,
                     Err(_) => {
                         self.count("compactions that gain nothing");
@@ -92,7 +100,7 @@ impl Model {
         self.fits(&budget, after)?;
         // After a second rejection the view is made even smaller.
         if is_summary && asked.keep == KeptTail::Nothing && trigger != Trigger::Overflow {
-            self.gains_nothing_more(&budget, &wish)?;
+            self.gains_nothing_more(&budget, &request)?;
         }
         Ok(())
     }
@@ -143,9 +151,12 @@ impl Model {
     }
 
     /// A conversation that was compacted completely is not compacted again.
-    fn gains_nothing_more(&mut self, budget: &Budget, wish: &CompactionRequest) -> Checked {
+    fn gains_nothing_more(&mut self, budget: &Budget, request: &CompactionRequest) -> Checked {
         let ruler = self.ruler();
-        let plan = match compaction::decide(&ruler, &self.thread, budget, wish) {
+        let plan = match compaction::decide(
+            &compaction::CompactionInput::new(&ruler, &self.thread, budget),
+            request,
+        ) {
             CompactionDecision::Nothing(_) => {
                 self.count("compactions that are final");
                 return Ok(());
@@ -154,7 +165,12 @@ impl Model {
             CompactionDecision::Summarise(plan) => plan,
         };
         let (id, written) = (self.thread.next_message(), Summary::default());
-        match compaction::compacted(&ruler, &self.thread, budget, &plan, id, written) {
+        match compaction::compacted(
+            &compaction::CompactionInput::new(&ruler, &self.thread, budget),
+            &plan,
+            id,
+            written,
+        ) {
             Ok(_) => Err("a compacted view is compacted again".to_owned()),
             Err(_) => {
                 self.count("compactions that are final");
