@@ -11,7 +11,7 @@ use super::{
 pub use epitome_store::{Header, SessionQuery};
 use epitome_thread::{Seq, SessionId};
 
-/// The sessions from a connection's point of view. The methods are documented at `Sessions` of the session crate.
+/// The sessions from a connection's point of view. The methods are documented at `Sessions`.
 pub trait SessionPort: Clone + Send + Sync + 'static {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId;
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);

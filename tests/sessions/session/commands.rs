@@ -1,5 +1,6 @@
 //! Built-in slash commands that involve several parts of the system.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Seq};
 use epitome_scripted_model::ModelStep;

@@ -13,6 +13,7 @@ use crate::actor::{Session, SessionPause, open_session};
 use crate::client_list::Activity;
 use crate::host::HostProcess;
 use crate::inbox::Channel;
+use crate::port::SessionPort as _;
 use crate::responder::Responder;
 use crate::{Attaching, ClientId, Opening, Replay, SessionCommand, SessionError};
 use epitome_platform::blocking;
