@@ -281,15 +281,9 @@ fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, HookRefusal> {
         }
         let text = value["content"].as_str();
         let text = text.ok_or(HookRefusal::Missing { of: "a message", what: "\"content\", a text" })?;
-        let role = match value["role"].as_str().unwrap_or("user") {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            "system" => Role::System,
-            other => {
-                return Err(not_a_choice("a role", "user, assistant or system", other));
-            }
-        };
-        Ok(Utterance { role, text: text.to_owned() })
+        let role = value["role"].as_str().unwrap_or("user");
+        let wrong = || not_a_choice("a role", "user, assistant or system", role);
+        Ok(Utterance { role: Role::parse(role).ok_or_else(wrong)?, text: text.to_owned() })
     };
     list.iter().map(one).collect()
 }
