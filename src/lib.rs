@@ -19,6 +19,7 @@
 //!  service   ┌ daemon           one process for all windows, with control API and inspector
 //!            │ acp              the Agent Client Protocol
 //!            │ session          the only writer of a thread
+//!            │ session_api      the commands and events of a session
 //!            └ session_library  stored sessions: list, show, search, fork, export, import
 //!  tools     ┌ tools            tools of the model, and permissions
 //!            │ hooks            programs that run at events of a session

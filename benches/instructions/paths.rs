@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use epitome::acp::from_wire::ClientTraits;
 use epitome::acp::outbox::Outbox;
 use epitome::acp::writer::UpdateWriter;
-use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult};
+use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, Summary};
 use epitome::config::Settings;
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{Endpoint, resolve};
@@ -62,13 +62,19 @@ fn compact(entries: usize) -> Result<Take> {
     Ok(Box::new(move || {
         let ruler = Ruler::for_model(Some(&model));
         let snapshot = thread.clone();
-        let CompactionDecision::Summarise(plan) = compaction::decide(&ruler, &snapshot, &budget, &wish)
+        let CompactionDecision::Summarise(plan) =
+            compaction::decide(&compaction::CompactionInput::new(&ruler, &snapshot, &budget), &wish)
         else {
             anyhow::bail!("nothing is summarized");
         };
-        let written = SummaryResult { text: Some(TEXT.repeat(20)), ..SummaryResult::default() };
+        let written = Summary { text: Some(TEXT.repeat(20)), ..Summary::default() };
         let id = snapshot.next_message();
-        let made = compaction::compacted(&ruler, &snapshot, &budget, &plan, id, written);
+        let made = compaction::compacted(
+            &compaction::CompactionInput::new(&ruler, &snapshot, &budget),
+            &plan,
+            id,
+            written,
+        );
         black_box(made.map_err(anyhow::Error::msg)?);
         Ok(())
     }))

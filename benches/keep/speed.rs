@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, SummaryResult, compacted_in,
-    decided,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::config::CompactionSettings;
 use epitome::thread::Trigger;
@@ -37,7 +36,7 @@ fn time(tokens: u64, wanted: f64) -> Result<Time> {
     let session = Session::of("generated", conversation(turns as usize))?;
     let thread = session.thread();
     let budget = Budget::new(&CompactionSettings::default(), tokens * 5 / 4, 16_000, 0);
-    let wish = CompactionRequest {
+    let request = CompactionRequest {
         trigger: Trigger::Threshold,
         keep: KeptTail::Ratio(0.4),
         focus: None,
@@ -47,12 +46,12 @@ fn time(tokens: u64, wanted: f64) -> Result<Time> {
     for _ in 0..COUNT {
         let began = Instant::now();
         let scene = CompactionInput::new(&ruler, &thread, &budget);
-        let CompactionDecision::Summarise(plan) = decided(&scene, &wish) else {
+        let CompactionDecision::Summarise(plan) = decide(&scene, &request) else {
             bail!("the generated conversation is not compacted")
         };
         plans.push(milliseconds(began));
         let began = Instant::now();
-        let change = compacted_in(&scene, &plan, thread.next_message(), SummaryResult::default());
+        let change = compacted(&scene, &plan, thread.next_message(), Summary::default());
         messages.push(milliseconds(began));
         change.map_err(anyhow::Error::msg)?;
     }

@@ -126,7 +126,7 @@ impl<'a> JsonLines<'a> {
 
     fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         self.write(&json!({
-            "type": "tool_result", "id": outcome.call.0, "status": text::status(outcome.status),
+            "type": "tool_result", "id": outcome.call.0, "status": outcome.status.id(),
             "text": outcome.model_text(),
         }))
     }

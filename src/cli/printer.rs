@@ -354,7 +354,7 @@ impl<'a> Printer<'a> {
             .decided
             .as_ref()
             .is_some_and(|decided| matches!(decided.by, Decider::Person { answer: PermissionChoice::No }));
-        let status = if by_user { "refused by you" } else { text::status(outcome.status) };
+        let status = if by_user { "refused by you" } else { outcome.status.id() };
         writeln!(self.out, "{dot} {} → {status}", visible_line(&title))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {

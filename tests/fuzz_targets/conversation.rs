@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use epitome_compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, preview,
-    pruned,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
+    preview, pruned,
 };
 use epitome_thread::compaction_settings::CompactionSettings;
 use epitome_thread::{
@@ -29,14 +29,20 @@ pub fn compact(data: &[u8]) {
     for (window, used) in [(2_048, None), (2_048, Some(view * 7 / 10)), (200_000, Some(view * 13 / 10))] {
         let budget = Budget { used, ..Budget::new(&CompactionSettings::default(), window, window / 8, 0) };
         for (trigger, keep) in [(Trigger::Must, KeptTail::Ratio(0.4)), (Trigger::Manual, KeptTail::Nothing)] {
-            let wish = CompactionRequest { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
-            preview(&ruler, &thread, &budget, &wish);
-            let made = match decide(&ruler, &thread, &budget, &wish) {
+            let request =
+                CompactionRequest { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
+            preview(&ruler, &thread, &budget, &request);
+            let made = match decide(&CompactionInput::new(&ruler, &thread, &budget), &request) {
                 CompactionDecision::Nothing(_) => continue,
                 CompactionDecision::Prune(masks) => pruned(&ruler, &thread, masks, trigger),
                 CompactionDecision::Summarise(plan) => {
                     let id = thread.next_message();
-                    match compacted(&ruler, &thread, &budget, &plan, id, SummaryResult::default()) {
+                    match compacted(
+                        &CompactionInput::new(&ruler, &thread, &budget),
+                        &plan,
+                        id,
+                        Summary::default(),
+                    ) {
                         Ok(change) => change,
                         // A short conversation may have nothing to gain.
                         Err(_) => continue,

@@ -14,6 +14,7 @@ use epitome_provider::http::Http;
 use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome_session::port::SessionPort as _;
 use epitome_session::registry::{SessionServices, Sessions};
 use epitome_session::suspended::REST_AFTER;
 use epitome_session::{

@@ -8,7 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, pruned,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
+    pruned,
 };
 use epitome::config::Settings;
 use epitome::thread::{Change, SessionId, Thread, Trigger};
@@ -40,14 +41,17 @@ fn left(thread: &Thread, window: u64, trigger: Trigger, keep: KeptTail) -> Optio
     let ruler = Ruler::for_model(None);
     let frame = 8_000.min(window / 8);
     let budget = Budget::new(&Settings::default().compaction, window, (window / 4).min(16_384), frame);
-    let wish = CompactionRequest { trigger, keep, focus: None, summary: false };
-    let change = match decide(&ruler, thread, &budget, &wish) {
+    let request = CompactionRequest { trigger, keep, focus: None, summary: false };
+    let change = match decide(&CompactionInput::new(&ruler, thread, &budget), &request) {
         CompactionDecision::Nothing(_) => return None,
         CompactionDecision::Prune(masks) => pruned(&ruler, thread, masks, trigger),
-        CompactionDecision::Summarise(plan) => {
-            compacted(&ruler, thread, &budget, &plan, thread.next_message(), SummaryResult::default())
-                .unwrap_or_else(|why| panic!("a window of {window}, {trigger:?}: {why}"))
-        }
+        CompactionDecision::Summarise(plan) => compacted(
+            &CompactionInput::new(&ruler, thread, &budget),
+            &plan,
+            thread.next_message(),
+            Summary::default(),
+        )
+        .unwrap_or_else(|why| panic!("a window of {window}, {trigger:?}: {why}")),
     };
     match change {
         Change::Compacted { summary, tokens_after, .. } => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::recall::{Clock, RecallLog, RecallQuery};
 use epitome::thread::{
@@ -76,12 +76,14 @@ impl Log {
     fn compacted(&mut self) -> String {
         let (ruler, budget) = (Ruler::for_model(None), Budget::new(&Default::default(), 200_000, 0, 0));
         let keep = KeptTail::Nothing;
-        let wish = CompactionRequest { trigger: Trigger::Manual, keep, focus: None, summary: true };
-        let CompactionDecision::Summarise(plan) = decide(&ruler, &self.0, &budget, &wish) else {
+        let request = CompactionRequest { trigger: Trigger::Manual, keep, focus: None, summary: true };
+        let CompactionDecision::Summarise(plan) =
+            decide(&CompactionInput::new(&ruler, &self.0, &budget), &request)
+        else {
             panic!("there is something to compact")
         };
         let id = self.0.next_message();
-        let made = compacted(&ruler, &self.0, &budget, &plan, id, SummaryResult::default());
+        let made = compacted(&CompactionInput::new(&ruler, &self.0, &budget), &plan, id, Summary::default());
         let change = made.expect("it gains something");
         let Change::Compacted { summary, .. } = &change else { panic!("it is {}", change.kind()) };
         let text = summary.text();

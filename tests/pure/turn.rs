@@ -10,8 +10,8 @@ use epitome::thread::{
     ViewEdit, Withheld,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
-    Permit, ReplyEnd, Turn, TurnLimits,
+    CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep, Permit, ReplyEnd,
+    Turn, TurnLimits,
 };
 
 #[test]
@@ -347,7 +347,7 @@ impl Play {
             match word {
                 "nothing" => {}
                 "go_on" => answer.go_on = true,
-                "compact" => answer.compact = Some(CompactionReason::Hook),
+                "compact" => answer.compact = Some(Trigger::Hook),
                 "halt" => answer.halt = true,
                 "replaced" => answer.replaced = true,
                 "pin" => answer.commits.push(edit(|at| ViewEdit::Pin { at })),

@@ -8,8 +8,8 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
-    Permit, ReplyEnd, Turn, TurnLimits,
+    CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep, Permit, ReplyEnd,
+    Turn, TurnLimits,
 };
 use proptest::prelude::*;
 
@@ -163,7 +163,7 @@ impl Play {
                 EffectResult::Hooks(HooksResult {
                     commits: Vec::new(),
                     go_on: how & 1 != 0,
-                    compact: (how & 2 != 0).then_some(CompactionReason::Hook),
+                    compact: (how & 2 != 0).then_some(Trigger::Hook),
                     halt: how & 12 == 12,
                     replaced: how & 16 != 0,
                     swap: (how & 96 == 96).then(|| Box::new(self.compacted())),

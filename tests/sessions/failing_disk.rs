@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Content, Mode, StopReason, Thread};
 use epitome_simulated_disk::{FileCall, SimDisk};

@@ -1,7 +1,7 @@
 //! Ways of shortening a conversation.
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide,
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::config::{CompactionSettings, Summariser};
 use epitome::thread::{Change, Content, ModelName, Thread, Trigger, Usage};
@@ -53,15 +53,16 @@ impl Ours {
         let mut budget = Budget::new(&settings, self.window, reserve, ruler.frame_of(thread));
         budget.carried_max = self.tokens.unwrap_or(budget.carried_max);
         let trigger = if self.keep == KeptTail::Nothing { Trigger::Manual } else { Trigger::Threshold };
-        let wish = CompactionRequest { trigger, keep: self.keep, focus: None, summary: true };
-        let plan = match decide(&ruler, thread, &budget, &wish) {
+        let request = CompactionRequest { trigger, keep: self.keep, focus: None, summary: true };
+        let plan = match decide(&CompactionInput::new(&ruler, thread, &budget), &request) {
             CompactionDecision::Summarise(plan) => plan,
             other => return Err(format!("{other:?}")),
         };
         let by = self.summary.as_ref().map(|_| (ModelName(MODEL.to_owned()), Usage::default()));
-        let written = SummaryResult { text: self.summary.clone(), by, ..SummaryResult::default() };
-        let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)
-            .map_err(|why| why.to_string())?;
+        let written = Summary { text: self.summary.clone(), by, ..Summary::default() };
+        let change =
+            compacted(&CompactionInput::new(&ruler, thread, &budget), &plan, thread.next_message(), written)
+                .map_err(|why| why.to_string())?;
         append(thread, change);
         Ok(())
     }

@@ -104,7 +104,7 @@ impl Screen {
         let is_completed = outcome.status == OutcomeStatus::Completed;
         let dot = self.style.paint(if is_completed { Color::Green } else { Color::Red }, "●");
         let title = self.titles.get(&outcome.call).map_or("a tool", String::as_str);
-        self.line(&format!("{dot} {} → {}", visible(title), text::status(outcome.status)));
+        self.line(&format!("{dot} {} → {}", visible(title), outcome.status.id()));
         // The permission prompt has shown its diff.
         let is_text = |shown: &&ToolDisplay| matches!(shown, ToolDisplay::Text { .. });
         let shown: Vec<ToolDisplay> = outcome.shown.iter().filter(is_text).cloned().collect();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::thread::Role;
 use epitome_hooks::output::{
     CallbackRequest, HistoryAction, HistoryTail, HookOutput, PermissionDecision, RequestedEdit, ResultChange,
     Utterance,
@@ -160,12 +159,7 @@ fn describe_tail(keep: HistoryTail) -> String {
 }
 
 fn describe_message(message: &Utterance) -> String {
-    let role = match message.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System => "system",
-    };
-    format!("{role}: {}", message.text)
+    format!("{}: {}", message.role.id(), message.text)
 }
 
 #[cfg(test)]

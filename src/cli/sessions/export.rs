@@ -51,7 +51,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<i32
         }
         match json {
             true => print_json(&json!({
-                "format": form.word(), "directory": directory.to_string_lossy(),
+                "format": form.id(), "directory": directory.to_string_lossy(),
                 "files": files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(), "problems": problems,
             }))?,
             false => note!("exported {} sessions to {}", files.len(), directory.display()),
@@ -79,7 +79,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<i32
         true => {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
             print_json(&json!({
-                "session": session, "format": form.word(), "file": file.to_string_lossy(), "bytes": text.len(),
+                "session": session, "format": form.id(), "file": file.to_string_lossy(), "bytes": text.len(),
                 "damage": damage.map(|damage| damage.to_string()),
             }))?;
         }

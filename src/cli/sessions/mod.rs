@@ -155,13 +155,9 @@ fn entry(typed: &str) -> Result<Seq, &'static str> {
 
 /// The formats of an export.
 fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
-    let names = PossibleValuesParser::new(
-        session_library::ExportFormat::ALL.map(session_library::ExportFormat::word),
-    );
-    names.try_map(|name| {
-        let format = session_library::ExportFormat::ALL.into_iter().find(|format| format.word() == name);
-        format.ok_or("unknown format")
-    })
+    let names =
+        PossibleValuesParser::new(session_library::ExportFormat::ALL.map(session_library::ExportFormat::id));
+    names.try_map(|name| session_library::ExportFormat::parse(&name).ok_or("unknown format"))
 }
 
 /// Returns the canonical path of a directory that the user named.

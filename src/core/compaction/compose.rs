@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::carryover::Carryover;
 use super::fit::{FittedCompaction, Unfit, fitted};
 use super::input::CompactionInput;
-use super::parts::{SummaryResult, names};
+use super::parts::{Summary, names};
 use super::plan::CompactionPlan;
 use super::refusal::CompactionRefusal;
 use super::text::CUT_OFF;
@@ -21,26 +21,14 @@ use std::collections::HashSet;
 /// not fit or gains less than a tenth, parts are dropped one after the other, but never pins. An automatic compaction
 /// may finally give up the kept part, and [`Trigger::Must`](epitome_thread::Trigger::Must) accepts any gain.
 pub fn compacted(
-    ruler: &Ruler,
-    thread: &Thread,
-    budget: &Budget,
-    plan: &CompactionPlan,
-    id: MessageId,
-    written: SummaryResult,
-) -> Result<Change, CompactionRefusal> {
-    compacted_in(&CompactionInput::new(ruler, thread, budget), plan, id, written)
-}
-
-/// Like [`compacted`], with the entries already counted.
-pub fn compacted_in(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
     id: MessageId,
-    written: SummaryResult,
+    written: Summary,
 ) -> Result<Change, CompactionRefusal> {
     let text = written.text.filter(|text| !text.trim().is_empty());
     let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
-    let written = SummaryResult { text, ..written };
+    let written = Summary { text, ..written };
     let made = fitted(input, plan, &written).map_err(|unfit| why_not(input, &unfit))?;
     let account = CompactionStats { is_cut_off, ..account(input, &made, written.fallback) };
     let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;

@@ -1,6 +1,6 @@
 //! Examples of what is cut, kept, quoted and dropped.
 
-use super::conversation::{TestConversation, budget, wish, words};
+use super::tests::conversation::{TestConversation, budget, request, words};
 use super::*;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Mask, MessageId, ModelName, Native, Origin, OutcomeContent,
@@ -358,7 +358,7 @@ fn a_preview_shows_the_fate_of_each_entry_and_the_carried_text() {
     let asked = conversation.add_prompt("look");
     conversation.replies("Yes.");
     let see = |conversation: &TestConversation, keep| {
-        preview(&Ruler::for_model(None), &conversation.0, &budget(10_000), &wish(Trigger::Manual, keep))
+        preview(&Ruler::for_model(None), &conversation.0, &budget(10_000), &request(Trigger::Manual, keep))
     };
     let shown = see(&conversation, KeptTail::Messages(1));
     let fates: Vec<EntryTreatment> = shown.lines.iter().map(|line| line.fate).collect();
@@ -393,8 +393,8 @@ fn a_preview_names_what_there_is_no_room_for() {
         conversation.add_prompt(words(300));
     }
     conversation.replies("Yes.");
-    let wish = wish(Trigger::Manual, KeptTail::Nothing);
-    let shown = preview(&Ruler::for_model(None), &conversation.0, &budget(WINDOW), &wish);
+    let request = request(Trigger::Manual, KeptTail::Nothing);
+    let shown = preview(&Ruler::for_model(None), &conversation.0, &budget(WINDOW), &request);
     let text = conversation.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, None);
     assert!(!text.contains("never touch vendor/"), "{text}");
     let Some(Change::Compacted { account, .. }) = conversation.0.entries().last().map(|entry| &entry.change)
@@ -452,9 +452,10 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
         serde_json::json!({"compaction": {"type": "compaction", "encrypted_content": "x".repeat(400)}});
     let native = Native { provider: "openai".into(), model: "gpt-6-sol".into(), data };
     let native = vec![Content::Thinking { text: String::new(), native: Some(native) }];
-    let written = SummaryResult { native: native.clone(), ..SummaryResult::default() };
+    let written = Summary { native: native.clone(), ..Summary::default() };
     let (ruler, id) = (Ruler::for_model(None), conversation.0.next_message());
-    let change = compacted(&ruler, &conversation.0, &budget(8_000), &plan, id, written);
+    let change =
+        compacted(&CompactionInput::new(&ruler, &conversation.0, &budget(8_000)), &plan, id, written);
     let Ok(Change::Compacted { summary, tokens_after, .. }) = &change else { panic!("{change:?}") };
     assert_eq!(summary.content[..1], native);
     assert!(summary.content[1..].iter().all(|content| matches!(content, Content::Text { .. })));
@@ -492,13 +493,19 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
                 conversation.calls("bash", words(60));
                 conversation.replies(words(window as usize / rounds));
             }
-            let wish = wish(Trigger::Threshold, KeptTail::Ratio(0.4));
-            let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
+            let request = request(Trigger::Threshold, KeptTail::Ratio(0.4));
+            let CompactionDecision::Summarise(plan) =
+                decide(&CompactionInput::new(&ruler, &conversation.0, &budget), &request)
+            else {
                 panic!("{window}: nothing is summarised")
             };
-            let written = SummaryResult { text: summary.clone(), ..SummaryResult::default() };
-            let made =
-                compacted(&ruler, &conversation.0, &budget, &plan, conversation.0.next_message(), written);
+            let written = Summary { text: summary.clone(), ..Summary::default() };
+            let made = compacted(
+                &CompactionInput::new(&ruler, &conversation.0, &budget),
+                &plan,
+                conversation.0.next_message(),
+                written,
+            );
             let Ok(Change::Compacted { account, .. }) = made else { panic!("{window}: {made:?}") };
             let percent = account.kept.tokens as f64 * 100.0 / window as f64;
             if !(36.0..=43.0).contains(&percent) {
@@ -528,12 +535,14 @@ fn a_low_threshold_leaves_the_newest_part() {
         conversation.replies(words(1_000));
     }
     let before = ruler.view(conversation.0.view());
-    let wish = wish(Trigger::Threshold, KeptTail::Ratio(0.4));
-    let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
+    let request = request(Trigger::Threshold, KeptTail::Ratio(0.4));
+    let CompactionDecision::Summarise(plan) =
+        decide(&CompactionInput::new(&ruler, &conversation.0, &budget), &request)
+    else {
         panic!("nothing is summarised")
     };
-    let (id, written) = (conversation.0.next_message(), SummaryResult::default());
-    let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written);
+    let (id, written) = (conversation.0.next_message(), Summary::default());
+    let made = compacted(&CompactionInput::new(&ruler, &conversation.0, &budget), &plan, id, written);
     conversation.add(made.expect("a compaction"));
     let after = ruler.view(conversation.0.view());
     assert!((before / 4..before * 2 / 3).contains(&after), "{before} tokens, {after} after");
@@ -557,13 +566,19 @@ fn recent_messages_stay_however_much_the_user_wrote() {
             conversation.replies(words(round * (100 - by_user) / 100));
         }
         let before = ruler.view(conversation.0.view());
-        let CompactionDecision::Summarise(plan) =
-            decide(&ruler, &conversation.0, &budget, &wish(Trigger::Threshold, KeptTail::Ratio(0.4)))
-        else {
+        let CompactionDecision::Summarise(plan) = decide(
+            &CompactionInput::new(&ruler, &conversation.0, &budget),
+            &request(Trigger::Threshold, KeptTail::Ratio(0.4)),
+        ) else {
             panic!("{window}: nothing is summarised")
         };
-        let written = SummaryResult { text: Some(words(800)), ..SummaryResult::default() };
-        let made = compacted(&ruler, &conversation.0, &budget, &plan, MessageId(9_999), written);
+        let written = Summary { text: Some(words(800)), ..Summary::default() };
+        let made = compacted(
+            &CompactionInput::new(&ruler, &conversation.0, &budget),
+            &plan,
+            MessageId(9_999),
+            written,
+        );
         let Ok(Change::Compacted { account, tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
         let kept = account.kept.tokens as f64 / window as f64;
         if kept < least || tokens_after > before * 4 / 5 {
@@ -595,12 +610,15 @@ fn the_share_is_of_the_tokens_that_the_provider_counts() {
         let before = frame + ruler.view(conversation.0.view());
         let used = before * percent_of_ours / 100;
         budget.used = Some(used);
-        let wish = CompactionRequest { summary: true, ..wish(Trigger::Manual, KeptTail::Ratio(0.4)) };
-        let CompactionDecision::Summarise(plan) = decide(&ruler, &conversation.0, &budget, &wish) else {
+        let request = CompactionRequest { summary: true, ..request(Trigger::Manual, KeptTail::Ratio(0.4)) };
+        let CompactionDecision::Summarise(plan) =
+            decide(&CompactionInput::new(&ruler, &conversation.0, &budget), &request)
+        else {
             panic!("{percent_of_ours}: nothing is summarised")
         };
-        let (id, written) = (conversation.0.next_message(), SummaryResult::default());
-        let made = compacted(&ruler, &conversation.0, &budget, &plan, id, written).expect("a compaction");
+        let (id, written) = (conversation.0.next_message(), Summary::default());
+        let made = compacted(&CompactionInput::new(&ruler, &conversation.0, &budget), &plan, id, written)
+            .expect("a compaction");
         let Change::Compacted { account, .. } = &made else { unreachable!() };
         let left = (account.kept.tokens * used / before) as f64 * 100.0 / window as f64;
         assert!((37.0..=43.0).contains(&left), "{percent_of_ours} % of ours: {left:.1} % are left");
@@ -608,7 +626,7 @@ fn the_share_is_of_the_tokens_that_the_provider_counts() {
         let gone = before - frame - ruler.view(conversation.0.view());
         let shown = used - gone.min(gone * used / before);
         budget.used = Some(shown);
-        let again = decide(&ruler, &conversation.0, &budget, &wish);
+        let again = decide(&CompactionInput::new(&ruler, &conversation.0, &budget), &request);
         assert!(matches!(again, CompactionDecision::Nothing(_)), "{percent_of_ours} % of ours: {again:?}");
     }
 }
@@ -674,15 +692,20 @@ fn a_summary_beyond_its_limit_is_cut_before_anything_else() {
             panic!("{trigger:?}: there is something to compact")
         };
         let long = format!("BEGIN {} END", "chestnut ".repeat(40_000));
-        let with_context = |text: Option<&str>, context: &str| SummaryResult {
+        let with_context = |text: Option<&str>, context: &str| Summary {
             text: text.map(str::to_owned),
             context: vec![("h".to_owned(), context.to_owned())],
-            ..SummaryResult::default()
+            ..Summary::default()
         };
         for written in [with_context(Some(&long), "The port is 8123."), with_context(None, &long)] {
             let is_long_summary = written.text.is_some();
             let (ruler, id) = (Ruler::for_model(None), conversation.0.next_message());
-            let change = compacted(&ruler, &conversation.0, &budget(200_000), &plan, id, written);
+            let change = compacted(
+                &CompactionInput::new(&ruler, &conversation.0, &budget(200_000)),
+                &plan,
+                id,
+                written,
+            );
             let Ok(Change::Compacted { summary, account, tokens_after, .. }) = change else {
                 panic!("{trigger:?}: {change:?}")
             };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::conversation::{TestConversation, budget, words};
+use super::tests::conversation::{TestConversation, budget, words};
 use super::*;
 use epitome_thread::{
     Change, CompactionStats, Content, HistoryMessage, Message, ModelName, Native, Origin, OutcomeStatus,
@@ -52,13 +52,13 @@ impl TestConversation {
     }
 
     /// Composes a compaction of everything with this result of the summary.
-    fn compacted_with(&self, written: SummaryResult) -> Message {
+    fn compacted_with(&self, written: Summary) -> Message {
         let CompactionDecision::Summarise(plan) = self.decide(WINDOW, Trigger::Manual, KeptTail::Nothing)
         else {
             panic!("there is something to compact")
         };
         let (ruler, id) = (Ruler::for_model(None), self.0.next_message());
-        match compacted(&ruler, &self.0, &budget(WINDOW), &plan, id, written) {
+        match compacted(&CompactionInput::new(&ruler, &self.0, &budget(WINDOW)), &plan, id, written) {
             Ok(Change::Compacted { summary, .. }) => summary,
             other => panic!("{other:?}"),
         }
@@ -194,16 +194,16 @@ fn an_encrypted_summary_is_carried_over_unless_its_model_writes_a_new_one() {
     let mut conversation = TestConversation::new();
     conversation.add_prompt("go");
     conversation.replies(words(3_000));
-    let first = SummaryResult { native: vec![part.clone()], ..SummaryResult::default() };
+    let first = Summary { native: vec![part.clone()], ..Summary::default() };
     let summary = conversation.compacted_with(first);
     conversation.compacted_elsewhere(summary);
     conversation.goes_on();
     let by = |model: &str| Some((ModelName(model.into()), Usage::default()));
     let text = || Some("New.".to_owned());
     for (written, is_kept) in [
-        (SummaryResult::default(), true),
-        (SummaryResult { text: text(), by: by("anthropic/claude"), ..SummaryResult::default() }, true),
-        (SummaryResult { text: text(), by: by("openai/gpt-6"), ..SummaryResult::default() }, false),
+        (Summary::default(), true),
+        (Summary { text: text(), by: by("anthropic/claude"), ..Summary::default() }, true),
+        (Summary { text: text(), by: by("openai/gpt-6"), ..Summary::default() }, false),
     ] {
         let message = conversation.compacted_with(written.clone());
         assert_eq!(message.content.contains(&part), is_kept, "{written:?}");
@@ -220,12 +220,12 @@ fn a_hooks_addition_does_not_replace_the_earlier_summary() {
     conversation.compact(WINDOW, Trigger::Manual, KeptTail::Nothing, Some("The parser is done."));
     conversation.goes_on();
     let context = vec![("lint".to_owned(), "no tabs".to_owned()), ("port".to_owned(), "8123".to_owned())];
-    let written = SummaryResult { context, ..SummaryResult::default() };
+    let written = Summary { context, ..Summary::default() };
     let message = conversation.compacted_with(written.clone());
     let text = message.text();
     assert!(text.contains("<summary>\nThe parser is done.\n</summary>"), "{text}");
     assert!(text.contains("Kept for lint:\nno tabs\n\nKept for port:\n8123"), "{text}");
-    let new = SummaryResult { text: Some("The lexer too.".into()), ..written };
+    let new = Summary { text: Some("The lexer too.".into()), ..written };
     let text = conversation.compacted_with(new).text();
     assert!(text.contains("<summary>\nThe lexer too.\n</summary>") && text.contains("8123"), "{text}");
 }

@@ -3,8 +3,8 @@
 use super::carryover::Carryover;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
-use super::parts::{CompactionMessage, Measure, SummaryPart, SummaryResult};
-use super::plan::{CompactionPlan, is_automatic};
+use super::parts::{CompactionMessage, Measure, Summary, SummaryPart};
+use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
@@ -127,7 +127,7 @@ pub(super) struct Unfit {
     pub fits: bool,
 }
 
-impl SummaryResult {
+impl Summary {
     /// The material for a layer that keeps the view from index `cut` on, and its summary.
     fn material(&self, input: &CompactionInput<'_>, cut: usize) -> (Material, SummaryPart) {
         let mut material = Material::collect(input, cut);
@@ -173,7 +173,7 @@ impl SummaryResult {
 /// The state of the search.
 struct FitSearch<'a> {
     input: &'a CompactionInput<'a>,
-    given: &'a SummaryResult,
+    given: &'a Summary,
     native: Vec<Content>,
     context: Option<String>,
     summary: SummaryPart,
@@ -203,7 +203,7 @@ struct FitSearch<'a> {
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
-    given: &SummaryResult,
+    given: &Summary,
 ) -> Result<FittedCompaction, Unfit> {
     let search = |must_gain| {
         let within = |reserve| {
@@ -213,7 +213,7 @@ pub(super) fn fitted(
         within(longest_summary(input)).or_else(|_| within(0))
     };
     // If leaving parts out gains too little, the compaction keeps all that fit.
-    search(true).or_else(|unfit| match unfit.fits && !is_automatic(plan.trigger) {
+    search(true).or_else(|unfit| match unfit.fits && !plan.trigger.is_automatic() {
         true => search(false),
         false => Err(unfit),
     })
@@ -228,7 +228,7 @@ pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
 impl<'a> FitSearch<'a> {
     fn new(
         input: &'a CompactionInput<'a>,
-        given: &'a SummaryResult,
+        given: &'a Summary,
         trigger: Trigger,
         through: Seq,
         masks: &[Mask],
@@ -297,7 +297,7 @@ impl<'a> FitSearch<'a> {
                 continue;
             }
             let roomy = self.input.before * LEFT_PERCENT_MAX / 100;
-            let is_cramped = is_automatic(self.trigger) && self.after > roomy;
+            let is_cramped = self.trigger.is_automatic() && self.after > roomy;
             if is_cramped && TO_MAKE_ROOM.iter().any(|step| self.give(*step, roomy)) {
                 continue;
             }
@@ -450,7 +450,7 @@ fn full_measure(
         attached: if too_many_bytes { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
-        repeats_summary: is_automatic(trigger),
+        repeats_summary: trigger.is_automatic(),
     }
 }
 

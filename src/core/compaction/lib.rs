@@ -32,11 +32,11 @@ mod text;
 mod wording;
 
 pub use budget::Budget;
-pub use compose::{EntryTreatment, compacted, compacted_in, mutated, pins_too_large, tables};
+pub use compose::{EntryTreatment, compacted, mutated, pins_too_large, tables};
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};
-pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, SummaryResult, goal_words};
-pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide, decided};
+pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, Summary, goal_words};
+pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
 pub use refusal::CompactionRefusal;
@@ -50,8 +50,6 @@ pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
 /// be due after a few rounds, and each costs a call with a full window.
 pub(crate) const LEFT_PERCENT_MAX: u64 = 75;
 
-#[cfg(test)]
-mod conversation;
 #[cfg(test)]
 mod decision_tests;
 #[cfg(test)]

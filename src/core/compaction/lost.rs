@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::budget::Budget;
 use super::calls::{asked, user_reply};
 use super::carryover::{Facts, facts};
-use super::compose::compacted_in;
+use super::compose::compacted;
 use super::input::CompactionInput;
-use super::parts::SummaryResult;
-use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
+use super::parts::Summary;
+use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decide};
 use super::text::said;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::{Change, CompactionStats, Content, Entry, Seq, Thread, Trigger, View};
@@ -153,11 +153,11 @@ fn our_message(thread: &Thread) -> (String, u64) {
     let settings = CompactionSettings { model: Summariser::None, ..CompactionSettings::default() };
     let budget = Budget::new(&settings, window, 0, 0);
     let input = CompactionInput::new(&ruler, thread, &budget);
-    let wish =
+    let request =
         CompactionRequest { trigger: Trigger::Manual, keep: KeptTail::Nothing, focus: None, summary: true };
-    let made = match decided(&input, &wish) {
+    let made = match decide(&input, &request) {
         CompactionDecision::Summarise(plan) => {
-            compacted_in(&input, &plan, thread.next_message(), SummaryResult::default()).ok()
+            compacted(&input, &plan, thread.next_message(), Summary::default()).ok()
         }
         CompactionDecision::Nothing(_) | CompactionDecision::Prune(_) => None,
     };

@@ -54,9 +54,9 @@ impl SummaryPart {
     }
 }
 
-/// The result of requesting a summary.
+/// The text that replaces a part of the view, as a model or a hook has written it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SummaryResult {
+pub struct Summary {
     /// The summary. Without one, that of an earlier compaction is used, and the computed tables.
     pub text: Option<String>,
     /// Texts that hooks add to the summary, each with its hook.

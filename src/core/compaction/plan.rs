@@ -9,7 +9,6 @@ use super::prune::{self, PruneCuts};
 use super::refusal::CompactionRefusal;
 use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Change, Entry, Mask, Seq, Thread, Trigger};
-use epitome_tokens::Ruler;
 use std::sync::Arc;
 
 /// A smaller view, in tokens, contains nothing that a summary could shorten.
@@ -71,7 +70,7 @@ pub struct CompactionPlan {
     pub masks: Vec<Mask>,
 }
 
-/// Decides what a compaction of this thread does.
+/// Decides what a compaction of this view does.
 ///
 /// An automatic compaction keeps the current round and shortens only as much of it as needed to fit; it gives up the
 /// round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are cut only after
@@ -80,44 +79,34 @@ pub struct CompactionPlan {
 /// If everything fits into the part to keep, an automatic compaction keeps a part of it, and a requested one compacts
 /// everything, even if nothing is gained, except for a view that was just compacted and has no new entries: compacting it
 /// again would lose what was just kept. [`KeptTail::From`] is always respected, even if then nothing can be compacted.
-pub fn decide(
-    ruler: &Ruler,
-    thread: &Thread,
-    budget: &Budget,
-    wish: &CompactionRequest,
-) -> CompactionDecision {
-    decided(&CompactionInput::new(ruler, thread, budget), wish)
-}
-
-/// Like [`decide`], with the entries already counted.
-pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> CompactionDecision {
+pub fn decide(input: &CompactionInput<'_>, request: &CompactionRequest) -> CompactionDecision {
     if input.limit < ROOM_TOKENS_MIN {
         let Budget { frame, window, reserve, .. } = *input.budget;
         return CompactionDecision::Nothing(CompactionRefusal::NoRoom { frame, window, reserve });
     }
     let is_full = input.before > input.limit;
     // The provider's verdict takes precedence over Epitome's counts.
-    let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
+    let is_urgent = request.trigger == Trigger::Overflow || request.trigger.is_automatic() && is_full;
     let has_news = input.has_news();
-    let is_done = is_automatic(wish.trigger) || keeps_no_more(input, wish);
+    let is_done = request.trigger.is_automatic() || keeps_no_more(input, request);
     if is_done && !has_news && !is_urgent {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     }
-    if !wish.summary
+    if !request.summary
         && let Some(masks) = prune::enough(input)
     {
         return CompactionDecision::Prune(masks);
     }
-    let (from, masks) = find_kept_part(input, wish);
+    let (from, masks) = find_kept_part(input, request);
     let end = input.entries().len();
-    let (from, masks) = if !is_automatic(wish.trigger) {
-        match requested_part(input, wish, from) {
+    let (from, masks) = if !request.trigger.is_automatic() {
+        match requested_part(input, request, from) {
             Some(from) => (from, masks),
             None => return CompactionDecision::Nothing(CompactionRefusal::NothingLeft),
         }
     } else if gains(input, from, is_urgent) {
         (from, masks)
-    } else if !is_urgent && (!has_news || matches!(wish.keep, KeptTail::From(_))) {
+    } else if !is_urgent && (!has_news || matches!(request.keep, KeptTail::From(_))) {
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     } else if input.recalled_before_round().is_some()
         && let Some(masks) = cuts_around_recalled(input, is_urgent)
@@ -138,8 +127,8 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
         return CompactionDecision::Nothing(CompactionRefusal::NoGain);
     };
     CompactionDecision::Summarise(CompactionPlan {
-        trigger: wish.trigger,
-        focus: wish.focus.clone(),
+        trigger: request.trigger,
+        focus: request.focus.clone(),
         revision: input.thread.view().revision(),
         through: input.thread.through(from),
         masks,
@@ -148,11 +137,11 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
 
 /// Returns the index at which the kept part of a requested compaction begins, given where the request puts it; `None` if
 /// nothing is left to replace. What a user, a recipe or a hook requests is done even if nothing is gained by it.
-fn requested_part(input: &CompactionInput<'_>, wish: &CompactionRequest, from: usize) -> Option<usize> {
+fn requested_part(input: &CompactionInput<'_>, request: &CompactionRequest, from: usize) -> Option<usize> {
     let (end, has_news) = (input.entries().len(), input.has_news());
     let is_compacted = |entry: &&Arc<Entry>| matches!(entry.change, Change::Compacted { .. });
     let replaces = |from: usize| from > input.entries().first().filter(is_compacted).iter().count();
-    match wish.keep {
+    match request.keep {
         KeptTail::Ratio(_) if gains(input, from, false) => Some(from),
         KeptTail::Nothing | KeptTail::Messages(_) | KeptTail::From(_) if replaces(from) => Some(from),
         KeptTail::From(_) => None,
@@ -163,32 +152,24 @@ fn requested_part(input: &CompactionInput<'_>, wish: &CompactionRequest, from: u
 }
 
 /// Whether the entries after the leading summary already take no more than the share to keep.
-fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool {
+fn keeps_no_more(input: &CompactionInput<'_>, request: &CompactionRequest) -> bool {
     // A provider that counts more does so by a larger part after a compaction, since its own text stays.
     let kept_max = |share: u64| by_our_count(input, share).max(share).saturating_add(slack(input));
-    matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
-}
-
-/// Whether it happens without a request by the user or a hook.
-pub(super) fn is_automatic(trigger: Trigger) -> bool {
-    match trigger {
-        Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
-        Trigger::Manual | Trigger::Hook => false,
-    }
+    matches!(request.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
 }
 
 /// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
-fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usize, Vec<Mask>) {
+fn find_kept_part(input: &CompactionInput<'_>, request: &CompactionRequest) -> (usize, Vec<Mask>) {
     let end = input.entries().len();
     // The requested part is kept, but a share of the window only if it fits together with the message.
-    let (from, tail) = match wish.keep {
+    let (from, tail) = match request.keep {
         KeptTail::Ratio(share) => {
-            let from = newest_near(input, &TailSize::compute(input, share, wish.trigger));
+            let from = newest_near(input, &TailSize::compute(input, share, request.trigger));
             (from, input.from(from))
         }
         keep => (start(input.thread, keep).unwrap_or(end), 0),
     };
-    if !is_automatic(wish.trigger) {
+    if !request.trigger.is_automatic() {
         return (from, Vec::new());
     }
     // A pending round is not replaced by a summary of its question.
@@ -255,7 +236,7 @@ impl TailSize {
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
         let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
-        let shrunk = match is_automatic(trigger) {
+        let shrunk = match trigger.is_automatic() {
             true => (input.before * LEFT_PERCENT_MAX / 100).saturating_sub(message),
             false => u64::MAX,
         };

@@ -3,11 +3,11 @@
 use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
-use super::compose::{EntryTreatment, compacted_in, fates};
+use super::compose::{EntryTreatment, compacted, fates};
 use super::fit::longest_summary;
 use super::input::CompactionInput;
-use super::parts::{SummaryPart, SummaryResult};
-use super::plan::{CompactionDecision, CompactionRequest, decided};
+use super::parts::{Summary, SummaryPart};
+use super::plan::{CompactionDecision, CompactionRequest, decide};
 use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
 use epitome_tokens::Ruler;
 
@@ -51,9 +51,9 @@ pub struct PreviewLine {
 }
 
 /// Decides what a compaction of this thread would do and describes it.
-pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &CompactionRequest) -> Preview {
+pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, request: &CompactionRequest) -> Preview {
     let input = CompactionInput::new(ruler, thread, budget);
-    let mut decision = decided(&input, wish);
+    let mut decision = decide(&input, request);
     let mut carried = String::new();
     let mut cut = 0;
     let mut masks: Vec<Mask> = Vec::new();
@@ -65,7 +65,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
         CompactionDecision::Prune(prune) => masks.clone_from(prune),
         CompactionDecision::Summarise(plan) => {
             let id = thread.next_message();
-            match compacted_in(&input, plan, id, SummaryResult::default()) {
+            match compacted(&input, plan, id, Summary::default()) {
                 Ok(Change::Compacted {
                     through, summary, masks: made, account, tokens_after: after, ..
                 }) => {

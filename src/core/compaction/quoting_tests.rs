@@ -1,7 +1,7 @@
 //! Examples of what the compaction message quotes if there is not room for everything.
 
-use super::conversation::{TestConversation, budget, wish, words};
 use super::material::Material;
+use super::tests::conversation::{TestConversation, budget, request, words};
 use super::*;
 use epitome_thread::{
     Change, CompactionStats, Content, Message, MessageId, Origin, PartId, Seq, ToolSpec, Trigger, ViewEdit,
@@ -22,7 +22,12 @@ fn accounted(conversation: &TestConversation, window: u64) -> (Vec<Content>, Str
         other => panic!("{other:?}"),
     };
     let id = conversation.0.next_message();
-    match compacted(&ruler, &conversation.0, &budget(window), &plan, id, SummaryResult::default()) {
+    match compacted(
+        &CompactionInput::new(&ruler, &conversation.0, &budget(window)),
+        &plan,
+        id,
+        Summary::default(),
+    ) {
         Ok(Change::Compacted { summary, account, .. }) => {
             let text = summary.text();
             (summary.content, text, account)
@@ -147,8 +152,10 @@ fn no_summary_is_requested_if_nothing_would_fit() {
     conversation.add_prompt("second");
     for trigger in [Trigger::Manual, Trigger::Threshold, Trigger::Must, Trigger::Overflow] {
         let budget = Budget { frame: 7_900, ..budget(8_000) };
-        let decision =
-            decide(&Ruler::for_model(None), &conversation.0, &budget, &wish(trigger, KeptTail::Nothing));
+        let decision = decide(
+            &CompactionInput::new(&Ruler::for_model(None), &conversation.0, &budget),
+            &request(trigger, KeptTail::Nothing),
+        );
         let CompactionDecision::Nothing(why) = decision else { panic!("{trigger:?}: {decision:?}") };
         let why = why.to_string();
         assert!(why.contains("7900") && why.contains("larger window"), "{why}");

@@ -1,6 +1,6 @@
 //! Text fetched with `recall` is kept for the turn that fetched it, if possible.
 
-use super::conversation::{TestConversation, words};
+use super::tests::conversation::{TestConversation, words};
 use super::*;
 use epitome_thread::{Change, Seq, Trigger};
 use epitome_tokens::Ruler;
@@ -108,11 +108,11 @@ fn pruning_for_cost_skips_recalled_outcomes_of_the_running_turn() {
     let recalled = conversation.calls("recall", words(20_000));
     let other = conversation.calls("bash", words(60_000));
     conversation.add_later_messages();
-    let cut = due(&Ruler::for_model(None), &conversation.0, &super::conversation::budget(1_000_000))
+    let cut = due(&Ruler::for_model(None), &conversation.0, &super::tests::conversation::budget(1_000_000))
         .expect("it pays");
     assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [other]);
     conversation.ends_turn();
-    let cut = due(&Ruler::for_model(None), &conversation.0, &super::conversation::budget(1_000_000))
+    let cut = due(&Ruler::for_model(None), &conversation.0, &super::tests::conversation::budget(1_000_000))
         .expect("it pays");
     assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [recalled, other]);
 }

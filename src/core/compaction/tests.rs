@@ -1,5 +1,7 @@
 //! Tests of the parts that a summary replaces, quotes, and must not restore.
 
+pub(super) mod conversation;
+
 use super::*;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Mask, Message, MessageId,
@@ -74,9 +76,9 @@ fn made_by(trigger: Trigger, thread: &Thread, through: Seq) -> Result<Change, Co
         masks: Vec::new(),
     };
     let budget = Budget::new(&Default::default(), 1_000_000, 0, 0);
-    let written = SummaryResult { text: Some("SUMMARY".into()), ..SummaryResult::default() };
+    let written = Summary { text: Some("SUMMARY".into()), ..Summary::default() };
     let id = thread.next_message();
-    compacted(&Ruler::for_model(None), thread, &budget, &plan, id, written)
+    compacted(&CompactionInput::new(&Ruler::for_model(None), thread, &budget), &plan, id, written)
 }
 
 fn summary_of(change: &Change) -> String {

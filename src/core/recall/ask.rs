@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::RecallError;
-use epitome_thread::{PartId, Seq};
+use epitome_thread::{PartId, Seq, named_enum};
 
 /// A query. If it has only a range, the text of the range is read; otherwise, the log is searched. All conditions
 /// must match.
@@ -76,29 +76,16 @@ impl FromStr for EntryRange {
     }
 }
 
-/// The kind of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
-    /// User messages: by the user, a hook or a recipe, and instructions.
-    Said,
-    Reply,
-    Call,
-    Outcome,
-    Summary,
-}
-
-impl RecordKind {
-    pub const ALL: [RecordKind; 5] =
-        [RecordKind::Said, RecordKind::Reply, RecordKind::Call, RecordKind::Outcome, RecordKind::Summary];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            RecordKind::Said => "said",
-            RecordKind::Reply => "reply",
-            RecordKind::Call => "call",
-            RecordKind::Outcome => "outcome",
-            RecordKind::Summary => "summary",
-        }
+named_enum! {
+    /// The kind of a record.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RecordKind {
+        /// User messages: by the user, a hook or a recipe, and instructions.
+        Said = "said",
+        Reply = "reply",
+        Call = "call",
+        Outcome = "outcome",
+        Summary = "summary",
     }
 }
 
@@ -106,7 +93,6 @@ impl FromStr for RecordKind {
     type Err = RecallError;
 
     fn from_str(text: &str) -> Result<RecordKind, RecallError> {
-        let kind = RecordKind::ALL.into_iter().find(|kind| kind.word() == text.trim());
-        kind.ok_or_else(|| RecallError::Kind { name: text.to_owned() })
+        RecordKind::parse(text.trim()).ok_or_else(|| RecallError::Kind { name: text.to_owned() })
     }
 }

@@ -8,7 +8,7 @@ use crate::search::{PATTERN_BYTES_MAX, WORDS_MAX};
 pub enum RecallError {
     #[error("{0:?} names no entry: it is e12, e12.2 for a part, or e12-e20.")]
     Range(String),
-    #[error("There is no kind {name:?}: it is {}.", RecordKind::ALL.map(RecordKind::word).join(", "))]
+    #[error("There is no kind {name:?}: it is {}.", RecordKind::ALL.map(RecordKind::id).join(", "))]
     Kind { name: String },
     #[error("{0:?} is not a known form of time: write 2026-01-31, 2026-01-31T10:00 or 2h ago.")]
     Time(String),

@@ -96,7 +96,7 @@ impl<'a> Record<'a> {
 
     /// A short description.
     pub fn title(&self) -> String {
-        let kind = self.kind.word();
+        let kind = self.kind.id();
         match self.body {
             RecordBody::Message(_, "") => kind.to_owned(),
             RecordBody::Message(_, speaker) => format!("{kind} {speaker}"),

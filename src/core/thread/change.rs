@@ -17,6 +17,7 @@ use super::message::{
 };
 use super::opaque::{self, Opaque};
 use super::pins::PINNED_BY_PERSON;
+use crate::named_enum;
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
 /// version is refused and left untouched. Version 2 chains the lines of a journal and records in each of them how
@@ -594,6 +595,16 @@ pub enum Trigger {
     Must,
 }
 
+impl Trigger {
+    /// Whether the compaction happens without a request by the user or a hook.
+    pub fn is_automatic(self) -> bool {
+        match self {
+            Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
+            Trigger::Manual | Trigger::Hook => false,
+        }
+    }
+}
+
 /// A tool outcome or user message that is shown as another text. The log keeps the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
@@ -674,32 +685,19 @@ impl CompactionStats {
     }
 }
 
-/// Why a turn ended: ACP's stop reasons, plus some for failures and crashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopReason {
-    EndTurn,
-    MaxTokens,
-    MaxRounds,
-    Refusal,
-    Cancelled,
-    /// An error, reported in the answer to the prompt.
-    Failed,
-    /// The process ended first. Written when the thread is opened again.
-    Interrupted,
-}
-
-impl StopReason {
-    /// The identifier for logs and machine-readable output.
-    pub fn id(self) -> &'static str {
-        match self {
-            StopReason::EndTurn => "end_turn",
-            StopReason::MaxTokens => "max_tokens",
-            StopReason::MaxRounds => "max_rounds",
-            StopReason::Refusal => "refusal",
-            StopReason::Cancelled => "cancelled",
-            StopReason::Failed => "failed",
-            StopReason::Interrupted => "interrupted",
-        }
+named_enum! {
+    /// Why a turn ended: ACP's stop reasons, plus some for failures and crashes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StopReason {
+        EndTurn = "end_turn",
+        MaxTokens = "max_tokens",
+        MaxRounds = "max_rounds",
+        Refusal = "refusal",
+        Cancelled = "cancelled",
+        /// An error, reported in the answer to the prompt.
+        Failed = "failed",
+        /// The process ended first. Written when the thread is opened again.
+        Interrupted = "interrupted",
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::named_enum;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// `provider/name`, for example `anthropic/claude-sonnet-5-5`.
@@ -37,31 +38,21 @@ impl ModelName {
     }
 }
 
-/// The permission mode: which actions the agent may take without permission. The ids are those on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    #[default]
-    Ask,
-    AcceptEdits,
-    Auto,
-    ReadOnly,
-    Full,
+named_enum! {
+    /// The permission mode: which actions the agent may take without permission. The ids are those on the wire.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Mode {
+        #[default]
+        Ask = "ask",
+        AcceptEdits = "accept_edits",
+        Auto = "auto",
+        ReadOnly = "read_only",
+        Full = "full",
+    }
 }
 
 impl Mode {
-    pub const ALL: [Mode; 5] = [Mode::Ask, Mode::AcceptEdits, Mode::Auto, Mode::ReadOnly, Mode::Full];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            Mode::Ask => "ask",
-            Mode::AcceptEdits => "accept_edits",
-            Mode::Auto => "auto",
-            Mode::ReadOnly => "read_only",
-            Mode::Full => "full",
-        }
-    }
-
     pub fn name(self) -> &'static str {
         match self {
             Mode::Ask => "Ask",
@@ -81,10 +72,6 @@ impl Mode {
             Mode::Full => "Edits and runs commands; asks only before writing outside the workspace",
         }
     }
-
-    pub fn parse(id: &str) -> Option<Mode> {
-        Mode::ALL.into_iter().find(|mode| mode.id() == id)
-    }
 }
 
 /// Reads a mode from a log. A mode that this version does not know becomes `Ask`, so that the log of a newer version
@@ -94,34 +81,17 @@ pub(super) fn mode_or_ask<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     Ok(Mode::parse(&id).unwrap_or(Mode::Ask))
 }
 
-/// The model's reasoning effort.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ThoughtLevel {
-    Off,
-    Low,
-    #[default]
-    Medium,
-    High,
-    Max,
-}
-
-impl ThoughtLevel {
-    pub const ALL: [ThoughtLevel; 5] =
-        [ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Medium, ThoughtLevel::High, ThoughtLevel::Max];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            ThoughtLevel::Off => "off",
-            ThoughtLevel::Low => "low",
-            ThoughtLevel::Medium => "medium",
-            ThoughtLevel::High => "high",
-            ThoughtLevel::Max => "max",
-        }
-    }
-
-    pub fn parse(id: &str) -> Option<ThoughtLevel> {
-        ThoughtLevel::ALL.into_iter().find(|level| level.id() == id)
+named_enum! {
+    /// The model's reasoning effort.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ThoughtLevel {
+        Off = "off",
+        Low = "low",
+        #[default]
+        Medium = "medium",
+        High = "high",
+        Max = "max",
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Seq;
 use super::message::{Content, Message};
+use crate::named_enum;
 
 /// A message of a history made by a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,13 +18,15 @@ pub struct HistoryMessage {
     pub message: Message,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    User,
-    Assistant,
-    /// Sent as a user message, since providers do not accept system messages at arbitrary positions.
-    System,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Role {
+        User = "user",
+        Assistant = "assistant",
+        /// Sent as a user message, since providers do not accept system messages at arbitrary positions.
+        System = "system",
+    }
 }
 
 /// The id of a message in the hook protocol: an entry of the view and, for an entry with several messages,

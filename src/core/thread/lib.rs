@@ -45,6 +45,7 @@ mod layers;
 mod lines;
 mod markdown;
 pub mod message;
+mod named_enum;
 mod opaque;
 mod pins;
 pub mod problem;

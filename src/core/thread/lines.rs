@@ -212,16 +212,6 @@ pub fn rounded_dollars(dollars: f64) -> f64 {
     (dollars * 1e6).round() / 1e6
 }
 
-/// The name of an outcome's status.
-pub fn status(status: OutcomeStatus) -> &'static str {
-    match status {
-        OutcomeStatus::Completed => "completed",
-        OutcomeStatus::Failed => "failed",
-        OutcomeStatus::Denied => "denied",
-        OutcomeStatus::Interrupted => "interrupted",
-    }
-}
-
 /// The text for the user, in place of the text for the model, if the user decided against the call.
 pub fn refused_by_user(outcome: &ToolOutcome) -> Option<&'static str> {
     match (outcome.status, &outcome.decided) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::describe::{EntryLine, EntryPart, describe};
-use super::lines::{call_title, status};
+use super::lines::call_title;
 use super::text::{attached, outcome_text, outcomes_of, prompt_text, role_and_text};
 use super::visible::fenced;
 use super::{CallId, Change, ChangeGroup, Content, Entries, Seq, Thread, ToolOutcome};
@@ -82,7 +82,7 @@ fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, (Seq, &ToolOu
         }
         Content::Call(call) => {
             let outcome = outcomes.get(&call.id);
-            let words = outcome.map_or("no result yet", |(_, outcome)| status(outcome.status));
+            let words = outcome.map_or("no result yet", |(_, outcome)| outcome.status.id());
             let _ = write!(text, "\n- **{}** → {words}\n", call_title(call).replace('*', "\\*"));
             if let Some((_, outcome)) = outcome {
                 let _ = write!(text, "\n{}\n", fenced("", outcome_text(outcome).trim_end_matches('\n')));

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::decided::RecordedDecision;
 use super::hosted_search::HostedSearch;
+use crate::named_enum;
 
 /// The id of a message in its thread: consecutive, in the order in which messages begin. Shown as `m7`.
 ///
@@ -302,16 +303,18 @@ impl ToolOutcome {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OutcomeStatus {
-    Completed,
-    /// It ran and failed, or could not run; the content gives the reason.
-    Failed,
-    /// Refused by the user, a rule or a mode.
-    Denied,
-    /// Cut short by a cancel or a crash.
-    Interrupted,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OutcomeStatus {
+        Completed = "completed",
+        /// It ran and failed, or could not run; the content gives the reason.
+        Failed = "failed",
+        /// Refused by the user, a rule or a mode.
+        Denied = "denied",
+        /// Cut short by a cancel or a crash.
+        Interrupted = "interrupted",
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

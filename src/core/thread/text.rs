@@ -131,7 +131,7 @@ impl<'a> TextRenderer<'a> {
             }
             Content::Call(call) => {
                 let outcome = self.outcomes.get(&call.id);
-                let words = outcome.map_or("no result yet", |(_, outcome)| status(outcome.status));
+                let words = outcome.map_or("no result yet", |(_, outcome)| outcome.status.id());
                 let seen =
                     outcome.and_then(|(entry, _)| self.changed.get(entry)).copied().unwrap_or_default();
                 let _ = writeln!(block, "  ● {} → {words}{seen}", call_title(call));
@@ -292,12 +292,7 @@ pub(super) fn speaker(message: &Message, origin: &Origin) -> String {
 
 /// A message of a hook's history, with its role.
 pub(super) fn role_and_text(role: Role, message: &Message) -> String {
-    let role = match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System => "system",
-    };
-    format!("{role}: {}", message.text())
+    format!("{}: {}", role.id(), message.text())
 }
 
 fn edit_line(edit: &ViewEdit) -> String {

@@ -1,7 +1,7 @@
 //! The requests of a turn to its session, and the answers.
 
 use super::repeats::Stuck;
-use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome};
+use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome, Trigger};
 
 /// The next step of a turn.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub enum Effect {
         edited: bool,
     },
     /// Decide which entries a compaction replaces.
-    PlanCompaction(CompactionReason),
+    PlanCompaction(Trigger),
     /// Get the summary for the plan: from a hook or from a model.
     Summarise,
     /// Compose the change from the plan and the summary.
@@ -66,19 +66,6 @@ pub enum HookPoint {
     PostCompact,
     /// The session starts again on a summary.
     Restart,
-}
-
-/// Why a compaction is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompactionReason {
-    Command,
-    Overflow,
-    /// The configured share of the window is used.
-    Threshold,
-    /// A hook or a recipe's handler requested it.
-    Hook,
-    /// The next request might not fit.
-    Must,
 }
 
 /// The result of an [`Effect`]. An answer that the turn does not wait for is ignored.
@@ -125,7 +112,7 @@ pub struct HooksResult {
     /// Call the model again.
     pub go_on: bool,
     /// Compact first. Ignored if the view was already compacted since the last reply.
-    pub compact: Option<CompactionReason>,
+    pub compact: Option<Trigger>,
     /// End the turn here; overrides every other request.
     pub halt: bool,
     /// The history was replaced, so a pending summary is dropped.

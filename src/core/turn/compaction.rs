@@ -1,8 +1,8 @@
 //! The stages of one compaction, from its plan to the change that is ready to commit.
 
 use super::Continuation;
-use super::ask::{CompactionReason, Effect, HookPoint};
-use epitome_thread::{Change, Seq};
+use super::ask::{Effect, HookPoint};
+use epitome_thread::{Change, Seq, Trigger};
 
 /// Maximum number of plans in a row, each made because the view changed while the last one was computed.
 const PLANS_MAX: u32 = 3;
@@ -13,7 +13,7 @@ pub const CHANGED: &str = "the conversation was changed while its summary was wr
 /// A compaction that is being prepared. The session has the plan and the summary themselves.
 #[derive(Debug)]
 pub(super) struct PendingCompaction {
-    pub(super) why: CompactionReason,
+    pub(super) why: Trigger,
     pub(super) then: Continuation,
     stage: CompactionStage,
     /// Whether the work of the stage was requested.
@@ -42,7 +42,7 @@ enum CompactionStage {
 }
 
 impl PendingCompaction {
-    pub(super) fn new(why: CompactionReason, then: Continuation) -> PendingCompaction {
+    pub(super) fn new(why: Trigger, then: Continuation) -> PendingCompaction {
         let (stage, revision) = (CompactionStage::Planning, Seq(0));
         PendingCompaction {
             why,
@@ -59,7 +59,7 @@ impl PendingCompaction {
     /// A compaction by command whose result round-end hooks have seen, composed again for the view that they edited.
     pub(super) fn again(then: Continuation) -> PendingCompaction {
         let stage = CompactionStage::ComposingAgain;
-        PendingCompaction { stage, was_seen: true, ..PendingCompaction::new(CompactionReason::Command, then) }
+        PendingCompaction { stage, was_seen: true, ..PendingCompaction::new(Trigger::Manual, then) }
     }
 
     /// Returns the work of the current stage once. `revision` is that of the current view: a plan for another revision

@@ -57,8 +57,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use ask::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
-    Permit, ReplyEnd,
+    CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep, Permit, ReplyEnd,
 };
 
 pub use compaction::CHANGED;
@@ -69,8 +68,8 @@ use compaction::PendingCompaction;
 use repeats::Repeats;
 
 use epitome_thread::{
-    CallId, Change, Entry, Origin, OutcomeStatus, ReplyCut, Seq, StopReason, Thread, ToolOutcome, Usage,
-    Withheld,
+    CallId, Change, Entry, Origin, OutcomeStatus, ReplyCut, Seq, StopReason, Thread, ToolOutcome, Trigger,
+    Usage, Withheld,
 };
 
 /// Maximum number of overflows in a row, with at most one reply between them, that lead to a compaction. Without this
@@ -193,8 +192,7 @@ impl Turn {
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts that are queued in the meantime are answered after it.
     pub fn compact(commanded: Change, limits: TurnLimits) -> Turn {
-        let compaction =
-            PendingCompaction::new(CompactionReason::Command, Continuation::Stop(StopReason::EndTurn));
+        let compaction = PendingCompaction::new(Trigger::Manual, Continuation::Stop(StopReason::EndTurn));
         Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), limits)
     }
 
@@ -530,7 +528,7 @@ impl Turn {
                     }
                     ReplyEnd::Paused => TurnState::Ready,
                     ReplyEnd::WindowFull if !self.overflows_again() => TurnState::Compacting(
-                        PendingCompaction::new(CompactionReason::Overflow, Continuation::CallModel),
+                        PendingCompaction::new(Trigger::Overflow, Continuation::CallModel),
                     ),
                     ReplyEnd::MaxTokens | ReplyEnd::WindowFull => round_end(StopReason::MaxTokens),
                     ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
@@ -540,7 +538,7 @@ impl Turn {
             // Also just after a compaction: the window may have turned out to be smaller than it was made for.
             ModelResult::TooLong(message) if !self.overflows_again() => {
                 self.failure = Some(message);
-                self.compact_for(CompactionReason::Overflow, Continuation::CallModel);
+                self.compact_for(Trigger::Overflow, Continuation::CallModel);
             }
             ModelResult::TooLong(message) if self.compacted => self.fail(message),
             ModelResult::TooLong(message) => {
@@ -552,7 +550,7 @@ impl Turn {
             ModelResult::MustCompact => {
                 // The request was not sent, so it does not count as a round.
                 self.rounds -= 1;
-                self.compact_for(CompactionReason::Must, Continuation::CallModel);
+                self.compact_for(Trigger::Must, Continuation::CallModel);
             }
             ModelResult::Failed(message) => self.fail(message),
         }
@@ -560,28 +558,28 @@ impl Turn {
 
     fn handle_compacted(
         &mut self,
-        why: CompactionReason,
+        why: Trigger,
         then: Continuation,
         answer: CompactionResult,
         thread: &Thread,
     ) {
         match (answer, why) {
             // A compaction by command replaces the history only after the round-end hooks have seen it.
-            (CompactionResult::Done(change), CompactionReason::Command) => {
+            (CompactionResult::Done(change), Trigger::Manual) => {
                 self.enter(TurnState::RoundEnd { then, swap: Some(change) });
             }
             (CompactionResult::Done(change), _) => {
                 // The refused request does not count as a round.
-                if why == CompactionReason::Overflow && self.failure.take().is_some() {
+                if why == Trigger::Overflow && self.failure.take().is_some() {
                     self.rounds -= 1;
                 }
                 self.swap(*change, then);
             }
-            (CompactionResult::Nothing, CompactionReason::Command) => {
+            (CompactionResult::Nothing, Trigger::Manual) => {
                 self.follow(Continuation::End(StopReason::EndTurn), thread)
             }
-            (CompactionResult::Failed(message), CompactionReason::Command) => self.fail(message),
-            (answer, CompactionReason::Overflow) => match (self.failure.take(), answer) {
+            (CompactionResult::Failed(message), Trigger::Manual) => self.fail(message),
+            (answer, Trigger::Overflow) => match (self.failure.take(), answer) {
                 // The reply itself was kept, cut off where the window was full.
                 (None, _) => {
                     let then = Continuation::Stop(StopReason::MaxTokens);
@@ -593,8 +591,8 @@ impl Turn {
                 (Some(message), CompactionResult::Nothing | CompactionResult::Done(_)) => self.fail(message),
             },
             // The conversation continues unchanged; the session has already reported why.
-            (_, CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must) => {
-                self.tried |= why == CompactionReason::Must;
+            (_, Trigger::Threshold | Trigger::Hook | Trigger::Must) => {
+                self.tried |= why == Trigger::Must;
                 self.follow(then, thread);
             }
         }
@@ -629,7 +627,7 @@ impl Turn {
         }
     }
 
-    fn compact_for(&mut self, why: CompactionReason, then: Continuation) {
+    fn compact_for(&mut self, why: Trigger, then: Continuation) {
         self.enter(TurnState::Compacting(PendingCompaction::new(why, then)));
     }
 

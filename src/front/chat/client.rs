@@ -13,7 +13,7 @@ use epitome_client::{
 };
 use epitome_platform::file_uri;
 use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
-use epitome_session::{CommandInfo, QuestionReply};
+use epitome_session_api::{CommandInfo, QuestionReply};
 use futures_util::FutureExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

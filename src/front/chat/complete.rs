@@ -1,6 +1,6 @@
 //! Slash commands: those of the session, those of the chat, and what completes a draft. Pure.
 
-use epitome_session::CommandInfo;
+use epitome_session_api::CommandInfo;
 
 /// A command that the chat carries out without the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

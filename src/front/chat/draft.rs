@@ -1,6 +1,6 @@
 //! The prompt that is being typed, with its history and the completion of commands. Pure.
 
-use epitome_session::CommandInfo;
+use epitome_session_api::CommandInfo;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};

@@ -1,7 +1,7 @@
 //! A form or an address from a tool, completed line by line in the terminal. Pure.
 
 use agent_client_protocol::v2::schema as wire;
-use epitome_session::QuestionReply;
+use epitome_session_api::QuestionReply;
 use serde_json::{Map, Value};
 
 /// Maximum number of fields that are asked for. Longer forms are unsuitable for a terminal.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use epitome_client::{slash_commands, with_hint};
-use epitome_session::CommandInfo;
+use epitome_session_api::CommandInfo;
 use ratatui::crossterm::event::KeyEvent;
 
 use crate::card::{CardAnswer, OpenCard, TYPED_AHEAD};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agent_client_protocol::v2::schema as wire;
 
 use epitome_acp::updates::{prompt_block, wire_path};
-use epitome_session::{McpServer, McpTransport};
+use epitome_session_api::{McpServer, McpTransport};
 use epitome_thread::Content;
 
 /// The blocks of a prompt. Content that only a model writes has none.

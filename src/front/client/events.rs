@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use epitome_session::{AskId, CommandInfo, NoticeSeverity, PermissionRequest, SessionError, TextKind};
+use epitome_session_api::{AskId, CommandInfo, NoticeSeverity, PermissionRequest, SessionError, TextKind};
 use epitome_thread::visible::unfenced;
 use epitome_thread::{CallId, Entry, MessageId, Mode, StopReason, ThoughtLevel, ToolOutcome, Usage};
 

@@ -15,7 +15,7 @@ use super::handshake::{Handshake, halves};
 use super::link::{AcpLink, LinkMessage};
 use epitome_acp::updates::{epitome_meta, wire_path};
 use epitome_platform::local::Stream;
-use epitome_session::{AskId, CommandInfo, McpServer, QuestionReply, SessionError, UserDecision};
+use epitome_session_api::{AskId, CommandInfo, McpServer, QuestionReply, SessionError, UserDecision};
 use epitome_thread::{ClientInstructions, Content, Seq, SessionId};
 
 /// The text of the error for everything that has no answer when the connection ends.

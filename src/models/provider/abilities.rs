@@ -56,9 +56,9 @@ impl Thinking {
             }
             (_, Some(effort)) if effort == wanted(level) => String::new(),
             (_, Some(effort)) if level == ThoughtLevel::Off => {
-                format!("This model always thinks; the least is {}", effort.word())
+                format!("This model always thinks; the least is {}", effort.id())
             }
-            (_, Some(effort)) => format!("The nearest that this model has: {}", effort.word()),
+            (_, Some(effort)) => format!("The nearest that this model has: {}", effort.id()),
             (_, None) => String::new(),
         }
     }
@@ -151,7 +151,7 @@ impl Abilities {
 /// Parses the providers' names of efforts, ignoring unknown ones.
 fn known_efforts<'de, D: Deserializer<'de>>(words: D) -> Result<&'static [Effort], D::Error> {
     let words = Vec::<String>::deserialize(words)?;
-    let known = Effort::ALL.into_iter().filter(|effort| words.iter().any(|word| word == effort.word()));
+    let known = Effort::ALL.into_iter().filter(|effort| words.iter().any(|word| word == effort.id()));
     Ok(set_of(&known.collect::<Vec<Effort>>()))
 }
 

@@ -45,7 +45,7 @@ impl OfferedModel {
     pub fn to_json(&self, marks: &CurrentModels) -> Value {
         let known = |tokens: u64, source: FactSource| match tokens {
             0 => Value::Null,
-            tokens => json!({ "tokens": tokens, "from": source.word() }),
+            tokens => json!({ "tokens": tokens, "from": source.id() }),
         };
         let (is_ending, ends) = match &self.life {
             Lifecycle::Active => (false, None),

@@ -1,6 +1,7 @@
 //! Assembles streamed events into a message, even if the stream breaks off. Independent of wire formats; assigns no ids
 //! and runs no tools.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
@@ -28,7 +29,7 @@ pub struct Collector {
 pub enum ReplyPiece {
     Text {
         part: u32,
-        kind: PieceKind,
+        kind: TextKind,
         text: String,
     },
     /// The model began to write a tool call.
@@ -54,8 +55,10 @@ impl ReplyPiece {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PieceKind {
+/// Whether a text is shown as a part of the reply or as thinking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextKind {
     Reply,
     Thinking,
 }
@@ -99,8 +102,8 @@ impl Collector {
     /// Processes the next event and returns the piece to show for it, if any.
     pub fn feed(&mut self, event: ProviderEvent) -> Option<ReplyPiece> {
         match event {
-            ProviderEvent::Text(text) => self.add_text(PieceKind::Reply, text),
-            ProviderEvent::Thinking(text) => self.add_text(PieceKind::Thinking, text),
+            ProviderEvent::Text(text) => self.add_text(TextKind::Reply, text),
+            ProviderEvent::Thinking(text) => self.add_text(TextKind::Thinking, text),
             ProviderEvent::ThinkingSealed { data } => {
                 let native = self.native(data);
                 match self.parts.last_mut() {
@@ -142,9 +145,9 @@ impl Collector {
     pub fn shown(&self) -> Vec<ReplyPiece> {
         let parts = self.parts.iter().zip(0u32..);
         let pieces = parts.filter_map(|(content, part)| match content {
-            ReplyPart::Text(text) => Some((part, PieceKind::Reply, text.clone())),
-            ReplyPart::Thinking { text, .. } => Some((part, PieceKind::Thinking, text.clone())),
-            ReplyPart::Search(search) => Some((part, PieceKind::Reply, search.sources())),
+            ReplyPart::Text(text) => Some((part, TextKind::Reply, text.clone())),
+            ReplyPart::Thinking { text, .. } => Some((part, TextKind::Thinking, text.clone())),
+            ReplyPart::Search(search) => Some((part, TextKind::Reply, search.sources())),
             ReplyPart::Call { .. } => None,
         });
         pieces
@@ -201,17 +204,17 @@ impl Collector {
         ModelReply { content, usage: self.usage, stop: self.stop }
     }
 
-    fn add_text(&mut self, kind: PieceKind, text: String) -> Option<ReplyPiece> {
+    fn add_text(&mut self, kind: TextKind, text: String) -> Option<ReplyPiece> {
         if text.is_empty() {
             return None;
         }
         match (kind, self.parts.last_mut()) {
-            (PieceKind::Reply, Some(ReplyPart::Text(open)))
-            | (PieceKind::Thinking, Some(ReplyPart::Thinking { text: open, native: None })) => {
+            (TextKind::Reply, Some(ReplyPart::Text(open)))
+            | (TextKind::Thinking, Some(ReplyPart::Thinking { text: open, native: None })) => {
                 open.push_str(&text);
             }
-            (PieceKind::Reply, _) => self.parts.push(ReplyPart::Text(text.clone())),
-            (PieceKind::Thinking, _) => {
+            (TextKind::Reply, _) => self.parts.push(ReplyPart::Text(text.clone())),
+            (TextKind::Thinking, _) => {
                 self.parts.push(ReplyPart::Thinking { text: text.clone(), native: None });
             }
         }
@@ -246,7 +249,7 @@ impl Collector {
         let native = Some(self.native(json!({ "blocks": blocks })));
         let (part, text) = (self.next_part(), search.sources());
         self.parts.push(ReplyPart::Search(HostedSearch { native, ..search }));
-        (!text.is_empty()).then_some(ReplyPiece::Text { part, kind: PieceKind::Reply, text })
+        (!text.is_empty()).then_some(ReplyPiece::Text { part, kind: TextKind::Reply, text })
     }
 
     fn call(&mut self, wanted: u32) -> Option<&mut String> {
@@ -328,10 +331,10 @@ mod tests {
         assert_eq!(
             pieces,
             [
-                show(0, PieceKind::Thinking, "hm"),
-                show(0, PieceKind::Thinking, "m"),
-                show(1, PieceKind::Reply, "Let me "),
-                show(1, PieceKind::Reply, "look."),
+                show(0, TextKind::Thinking, "hm"),
+                show(0, TextKind::Thinking, "m"),
+                show(1, TextKind::Reply, "Let me "),
+                show(1, TextKind::Reply, "look."),
                 ReplyPiece::CallOpened { part: 2, name: "file_read".into() },
             ]
         );
@@ -421,14 +424,14 @@ mod tests {
     #[test]
     fn a_piece_takes_what_continues_its_text_and_returns_anything_else() {
         let text = |part, kind, text: &str| ReplyPiece::Text { part, kind, text: text.to_owned() };
-        let mut piece = text(0, PieceKind::Reply, "a");
-        assert_eq!(piece.extend(text(0, PieceKind::Reply, "b")), None);
-        assert_eq!(piece, text(0, PieceKind::Reply, "ab"));
+        let mut piece = text(0, TextKind::Reply, "a");
+        assert_eq!(piece.extend(text(0, TextKind::Reply, "b")), None);
+        assert_eq!(piece, text(0, TextKind::Reply, "ab"));
         let opened = ReplyPiece::CallOpened { part: 1, name: "t".into() };
-        for other in [text(1, PieceKind::Reply, "c"), text(0, PieceKind::Thinking, "c"), opened] {
+        for other in [text(1, TextKind::Reply, "c"), text(0, TextKind::Thinking, "c"), opened] {
             assert_eq!(piece.extend(other.clone()), Some(other));
         }
-        assert_eq!(piece, text(0, PieceKind::Reply, "ab"));
+        assert_eq!(piece, text(0, TextKind::Reply, "ab"));
     }
 
     proptest! {

@@ -30,7 +30,7 @@ use epitome_config::Settings;
 use epitome_config::logins::now;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
-use epitome_thread::{ModelName, ToolSpec};
+use epitome_thread::{ModelName, ToolSpec, named_enum};
 use epitome_tokens::Calibration;
 use offers::KeptOffers;
 
@@ -54,30 +54,19 @@ const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Maximum number of providers with a lock for listing their models.
 const ASKING_MAX: usize = 64;
 
-/// The source of a fact about a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FactSource {
-    Config,
-    /// A rejected request.
-    Overflow,
-    /// The provider's list.
-    Endpoint,
-    /// The built-in table.
-    Table,
-    /// A default value.
-    Guess,
-}
-
-impl FactSource {
-    /// The source as one word, for tables and JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            FactSource::Config => "config",
-            FactSource::Overflow => "learned",
-            FactSource::Endpoint => "provider",
-            FactSource::Table => "table",
-            FactSource::Guess => "guess",
-        }
+named_enum! {
+    /// The source of a fact about a model.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FactSource {
+        Config = "config",
+        /// A rejected request.
+        Overflow = "learned",
+        /// The provider's list.
+        Endpoint = "provider",
+        /// The built-in table.
+        Table = "table",
+        /// A default value.
+        Guess = "guess",
     }
 }
 

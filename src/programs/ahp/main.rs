@@ -10,7 +10,7 @@ use epitome_ahp::AhpServer;
 use epitome_daemon::front::access::{AcceptedTokens, RemoteAccess};
 use epitome_daemon::front::attach::Connector;
 use epitome_platform::program::helper;
-use epitome_session::registry::Overrides;
+use epitome_session_api::Overrides;
 
 /// The environment variable that contains the token of clients.
 const TOKEN_VARIABLE: &str = "EPITOME_AHP_TOKEN";

@@ -6,13 +6,7 @@ use serde_json::{Value, json};
 
 use super::messages;
 use super::session::{PromptRole, SharedSession, TurnEnd};
-
-/// The kind of a text of the agent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TextPart {
-    Reply,
-    Thinking,
-}
+use epitome_session_api::TextKind;
 
 impl SharedSession {
     /// Applies an update. Kinds that AHP has no place for are listed in `docs/ahp.md`.
@@ -20,10 +14,10 @@ impl SharedSession {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         match kind {
             "user_message" => self.user_message(update, now),
-            "agent_message" => self.text(TextPart::Reply, update, true, now),
-            "agent_message_chunk" => self.text(TextPart::Reply, update, false, now),
-            "agent_thought" => self.text(TextPart::Thinking, update, true, now),
-            "agent_thought_chunk" => self.text(TextPart::Thinking, update, false, now),
+            "agent_message" => self.text(TextKind::Reply, update, true, now),
+            "agent_message_chunk" => self.text(TextKind::Reply, update, false, now),
+            "agent_thought" => self.text(TextKind::Thinking, update, true, now),
+            "agent_thought_chunk" => self.text(TextKind::Thinking, update, false, now),
             "tool_call_update" => self.call(update, now),
             "terminal_update" => self.terminal(update, true),
             "terminal_output_chunk" => self.terminal(update, false),
@@ -80,7 +74,7 @@ impl SharedSession {
     }
 
     /// Text of the agent: a whole message or, unless `is_whole`, what follows.
-    fn text(&mut self, kind: TextPart, update: &Value, is_whole: bool, now: Timestamp) {
+    fn text(&mut self, kind: TextKind, update: &Value, is_whole: bool, now: Timestamp) {
         let id = update["messageId"].as_str().unwrap_or_default();
         let text = match &update["content"] {
             Value::Array(blocks) => messages::text_of(blocks),
@@ -92,7 +86,7 @@ impl SharedSession {
         let turn = self.turn(id, now);
         let added = match self.shown_text(id) {
             None => {
-                let kind = if kind == TextPart::Reply { "markdown" } else { "reasoning" };
+                let kind = if kind == TextKind::Reply { "markdown" } else { "reasoning" };
                 self.response_part(&turn, json!({ "kind": kind, "id": id, "content": text }));
                 return self.end_unless_running(now);
             }
@@ -101,7 +95,7 @@ impl SharedSession {
             Some(shown) => text.strip_prefix(shown).unwrap_or_default().to_owned(),
         };
         if !added.is_empty() {
-            let name = if kind == TextPart::Reply { "chat/delta" } else { "chat/reasoning" };
+            let name = if kind == TextKind::Reply { "chat/delta" } else { "chat/reasoning" };
             self.act(json!({ "type": name, "turnId": turn, "partId": id, "content": added }));
         }
     }

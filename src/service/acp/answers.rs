@@ -13,8 +13,8 @@ use super::from_wire::{BadParams, ClientTraits};
 use super::requests::RequestKind;
 use super::updates::{timestamp, wire_path};
 use super::v1;
-use epitome_session::registry::Header;
-use epitome_session::{SessionAnswer, SessionError, SessionOptions, Steered};
+use epitome_session_api::port::Header;
+use epitome_session_api::{SessionAnswer, SessionError, SessionOptions, Steered};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{StopReason, Usage};
 

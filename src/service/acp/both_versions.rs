@@ -8,7 +8,7 @@ use crate::answers::{
 };
 use crate::from_wire::{OFF, ON, on_or_off};
 use crate::updates::wire_path;
-use epitome_session::{ModelOption, SessionOptions, provider_title};
+use epitome_session_api::{ModelOption, SessionOptions, provider_title};
 use epitome_thread::{
     Location, Mode, ModelName, PlanPriority, PlanStatus, PlanStep, ThoughtLevel, ToolKind, Usage,
 };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use epitome_session::{ClientMcpFault, FromClient};
+use epitome_session_api::{ClientMcpFault, FromClient};
 
 /// Unanswered requests to all servers of a client.
 const CALLS_OPEN_MAX: usize = 256;

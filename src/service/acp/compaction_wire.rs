@@ -13,7 +13,7 @@ use wire::{CompactionStatus, SessionUpdate};
 
 use super::model::Update;
 use super::updates::{epitome_meta, fenced, pieces};
-use epitome_session::CompactionState;
+use epitome_session_api::CompactionState;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, describe};
 

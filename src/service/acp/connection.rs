@@ -14,7 +14,7 @@ use super::outbox::Outbox;
 use super::requests::first_id;
 use super::server::{AcpServer, ConnectionConfig, PendingCount};
 use super::writer::UpdateWriter;
-use epitome_session::port::{SessionPort, StoredSessionPort};
+use epitome_session_api::port::{SessionPort, StoredSessionPort};
 
 /// A line buffer that grew beyond this many bytes is freed after use.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
@@ -147,7 +147,7 @@ pub struct ConnectionCloser<P> {
     /// Attachments of this client that sessions have not released yet.
     unreleased: PendingCount,
     sessions: P,
-    client: epitome_session::ClientId,
+    client: epitome_session_api::ClientId,
     runtime: tokio::runtime::Handle,
 }
 

@@ -17,7 +17,7 @@ use wire::{ContentBlock, EmbeddedResourceResource};
 
 use super::attached;
 use super::model::AcpVersion;
-use epitome_session::{
+use epitome_session_api::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
     QuestionReply, QuestionSupport,
 };

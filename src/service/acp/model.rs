@@ -9,7 +9,7 @@ use agent_client_protocol::v2::schema as wire;
 use serde::Serialize;
 use serde_json::Value;
 
-use epitome_session::{CommandInfo, SessionOptions, SessionState, TextKind};
+use epitome_session_api::{CommandInfo, SessionOptions, SessionState, TextKind};
 use epitome_thread::{CallId, Location, Mode, PlanStep, SessionId, ToolKind};
 
 /// The version of the protocol that a connection negotiated in `initialize`.

@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use epitome_session::SessionEvent;
-use epitome_session::event_queue::{self, EventQueue, QueueLimits};
+use epitome_session_api::SessionEvent;
+use epitome_session_api::event_queue::{self, EventQueue, QueueLimits};
 use epitome_thread::SessionId;
 
 /// Limits of the queue for a client that does not read.
@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::writer::UpdateWriter;
-    use epitome_session::TextKind;
+    use epitome_session_api::TextKind;
     use epitome_thread::{Change, Content, Entry, Message, MessageId, ModelName, Seq};
 
     fn session(name: u64) -> SessionId {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::client_mcp::{McpCall, McpCalls};
-use epitome_session::{AskId, Ticket};
+use epitome_session_api::{AskId, Ticket};
 use epitome_thread::{Entry, SessionId};
 
 /// Unanswered requests allowed per client; further requests are rejected.

@@ -36,8 +36,8 @@ use super::unpublished::SentPrompt;
 use super::v2_answers;
 use super::writer::{self, Positions, TooLongLine};
 use epitome_platform::blocking;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::{
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{
     AccessGrant, AccessScope, ClientId, ClientMcp, EditorResponse, EditorSupport, EventSink, QuestionSupport,
     Replay, SessionCommand, SessionEvent, Ticket, UserDecision,
 };

@@ -11,7 +11,7 @@ use super::model::Update;
 use super::requests::FinishedAgent;
 use super::updates::{agent_line, pieces, user_message, wire_path};
 use super::v2;
-use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
+use epitome_session_api::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Content, Message, MessageId, Origin, SessionId};
 

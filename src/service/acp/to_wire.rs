@@ -18,7 +18,7 @@ use super::updates::{
     line_id, log_update, notice, part_id, set_apart, user_message,
 };
 use super::v2;
-use epitome_session::{
+use epitome_session_api::{
     BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
     TextKind, TextShown, UsageNow,
 };

@@ -14,7 +14,7 @@ use wire::ToolCallStatus;
 use super::model::{CallContent, CallUpdate, FileDiff, PermissionCard, TerminalChange, TerminalExit, Update};
 use super::updates::fenced;
 use epitome_secrets::has_mask;
-use epitome_session::PermissionRequest;
+use epitome_session_api::PermissionRequest;
 use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
     CallDisplay, CallId, OutcomeContent, OutcomeStatus, RAW_FILES, ToolCall, ToolDisplay, ToolKind,

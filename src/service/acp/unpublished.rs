@@ -14,7 +14,7 @@ use super::answers;
 use super::from_wire::{BadParams, RequestParams};
 use super::model::AcpVersion;
 use super::updates::wire_path;
-use epitome_session::CommandInfo;
+use epitome_session_api::CommandInfo;
 use epitome_thread::{Content, PartId, Seq, SessionId};
 
 /// Longest `idempotencyKey`, in characters: the schema's `maxLength`.

@@ -12,7 +12,7 @@ use wire::SessionUpdate;
 
 use super::envelope::session_update;
 use super::model::{AcpVersion, MessagePiece, TextUpdate, Update, UpdateLine};
-use epitome_session::{NoticeSeverity, TextKind};
+use epitome_session_api::{NoticeSeverity, TextKind};
 pub(super) use epitome_thread::visible::fenced;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, describe, text};

@@ -13,7 +13,7 @@ use super::model::{
     AnnouncedCall, CallContent, CallUpdate, FileDiff, PermissionCard, TerminalChange, Update, UpdateLine,
 };
 use super::updates::{chunk, wire_path};
-use epitome_session::{CommandInfo, SessionOptions};
+use epitome_session_api::{CommandInfo, SessionOptions};
 use epitome_thread::diff::changed_part;
 use epitome_thread::{Mode, SessionId, ToolKind};
 pub use same::{auth_methods, config_options, session_capabilities, tokens};

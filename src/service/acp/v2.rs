@@ -17,7 +17,7 @@ use super::model::{
 };
 use super::unpublished;
 use super::updates::{chunk, wire_path};
-use epitome_session::{CommandInfo, Foreground, SessionState, TextKind, WorkEnd};
+use epitome_session_api::{CommandInfo, Foreground, SessionState, TextKind, WorkEnd};
 use epitome_thread::diff::git_patch;
 use epitome_thread::{SessionId, Usage};
 pub use same::{auth_methods, config_options, session_capabilities, tokens};

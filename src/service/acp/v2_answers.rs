@@ -13,8 +13,7 @@ use super::from_wire::ClientTraits;
 use super::requests::RequestKind;
 use super::updates::epitome_meta;
 use super::{unpublished, v2};
-use epitome_session::port::ForegroundNow;
-use epitome_session::{CommandInfo, SessionAnswer, SessionNow, SessionOptions};
+use epitome_session_api::{CommandInfo, Foreground, SessionAnswer, SessionNow, SessionOptions};
 use epitome_thread::{MessageId, StopReason};
 
 /// The client requested an unsupported version, or another one than before.
@@ -110,14 +109,14 @@ pub fn options(
     answers::raw(&response.available_commands(v2::commands(commands, shows_skills)))
 }
 
-/// The status of a session that is open.
-pub fn open_status(now: ForegroundNow) -> Result<Box<RawValue>, Error> {
+/// The status of a session that is open. It does not say what runs in the background.
+pub fn open_status(now: &Foreground) -> Result<Box<RawValue>, Error> {
     let state = match now {
-        ForegroundNow::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
-        ForegroundNow::RequiresAction => {
+        Foreground::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
+        Foreground::RequiresAction => {
             wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
         }
-        ForegroundNow::Idle => wire::StateUpdate::Idle(wire::IdleStateUpdate::new()),
+        Foreground::Idle(_) => wire::StateUpdate::Idle(wire::IdleStateUpdate::new()),
     };
     answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open).state(state))
 }

@@ -22,7 +22,7 @@ use super::tool_wire::{self, CallDetail};
 use super::unpublished;
 use super::updates::{epitome_meta, log_update, wire_path};
 use super::{subagent_wire, v1, v2, v2_answers};
-use epitome_session::{
+use epitome_session_api::{
     AskId, AskedByAgent, CommandInfo, EditorRequest, PermissionRequest, Position, QuestionKind,
     SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket, UserQuestion,
     agent_of_call,
@@ -666,7 +666,7 @@ mod tests {
             let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
             SessionEvent::Entry { entry, replay: true, own: false }
         };
-        let options = Arc::new(epitome_session::SessionOptions {
+        let options = Arc::new(epitome_session_api::SessionOptions {
             mode: epitome_thread::Mode::Ask,
             model: None,
             models: Vec::new(),
@@ -707,7 +707,7 @@ mod tests {
         let message = Message { id: MessageId(1), content: vec![Content::Call(call)], author: None };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
         let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
-        let about = epitome_session::SubagentInfo {
+        let about = epitome_session_api::SubagentInfo {
             call: Some(CallId("c1".into())),
             title: "Find it".into(),
             description: String::new(),

@@ -12,7 +12,7 @@ use super::editor_buffers::Waited;
 use super::hook_host::calls::ServiceReply;
 use super::model_link::ModelListQuery;
 use super::responder::QueuedPrompt;
-use super::summary::Attempt;
+use super::summary::SummaryAttempt;
 use super::{AskId, Ticket};
 use epitome_checkpoint::{CheckpointError, RewindReport};
 use epitome_compaction::{Budget, CompactionDecision, CompactionPlan, Preview};
@@ -91,7 +91,7 @@ pub(super) enum BackgroundResult {
     /// It is decided what a compaction would do whose summary is to be written in advance.
     SummaryPlanned(Option<(Seq, CompactionDecision)>),
     /// A summary was written in advance.
-    SummaryPrepared(Box<CompactionPlan>, Attempt),
+    SummaryPrepared(Box<CompactionPlan>, SummaryAttempt),
 }
 
 /// The result of a search for hooks.

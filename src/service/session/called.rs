@@ -1,6 +1,6 @@
 //! The results of hooks' callbacks.
 
-use super::cpu_worker::WorkerFault;
+use super::WorkerFault;
 use super::effects;
 use super::lineage::HandedHistory;
 use super::refusal::HookRefusal;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::Overrides;
 use super::actor::{Session, open_session};
 use super::complete::find_endpoint;
 use super::core::Core;
@@ -23,7 +24,6 @@ use super::effects::half_of;
 use super::inbox::Channel;
 pub use super::lineage::Lineage;
 use super::lineage::{HandedHistory, RunningCost};
-use super::overrides::Overrides;
 pub use super::refusal::{ChildError, ChildFailure};
 use super::responder::{QueuedPrompt, Responder};
 use super::services::SessionServices;

@@ -18,15 +18,9 @@ use super::event_gate::EventGate;
 use super::responder::LeavingClient;
 use super::{
     AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, SessionState,
+    SessionAnswer, SessionError, SessionEvent, SessionState, Watcher,
 };
 use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
-
-/// An observer, and the first entry that it has not seen.
-pub struct Watcher {
-    pub from: Seq,
-    pub attachment: Attachment,
-}
 
 struct Observer {
     /// Not gated, for when the session is opened again.

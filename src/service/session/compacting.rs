@@ -2,8 +2,8 @@
 //! due and how much it may replace, and show its progress to clients.
 
 mod budget;
-mod order;
 mod prepared;
+mod request;
 pub(crate) mod shown;
 mod when;
 
@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 use super::NoticeSeverity;
 use super::core::Core;
 use super::recipes::SessionRecipes;
-use super::summary::{self, Attempt, SummaryJob};
+use super::summary::{self, SummaryAttempt, SummaryJob};
 use epitome_compaction::backoff::CompactionBackoff;
-use epitome_compaction::{self as compaction, CompactionDecision, CompactionPlan, SummaryResult};
+use epitome_compaction::{self as compaction, CompactionDecision, CompactionPlan, Summary};
+use epitome_hooks::output::Resolution;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::command::RecipeArguments;
 use epitome_thread::{Change, Content, Entry, MessageId, ModelName, Seq, Trigger, Usage};
-use epitome_turn::CompactionReason;
 
-pub(super) use budget::{keep_of, trigger_of};
-pub use order::CompactionOrder;
-pub(super) use order::without_swap;
+pub(super) use budget::keep_of;
 use prepared::PreparedSummary;
+pub use request::SummaryRequest;
+pub(super) use request::without_swap;
 use shown::Announced;
 pub(super) use when::must_compact_at;
 
@@ -39,10 +39,12 @@ pub struct Compactor {
     /// Tokens in context when old tool results were last considered for pruning.
     eased_at: u64,
     /// How to make the next compaction of the turn.
-    order: CompactionOrder,
-    /// The planned compaction. It is kept until its change is committed: hooks that run before that may replace it, or
-    /// edit the view so that it is composed again.
-    draft: Option<CompactionDraft>,
+    request: SummaryRequest,
+    /// The plan of the compaction that is made now. It is kept until its change is committed: hooks that run before that
+    /// may replace it, or edit the view so that it is composed again.
+    plan: Option<CompactionPlan>,
+    /// The text that replaces the plan's part of the view, as far as it is written.
+    written: Summary,
     /// The compaction that clients were notified of.
     announced: Option<Announced>,
     /// The pieces of the summary that is being written.
@@ -58,8 +60,8 @@ impl Compactor {
         *self = Compactor { backoff, prepared, eased_at, ..Compactor::default() };
     }
 
-    pub(super) fn order(&mut self, order: CompactionOrder) {
-        self.order = order;
+    pub(super) fn summarise_as(&mut self, request: SummaryRequest) {
+        self.request = request;
     }
 
     /// The summary that hooks see before it replaces the history.
@@ -75,10 +77,10 @@ impl Compactor {
         plan: &CompactionPlan,
         instruction: String,
         pieces: mpsc::Sender<String>,
-    ) -> impl Future<Output = Attempt> + Send + use<> {
+    ) -> impl Future<Output = SummaryAttempt> + Send + use<> {
         let settings = core.settings.shared();
-        let ordered = self.order.summary_tokens_max;
-        let mut snapshot = core.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
+        let tokens_max = self.request.tokens_max;
+        let mut snapshot = core.snapshot(tokens_max.unwrap_or(settings.compaction.max_summary_tokens));
         snapshot.view = core.thread.view().replaced_by(plan.through);
         let (http, services) = (core.services.http.clone(), core.services.clone());
         let environment = core.workspace.environment.clone();
@@ -93,7 +95,7 @@ impl Compactor {
             let instruction = summary::with_tables(instruction, &tables);
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
-            let order = SummaryJob {
+            let job = SummaryJob {
                 http,
                 main,
                 writer,
@@ -105,8 +107,8 @@ impl Compactor {
                 time: (settings.compaction.summary_timeout, settings.compaction.timeout),
                 pieces,
             };
-            let attempt = summary::write(&order).await;
-            if let Some(other) = &order.writer {
+            let attempt = summary::write(&job).await;
+            if let Some(other) = &job.writer {
                 let own = attempt
                     .limits
                     .iter()
@@ -119,11 +121,11 @@ impl Compactor {
 
     /// The prompt for the summary.
     pub(super) fn instruction(&self, core: &Core, recipes: &SessionRecipes) -> String {
-        let order = &self.order;
-        match (&order.instruction, &order.recipe) {
+        let request = &self.request;
+        match (&request.instruction, &request.recipe) {
             (Some(instruction), _) => instruction.clone(),
             (None, Some(recipe)) => {
-                core.render_without_shell(recipe, &order.arguments).unwrap_or_else(|| recipe.body.clone())
+                core.render_without_shell(recipe, &request.arguments).unwrap_or_else(|| recipe.body.clone())
             }
             (None, None) => recipes.summary_instruction(core),
         }
@@ -131,8 +133,8 @@ impl Compactor {
 
     /// The prompt for the summary, with a hook's instructions.
     fn instruction_with(&self, core: &Core, recipes: &SessionRecipes, instructions: &str) -> String {
-        let recipe = self.order.recipe.clone().or_else(|| recipes.catalog().find("compact").cloned());
-        let arguments = RecipeArguments { free: instructions.to_owned(), ..self.order.arguments.clone() };
+        let recipe = self.request.recipe.clone().or_else(|| recipes.catalog().find("compact").cloned());
+        let arguments = RecipeArguments { free: instructions.to_owned(), ..self.request.arguments.clone() };
         let text = recipe.and_then(|recipe| core.render_without_shell(&recipe, &arguments));
         text.unwrap_or_else(|| {
             let standard = recipes.summary_instruction(core);
@@ -142,55 +144,52 @@ impl Compactor {
 
     // ── Its stages ─────────────────────────────────────────────────────────────────────────────
 
-    /// The computation that decides what the ordered compaction does; see [`Compactor::deciding`].
-    pub(super) fn deciding_ordered(
+    /// The computation that decides what the requested compaction does; see [`Compactor::deciding`].
+    pub(super) fn deciding_requested(
         &self,
         core: &mut Core,
-        why: CompactionReason,
+        why: Trigger,
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
-        self.deciding(core, self.order.focus.clone(), why)
+        self.deciding(core, self.request.focus.clone(), why)
     }
 
     /// Keeps the plan of the compaction that is made now.
-    pub(super) fn begin(&mut self, why: CompactionReason, plan: CompactionPlan) {
-        self.draft = Some(CompactionDraft { why, plan, written: SummaryResult::default() });
+    pub(super) fn begin(&mut self, plan: CompactionPlan) {
+        self.plan = Some(plan);
     }
 
-    /// The compaction that is made now.
-    pub(super) fn draft(&self) -> Option<&CompactionDraft> {
-        self.draft.as_ref()
+    /// The plan of the compaction that is made now.
+    pub(super) fn plan(&self) -> Option<&CompactionPlan> {
+        self.plan.as_ref()
     }
 
-    /// The recipe that writes the summary, if it is not `compact`, and whether that recipe's handler ordered the
-    /// compaction.
-    pub(super) fn ordered_by_recipe(&self) -> (Option<&str>, bool) {
-        (self.order.recipe.as_ref().map(|recipe| recipe.id.as_str()), self.order.by_recipe)
+    /// The summary of the compaction that is made now, as far as it is written.
+    pub(super) fn written(&self) -> &Summary {
+        &self.written
+    }
+
+    /// How the summary of the compaction that is made now was requested.
+    pub(super) fn requested(&self) -> &SummaryRequest {
+        &self.request
     }
 
     /// Applies what hooks said before the compaction.
-    pub(super) fn instruct(&mut self, core: &Core, recipes: &SessionRecipes, said: HookInstructions) {
-        if let Some(instructions) = said.instructions {
-            self.order.instruction = Some(self.instruction_with(core, recipes, &instructions));
-            if let Some(draft) = &mut self.draft {
-                draft.plan.focus = Some(instructions.clone());
+    pub(super) fn instruct(&mut self, core: &Core, recipes: &SessionRecipes, said: Resolution) {
+        if let Some(instructions) = said.custom_instructions {
+            self.request.instruction = Some(self.instruction_with(core, recipes, &instructions));
+            if let Some(plan) = &mut self.plan {
+                plan.focus = Some(instructions.clone());
             }
-            self.order.focus = Some(instructions);
+            self.request.focus = Some(instructions);
         }
-        self.order.context = said.context;
-        self.order.summary = said.summary;
+        let text = said.summary.map(|(_, text)| text);
+        self.written = Summary { text, context: said.context, ..Summary::default() };
     }
 
-    /// The summary that a hook wrote, if any.
-    pub(super) fn take_hooks_summary(&mut self) -> Option<String> {
-        self.order.summary.take()
-    }
-
-    /// Keeps the text that replaces the plan's part of the view.
-    pub(super) fn keep_written(&mut self, written: SummaryResult) {
-        let context = self.order.context.clone();
-        if let Some(draft) = &mut self.draft {
-            draft.written = SummaryResult { context, ..written };
-        }
+    /// Keeps the text that replaces the plan's part of the view, with what hooks add to it.
+    pub(super) fn keep_written(&mut self, summary: Summary) {
+        let context = std::mem::take(&mut self.written.context);
+        self.written = Summary { context, ..summary };
     }
 
     /// The id of the summary's message, if clients know it already.
@@ -201,10 +200,6 @@ impl Compactor {
     /// Hooks see this summary until it replaces the history.
     pub(super) fn show_to_hooks(&mut self, summary: String) {
         self.summary = Some(summary);
-    }
-
-    pub(super) fn take_order(&mut self) -> CompactionOrder {
-        std::mem::take(&mut self.order)
     }
 
     /// Notes that a compaction would have gained nothing. Returns whether they pause now.
@@ -218,11 +213,11 @@ impl Compactor {
         self.backoff.gained();
     }
 
-    /// Forgets the compaction, and what was ordered for it, which is not for the next one. Returns the cost of its
+    /// Forgets the compaction, and what was requested of it, which is not for the next one. Returns the cost of its
     /// summary.
     pub(super) fn forget(&mut self) -> Option<(ModelName, Usage)> {
-        (self.summary, self.order) = (None, CompactionOrder::default());
-        self.draft.take()?.written.by
+        (self.summary, self.request, self.plan) = (None, SummaryRequest::default(), None);
+        std::mem::take(&mut self.written).by
     }
 
     /// Whether the context has grown enough since the last check for old outcomes to be worth another one, which
@@ -235,25 +230,6 @@ impl Compactor {
         }
         is_worth_it
     }
-}
-
-/// A planned compaction. Its stage is a state of the turn.
-#[derive(Clone)]
-pub struct CompactionDraft {
-    pub why: CompactionReason,
-    pub plan: CompactionPlan,
-    /// The text that replaces the plan's part of the view, once written.
-    pub written: SummaryResult,
-}
-
-/// The requests of hooks before a compaction.
-pub struct HookInstructions {
-    /// Instructions for the summary.
-    pub instructions: Option<String>,
-    /// Texts to keep verbatim, each with its hook.
-    pub context: Vec<(String, String)>,
-    /// A summary that a hook wrote.
-    pub summary: Option<String>,
 }
 
 impl Core {

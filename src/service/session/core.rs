@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::Overrides;
 use super::background::BackgroundResult;
 use super::client_list::ClientList;
 use super::draft::ReplyDraft;
@@ -16,7 +17,6 @@ use super::host::HostProcess;
 use super::lineage::Lineage;
 use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
-use super::overrides::Overrides;
 use super::permissions::Permissions;
 use super::responder::Responder;
 use super::services::SessionServices;

@@ -18,11 +18,6 @@ use epitome_platform::blocking;
 /// Maximum number of waiting jobs; a caller with another one waits until there is room.
 const WAITING_MAX: usize = 64;
 
-/// A job panicked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Epitome had an internal error; its log has the details")]
-pub struct WorkerFault;
-
 type CpuJob = Box<dyn FnOnce() + Send>;
 
 /// `None` if the thread could not be started.

@@ -3,70 +3,14 @@
 //!
 //! A conversation that is open in this process is changed by its session, any other one in its log.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use tokio::sync::oneshot;
-
 use super::model_link::room;
-use super::refusal::ReplacementRefusal;
 use super::replacement::replacement;
 use super::services::SessionServices;
-use epitome_config::Settings;
-use epitome_hooks::output::Utterance;
+use super::{Mutation, Replaced, ReplacementRefusal, RequesterContext};
 use epitome_provider::endpoint::{self, ConfiguredModel};
 use epitome_provider::models;
 use epitome_store::StoreError;
 use epitome_thread::{Change, ModelName, SessionId, Thread};
-
-/// A replacement history for another conversation. It has keys in its environment, so it is not `Debug`.
-#[derive(Clone)]
-pub struct Mutation {
-    /// The conversation of the hook, and its working directory.
-    pub from: SessionId,
-    pub cwd: PathBuf,
-    /// The hook.
-    pub by: String,
-    pub messages: Vec<Utterance>,
-    pub preserve_recent: usize,
-    pub around: RequesterContext,
-}
-
-/// The settings and environment of the requesting session. They apply to the other conversation as well, because both
-/// work in the same directory.
-#[derive(Clone)]
-pub struct RequesterContext {
-    pub settings: Arc<Settings>,
-    pub environment: Arc<Vec<(OsString, OsString)>>,
-}
-
-impl RequesterContext {
-    /// The model that a conversation would call next; `None` if a local one has to be searched for.
-    fn model_of(&self, thread: &Thread) -> Option<ModelName> {
-        thread.model().cloned().or_else(|| match endpoint::choose(&self.settings, &self.environment) {
-            ConfiguredModel::Named(model) => Some(model),
-            ConfiguredModel::SearchLocal(_) => None,
-        })
-    }
-}
-
-impl Mutation {
-    /// The author of the change, as recorded in the other conversation's log.
-    pub(super) fn author(&self) -> String {
-        format!("{} of {}", self.by, self.from)
-    }
-}
-
-/// The tokens of the view before and after a replacement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaced {
-    pub tokens_before: u64,
-    pub tokens_after: u64,
-}
-
-/// Receives the result.
-pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, ReplacementRefusal>>;
 
 /// Replaces the history of a conversation that no process has open. Blocks on disk access. The learned facts about
 /// models must be loaded already.
@@ -80,7 +24,7 @@ pub(super) fn in_store(
         other => other.into(),
     })?;
     may_change(&thread, mutation)?;
-    let model = mutation.around.model_of(&thread);
+    let model = model_of(&mutation.around, &thread);
     let ruler = services.rulers.for_model(model.as_ref());
     let change = replacement(
         &ruler,
@@ -106,6 +50,14 @@ pub(super) fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), Rep
         return Err(ReplacementRefusal::InTurn(target));
     }
     Ok(())
+}
+
+/// The model that a conversation would call next; `None` if a local one has to be searched for.
+fn model_of(context: &RequesterContext, thread: &Thread) -> Option<ModelName> {
+    thread.model().cloned().or_else(|| match endpoint::choose(&context.settings, &context.environment) {
+        ConfiguredModel::Named(model) => Some(model),
+        ConfiguredModel::SearchLocal(_) => None,
+    })
 }
 
 /// Maximum tokens of the view of a conversation that is not open.

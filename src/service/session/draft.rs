@@ -162,7 +162,7 @@ impl DraftFile {
             let ReplyPiece::Text { part, kind, text } = piece else { continue };
             let written = open.written.entry(part).or_default();
             if let Some(more) = text.get(*written..).filter(|more| !more.is_empty()) {
-                put(&Line::Text { part, kind: kind.into(), text: more.to_owned() })?;
+                put(&Line::Text { part, kind, text: more.to_owned() })?;
                 *written = text.len();
             }
         }
@@ -210,10 +210,10 @@ fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epitome_provider::collect::PieceKind;
+    use epitome_provider::collect::TextKind;
 
     fn text(part: u32, text: &str) -> ReplyPiece {
-        ReplyPiece::Text { part, kind: PieceKind::Reply, text: text.to_owned() }
+        ReplyPiece::Text { part, kind: TextKind::Reply, text: text.to_owned() }
     }
 
     fn said(change: Option<Change>) -> Option<String> {

@@ -13,7 +13,7 @@ use super::{AskId, ClientId, SessionEvent};
 use epitome_config::EditorWrites;
 use epitome_thread::Thread;
 use epitome_tools::buffers::{
-    BufferQuery, Buffers, EditorRequest, EditorResponse, EditorSupport, PendingEditorRequest,
+    BufferQuery, Buffers, EditorLink, EditorRequest, EditorResponse, EditorSupport, PendingEditorRequest,
 };
 use epitome_tools::{Access, Needs, Tool, ToolContext, Workspace};
 
@@ -99,7 +99,8 @@ impl EditorBuffers {
         }
         let offers = self.offers(client?, clients)?;
         let (buffers, workspace) = (self.buffers.clone(), workspace.clone());
-        Some(BufferQuery { buffers, offers, setting, paths: paths.clone(), workspace })
+        let link = EditorLink { buffers, offers, setting, workspace };
+        Some(BufferQuery { link, paths: paths.clone() })
     }
 
     /// Sends a request to a client's editor. Returns the future that waits for its answer.

@@ -5,10 +5,8 @@ use std::sync::{Arc, Weak};
 
 use epitome_tools::BoxFuture;
 
-use super::client_list::Watcher;
 use super::counts::Counts;
-use super::cross_session_edit::{Mutation, Replaced};
-use super::refusal::ReplacementRefusal;
+use super::{Mutation, Replaced, ReplacementRefusal, Watcher};
 use epitome_thread::{Change, SessionId};
 
 /// All sessions of the process.

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Overrides;
 use super::background::BackgroundResult;
 use super::core::Core;
 use super::model_link::{Choices, Located, ModelEffect, ModelLink, room};
-use super::overrides::Overrides;
 use super::services::SessionServices;
 use super::{NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::Settings;

@@ -1,75 +1,16 @@
 //! Why the request of a hook is refused, and why a child or a completion that it started has no result. The trail records
 //! the text.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::SessionError;
-use super::cpu_worker::WorkerFault;
 use super::provider_errors::sentence;
+use super::{ReplacementRefusal, SessionError, WorkerFault};
 use epitome_compaction::CompactionRefusal;
 use epitome_hooks::functions::FunctionError;
-use epitome_hooks::guards::HistoryError;
 use epitome_provider::ProviderError;
 use epitome_recipe::command::ArgumentError;
-use epitome_store::StoreError;
-use epitome_thread::edits::EditRefusal;
 use epitome_thread::problem::Problem;
-use epitome_thread::{ModelName, ReplayError, SessionId};
-
-/// Why the history of a conversation, its own or another one, is not replaced.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplacementRefusal {
-    #[error(transparent)]
-    Messages(#[from] HistoryError),
-    #[error(transparent)]
-    Edit(#[from] EditRefusal),
-    #[error(transparent)]
-    Size(#[from] CompactionRefusal),
-    /// The model would never have seen the first replacement.
-    #[error("the history was already compacted since the last model call")]
-    CompactedAlready,
-    #[error("a callback run has no history of its own to replace")]
-    InCallback,
-    #[error("a callback run can change the conversation that called it, and {0} is not it")]
-    NotTheCaller(String),
-    #[error("{0:?} is not the id of a conversation")]
-    NotAnId(String),
-    #[error(
-        "{target} is another conversation ({messages} messages), and the configuration does not let hooks change others \
-         (hooks.cross_session)"
-    )]
-    NotConfigured { target: SessionId, messages: usize },
-    #[error("the user did not let hooks change {0}")]
-    NotAllowed(SessionId),
-    #[error("{0} can't be reached from here")]
-    Unreachable(SessionId),
-    #[error("there is no conversation {0}")]
-    NotFound(SessionId),
-    #[error("{target} works in another directory, {}", cwd.display())]
-    OtherDirectory { target: SessionId, cwd: PathBuf },
-    #[error("the last prompt of {0} has not ended; load it first")]
-    InTurn(SessionId),
-    #[error("a prompt runs in {0}")]
-    PromptRuns(SessionId),
-    #[error("{0} is busy")]
-    Busy(SessionId),
-    #[error("{0} is just ending")]
-    Ending(SessionId),
-    #[error(transparent)]
-    Store(Arc<StoreError>),
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    #[error(transparent)]
-    Fault(#[from] WorkerFault),
-}
-
-impl From<StoreError> for ReplacementRefusal {
-    fn from(error: StoreError) -> ReplacementRefusal {
-        ReplacementRefusal::Store(Arc::new(error))
-    }
-}
+use epitome_thread::{ModelName, ReplayError};
 
 /// Why an action that a hook requested at the end of a round is not done, or the call of a resident hook not served.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,6 @@
 mod lives;
 mod stored;
 
-use super::refusal::ReplacementRefusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,15 +15,16 @@ use tokio::sync::{mpsc, watch};
 use lives::{NewSession, NotCreated, TaskOrigin, TaskStart, create_session};
 
 use super::actor::suspended::SuspendedSession;
-use super::client_list::{Activity, ActivityNow, Watcher};
+use super::client_list::{Activity, ActivityNow};
 use super::counts::{Counts, CountsSnapshot};
-use super::cross_session_edit::{Mutation, Replaced};
 use super::host::{HostProcess, SessionHost};
-pub use super::overrides::{ALLOW_OPTION, DENY_OPTION, Overrides};
-use super::responder::{Attaching, Responder};
+use super::port::SessionPort;
+use super::responder::Responder;
 pub use super::services::SessionServices;
+pub use super::{ALLOW_OPTION, DENY_OPTION, Overrides};
 use super::{
-    Attachment, ClientId, NoticeSeverity, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket,
+    Attaching, Attachment, ClientId, Mutation, Opening, Replaced, ReplacementRefusal, Replay, SessionCommand,
+    SessionError, Ticket, Watcher,
 };
 pub use epitome_store::{Header, SessionQuery};
 use epitome_store::{StoreError, new_id};
@@ -102,27 +102,9 @@ struct LiveTask {
     ended: watch::Receiver<()>,
 }
 
-impl Sessions {
-    pub fn new(services: SessionServices, runtime: Handle) -> Sessions {
-        let inner = SessionsInner {
-            services,
-            runtime,
-            live: Mutex::default(),
-            resting: Mutex::default(),
-            parked: Mutex::default(),
-            count: watch::Sender::new(0),
-            counts: Arc::default(),
-        };
-        Sessions { inner: Arc::new(inner) }
-    }
-
-    /// The services that all sessions of the process share.
-    pub fn services(&self) -> &SessionServices {
-        &self.inner.services
-    }
-
+impl SessionPort for Sessions {
     /// Creates a session. The answer, `Answer::Attached`, is sent to the opening's outlet.
-    pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
+    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
         let mut live = self.inner.live.lock();
         if opening.attachment.outlet.is_gone() {
@@ -166,7 +148,7 @@ impl Sessions {
 
     /// Attaches a client to a session, which is loaded from its log if it isn't live. Commands sent after this call
     /// are handled after it. The answer is sent to the opening's outlet.
-    pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
+    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let mut live = self.inner.live.lock();
         // Under the lock: a client that leaves is detached from the sessions that are live then.
         if opening.attachment.outlet.is_gone() {
@@ -196,7 +178,7 @@ impl Sessions {
     }
 
     /// Passes a command to its session. After an error, the command's ticket gets no other answer.
-    pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
+    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
         let mut live = self.inner.live.lock();
         match &command {
             // A suspended session has nothing to cancel and waits for no decision.
@@ -237,27 +219,78 @@ impl Sessions {
         }
     }
 
-    /// Adds an observer to a session, now and whenever the session is opened again in this process. The entries from
-    /// `from` on are replayed, then all events follow. An observer does not keep the session alive and is not asked
-    /// anything, though it may send `Cancel` and `Decide`. Reads the disk if the session is not live.
-    pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
-        if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
-            return Ok(());
+    /// Lists sessions. Reads the disk.
+    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
+        let listing =
+            self.inner.services.store.page(query).map_err(|error| SessionError::Store(error.to_string()))?;
+        for (session, problem) in &listing.problems {
+            tracing::warn!(%session, %problem, "a session is left out of the list");
         }
-        let read = self.inner.services.store.thread(session);
-        let (thread, damage) = read.map_err(|error| store_error(session, error))?;
-        attachment.replay(session, thread.entries().since(from));
-        if let Some(damage) = damage {
-            let text = damage.to_string();
-            attachment.outlet.put(session, SessionEvent::Notice { severity: NoticeSeverity::Warning, text });
+        Ok(listing.headers)
+    }
+
+    /// Creates a session that continues another one in its directory, up to and including `at`, or its newest entry, if
+    /// this client may attach to it. Reads the disk.
+    fn fork(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+        opening: &Opening,
+    ) -> Result<SessionId, SessionError> {
+        let store = &self.inner.services.store;
+        let header = store.header(session).map_err(|error| store_error(session, error))?;
+        opening.check_for(&Replay::Nothing, &header.cwd)?;
+        if let Some(at) = at.filter(|at| at.0 >= header.entries) {
+            return Err(SessionError::Invalid(format!(
+                "session {session} has no entry {at}; the last is {}",
+                Seq(header.entries.saturating_sub(1))
+            )));
         }
-        let from = from.max(thread.next_seq());
-        // The session may have been opened while its log was read. It can't be opened while this lock is held.
-        let live = self.inner.live.lock();
-        if !self.notify_of_watcher(&live, session, from, &attachment)? {
-            self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
+        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
+        Ok(forked.session)
+    }
+
+    /// Detaches a client whose connection has closed from all sessions, also as an observer.
+    fn detach(&self, client: ClientId) {
+        let sessions: Vec<SessionId> = {
+            let mut live = self.inner.live.lock();
+            let mut left = Vec::new();
+            for (session, resting) in self.inner.resting.lock().iter_mut() {
+                match resting.is_last(client) {
+                    true => left.push(session.clone()),
+                    false => resting.leave(client),
+                }
+            }
+            for session in left {
+                self.end_resting(&mut live, &session);
+            }
+            live.keys().cloned().collect()
+        };
+        for session in sessions {
+            // A session that has ended needs no detach.
+            drop(self.send(&session, SessionCommand::Detach { client }));
         }
-        Ok(())
+        self.unwatch(client);
+    }
+}
+
+impl Sessions {
+    pub fn new(services: SessionServices, runtime: Handle) -> Sessions {
+        let inner = SessionsInner {
+            services,
+            runtime,
+            live: Mutex::default(),
+            resting: Mutex::default(),
+            parked: Mutex::default(),
+            count: watch::Sender::new(0),
+            counts: Arc::default(),
+        };
+        Sessions { inner: Arc::new(inner) }
+    }
+
+    /// The services that all sessions of the process share.
+    pub fn services(&self) -> &SessionServices {
+        &self.inner.services
     }
 
     /// Adds an observer to a live session; returns `false` if the session is not live.
@@ -339,28 +372,6 @@ impl Sessions {
     fn process(&self) -> HostProcess {
         let inner: Arc<dyn SessionHost> = self.inner.clone();
         HostProcess::new(Arc::downgrade(&inner), self.inner.counts.clone())
-    }
-
-    /// Detaches a client whose connection has closed from all sessions.
-    pub fn detach(&self, client: ClientId) {
-        let sessions: Vec<SessionId> = {
-            let mut live = self.inner.live.lock();
-            let mut left = Vec::new();
-            for (session, resting) in self.inner.resting.lock().iter_mut() {
-                match resting.is_last(client) {
-                    true => left.push(session.clone()),
-                    false => resting.leave(client),
-                }
-            }
-            for session in left {
-                self.end_resting(&mut live, &session);
-            }
-            live.keys().cloned().collect()
-        };
-        for session in sessions {
-            // A session that has ended needs no detach.
-            drop(self.send(&session, SessionCommand::Detach { client }));
-        }
     }
 
     /// Waits until every session task has ended and its entries are on disk.

@@ -1,6 +1,6 @@
 //! The change that replaces a conversation's history by messages of a hook.
 
-use super::refusal::ReplacementRefusal;
+use super::ReplacementRefusal;
 use epitome_compaction as compaction;
 use epitome_hooks::guards;
 use epitome_hooks::output::Utterance;

@@ -1,6 +1,6 @@
 //! Answers that a session owes: to prompts, to clients that attach and to clients that leave.
 
-use super::{Attachment, ClientId, Opening, Replay, SessionAnswer, SessionError, SessionEvent, Ticket};
+use super::{Attachment, ClientId, SessionAnswer, SessionError, SessionEvent, Ticket};
 use epitome_thread::{Content, MessageId, SessionId, StopReason, Usage};
 
 /// A client that detaches once the turn has ended.
@@ -8,32 +8,6 @@ pub struct LeavingClient {
     pub client: ClientId,
     /// The receiver of the answer, if the client has asked to leave; otherwise its connection has closed.
     pub responder: Option<Responder>,
-}
-
-/// A client that wants to attach to a session.
-pub struct Attaching {
-    pub ticket: Ticket,
-    pub opening: Opening,
-    pub replay: Replay,
-}
-
-impl Attaching {
-    /// The client, if it will be shown what others have added since it was last here.
-    pub(super) fn reloads(&self) -> Option<ClientId> {
-        (self.replay != Replay::Nothing).then_some(self.opening.attachment.client)
-    }
-
-    /// Answers the client with an error, and also the prompts that it has brought.
-    pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
-        let prompts = match &self.replay {
-            Replay::Rest { prompts, .. } => prompts.iter().filter_map(|prompt| prompt.ticket).collect(),
-            Replay::Everything | Replay::Nothing => Vec::new(),
-        };
-        for ticket in prompts.into_iter().chain([self.ticket]) {
-            let attachment = self.opening.attachment.clone();
-            Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
-        }
-    }
 }
 
 /// A prompt that has not started.

@@ -22,8 +22,7 @@ use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{CallId, Mode, OutcomeStatus, SessionId, ToolOutcome};
 use epitome_tools::task::TaskRequest;
 use shown::ShownAgent;
-pub use shown::agent_of_call;
-pub(super) use shown::{agent_id, lost_agent, numbered_call};
+pub(super) use shown::{lost_agent, numbered_call};
 
 /// The ticket of an option that a session passes on to its children; its answer is ignored.
 const PASSED_ON: Ticket = Ticket(2);

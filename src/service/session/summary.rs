@@ -21,7 +21,7 @@ use asking::{ask, broken, too_slow};
 use super::complete::find_endpoint;
 use super::effects::{self, RequestSnapshot};
 use super::services::SessionServices;
-use epitome_compaction::{self as compaction, SummaryResult};
+use epitome_compaction::{self as compaction, Summary};
 use epitome_config::{Settings, Summariser};
 use epitome_provider::compact::{NativeCompaction, compact};
 use epitome_provider::endpoint::Endpoint;
@@ -53,29 +53,11 @@ const OUTPUT_PART: u64 = 4;
 /// Typical size of a summary in tokens, used only to compare prices.
 const SUMMARY_TOKENS: u64 = 2_000;
 
-/// A written summary and its cost.
-#[derive(Debug)]
-pub struct WrittenSummary {
-    /// The readable text; `None` if the provider's own compaction is readable only by its model.
-    pub text: Option<String>,
-    /// The provider's own form of the summary, for the model that made it.
-    pub native: Vec<Content>,
-    pub model: ModelName,
-    pub usage: Usage,
-}
-
-impl WrittenSummary {
-    pub fn written(self) -> SummaryResult {
-        let WrittenSummary { text, native, model, usage } = self;
-        SummaryResult { text, native, by: Some((model, usage)), ..SummaryResult::default() }
-    }
-}
-
 /// The result of trying to write a summary.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct SummaryAttempt {
     /// If all methods failed, the error of the last one.
-    pub summary: Result<WrittenSummary, ProviderError>,
+    pub summary: Result<Summary, ProviderError>,
     /// Windows in tokens that providers reported when they refused a request, even if a shorter request then
     /// succeeded.
     pub limits: Vec<(ModelName, u64)>,
@@ -83,19 +65,17 @@ pub struct Attempt {
     pub spent: Vec<(ModelName, Usage)>,
 }
 
-impl Attempt {
-    /// The result after a panic.
-    pub fn panicked() -> Attempt {
-        Attempt { summary: Err(effects::internal_error()), limits: Vec::new(), spent: Vec::new() }
+impl SummaryAttempt {
+    /// An attempt without a result, as after a panic.
+    pub fn unfinished() -> SummaryAttempt {
+        SummaryAttempt { summary: Err(effects::internal_error()), limits: Vec::new(), spent: Vec::new() }
     }
-}
 
-/// The usage and the limits that the methods tried so far have revealed.
-#[derive(Default)]
-struct Tried {
-    /// The usage of calls whose answer is not the summary, or only a part of it.
-    spent: Vec<(ModelName, Usage)>,
-    limits: Vec<(ModelName, u64)>,
+    fn learn(&mut self, endpoint: &Endpoint, error: &ProviderError) {
+        if let ErrorClass::TooLong { limit: Some(limit), window: true, .. } = error.class {
+            self.limits.push((endpoint.name.clone(), limit));
+        }
+    }
 }
 
 /// Everything needed to write a summary.
@@ -174,26 +154,27 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
 }
 
 /// Writes the summary, by the first method that succeeds.
-pub async fn write(order: &SummaryJob) -> Attempt {
-    let mut tried = Tried::default();
-    let mut summary = by_some_way(order, &mut tried).await;
-    if let Ok(WrittenSummary { model, usage, .. }) = &mut summary {
-        for (_, spent) in tried.spent.extract_if(.., |(by, _)| by == model) {
+pub async fn write(job: &SummaryJob) -> SummaryAttempt {
+    let mut attempt = SummaryAttempt::unfinished();
+    let mut summary = by_some_way(job, &mut attempt).await;
+    if let Ok(Summary { by: Some((model, usage)), .. }) = &mut summary {
+        for (_, spent) in attempt.spent.extract_if(.., |(by, _)| by == model) {
             usage.add(&spent);
         }
     }
-    Attempt { summary, limits: tried.limits, spent: tried.spent }
+    attempt.summary = summary;
+    attempt
 }
 
-async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSummary, ProviderError> {
-    let deadline = Instant::now() + order.time.1;
+async fn by_some_way(job: &SummaryJob, attempt: &mut SummaryAttempt) -> Result<Summary, ProviderError> {
+    let deadline = Instant::now() + job.time.1;
     let mut last = None;
-    for way in ways(order) {
+    for way in ways(job) {
         let work = async {
             match way {
-                SummaryMethod::Native => native(order).await,
-                SummaryMethod::Prefix => summarise_with_prefix(order, tried).await,
-                SummaryMethod::Flat(endpoint) => flat(order, endpoint, tried).await,
+                SummaryMethod::Native => native(job).await,
+                SummaryMethod::Prefix => summarise_with_prefix(job, attempt).await,
+                SummaryMethod::Flat(endpoint) => flat(job, endpoint, attempt).await,
             }
         };
         match timeout_at(deadline, work).await {
@@ -202,22 +183,14 @@ async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSum
                 tracing::info!(%error, ?way, "no summary this way");
                 // The flat method has already recorded its own errors.
                 if let SummaryMethod::Native | SummaryMethod::Prefix = way {
-                    tried.learn(&order.main, &error);
+                    attempt.learn(&job.main, &error);
                 }
                 last = Some(error);
             }
-            Err(_) => return Err(too_slow(order.time.1)),
+            Err(_) => return Err(too_slow(job.time.1)),
         }
     }
     Err(last.expect("there is always a way, and it left its error"))
-}
-
-impl Tried {
-    fn learn(&mut self, endpoint: &Endpoint, error: &ProviderError) {
-        if let ErrorClass::TooLong { limit: Some(limit), window: true, .. } = error.class {
-            self.limits.push((endpoint.name.clone(), limit));
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -227,63 +200,63 @@ enum SummaryMethod<'a> {
     Flat(&'a Endpoint),
 }
 
-fn ways(order: &SummaryJob) -> Vec<SummaryMethod<'_>> {
-    let said = instruction(&order.instruction);
-    let reserve = u64::from(output_behind_prefix(order));
-    let taken = order.snapshot.tokens() + order.snapshot.ruler.message(&said) + reserve;
-    let fits = taken <= order.main.window;
+fn ways(job: &SummaryJob) -> Vec<SummaryMethod<'_>> {
+    let said = instruction(&job.instruction);
+    let reserve = u64::from(output_behind_prefix(job));
+    let taken = job.snapshot.tokens() + job.snapshot.ruler.message(&said) + reserve;
+    let fits = taken <= job.main.window;
     let mut ways = Vec::new();
-    if order.main.native_compaction && fits {
+    if job.main.native_compaction && fits {
         ways.push(SummaryMethod::Native);
     }
-    if let Some(other) = &order.writer {
+    if let Some(other) = &job.writer {
         ways.push(SummaryMethod::Flat(other));
     }
     if fits {
         ways.push(SummaryMethod::Prefix);
     }
-    ways.push(SummaryMethod::Flat(&order.main));
+    ways.push(SummaryMethod::Flat(&job.main));
     ways
 }
 
 /// Uses the provider's own compaction.
-async fn native(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
-    let max_output = output_behind_prefix(order);
-    let request = ModelRequest { max_output, ..order.snapshot.request(None) };
+async fn native(job: &SummaryJob) -> Result<Summary, ProviderError> {
+    let max_output = output_behind_prefix(job);
+    let request = ModelRequest { max_output, ..job.snapshot.request(None) };
     // A custom instruction invalidates the provider's cache and replaces its own prompt.
-    let purpose = Purpose::Compact { instruction: order.focus.then_some(order.instruction.as_str()) };
-    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
-    let made = timeout(order.time.0, compact(&order.http, &order.main, &encoded))
+    let purpose = Purpose::Compact { instruction: job.focus.then_some(job.instruction.as_str()) };
+    let encoded = job.snapshot.encoding.clone().encode(&job.main, &request, purpose);
+    let made = timeout(job.time.0, compact(&job.http, &job.main, &encoded))
         .await
-        .unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
+        .unwrap_or_else(|_| Err(too_slow(job.time.0)))?;
     let NativeCompaction { parts, text, usage } = made;
-    Ok(WrittenSummary { text, native: parts, model: order.main.name.clone(), usage })
+    Ok(Summary { text, native: parts, by: Some((job.main.name.clone(), usage)), ..Summary::default() })
 }
 
 /// Asks for the summary with the session's next request plus one instruction.
 async fn summarise_with_prefix(
-    order: &SummaryJob,
-    tried: &mut Tried,
-) -> Result<WrittenSummary, ProviderError> {
-    let said = instruction(&order.instruction);
-    let max_output = output_behind_prefix(order);
-    let request = ModelRequest { max_output, ..order.snapshot.request(Some(&said)) };
-    let encode = |purpose: Purpose| order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
-    ask(order, &order.main, encode, CACHED_TRIES_MAX, true, &mut tried.spent).await
+    job: &SummaryJob,
+    attempt: &mut SummaryAttempt,
+) -> Result<Summary, ProviderError> {
+    let said = instruction(&job.instruction);
+    let max_output = output_behind_prefix(job);
+    let request = ModelRequest { max_output, ..job.snapshot.request(Some(&said)) };
+    let encode = |purpose: Purpose| job.snapshot.encoding.clone().encode(&job.main, &request, purpose);
+    ask(job, &job.main, encode, CACHED_TRIES_MAX, true, &mut attempt.spent).await
 }
 
 /// Writes the summary from flat text, which is shortened until it fits.
 async fn flat(
-    order: &SummaryJob,
+    job: &SummaryJob,
     endpoint: &Endpoint,
-    tried: &mut Tried,
-) -> Result<WrittenSummary, ProviderError> {
+    attempt: &mut SummaryAttempt,
+) -> Result<Summary, ProviderError> {
     let mut window = endpoint.window;
     let mut last = None;
     for _ in 0..FLAT_ATTEMPTS_MAX {
-        match in_parts(order, endpoint, bytes_for(order, window), &mut tried.spent).await {
+        match in_parts(job, endpoint, bytes_for(job, window), &mut attempt.spent).await {
             Err(error) if matches!(error.class, ErrorClass::TooLong { .. } | ErrorClass::Empty) => {
-                tried.learn(endpoint, &error);
+                attempt.learn(endpoint, &error);
                 window = narrowed(window, &error).min(window / 2);
                 last = Some(error);
             }
@@ -295,34 +268,34 @@ async fn flat(
 
 /// Makes one call, or one for each part of a long conversation; each updates the summary of the parts before it.
 async fn in_parts(
-    order: &SummaryJob,
+    job: &SummaryJob,
     endpoint: &Endpoint,
     bytes: usize,
     spent: &mut Vec<(ModelName, Usage)>,
-) -> Result<WrittenSummary, ProviderError> {
-    let mut parts = compaction::pieces(&order.snapshot.view, order.message_chars, bytes);
+) -> Result<Summary, ProviderError> {
+    let mut parts = compaction::pieces(&job.snapshot.view, job.message_chars, bytes);
     if parts.len() > PARTS_MAX {
-        parts = vec![compaction::flat(&order.snapshot.view, bytes)];
+        parts = vec![compaction::flat(&job.snapshot.view, bytes)];
     }
     let last = parts.len().saturating_sub(1);
-    let mut so_far: Option<WrittenSummary> = None;
+    let mut so_far: Option<Summary> = None;
     for (at, part) in parts.iter().enumerate() {
         let before = so_far.as_ref().and_then(|summary| summary.text.as_deref());
-        let text = part_text(part, at, parts.len(), before, &order.instruction);
+        let text = part_text(part, at, parts.len(), before, &job.instruction);
         let said = instruction(&text);
         let request = ModelRequest {
             system: "You write summaries of conversations between users and coding agents.",
             tools: &[],
             items: vec![ViewItem::User(&said)],
             thought: ThoughtLevel::Off,
-            max_output: max_output(order, endpoint),
-            cache_key: &order.snapshot.cache_key,
+            max_output: max_output(job, endpoint),
+            cache_key: &job.snapshot.cache_key,
             basis: None,
         };
         let encode = |purpose: Purpose| Encoding::default().encode(endpoint, &request, purpose);
-        let summary = ask(order, endpoint, encode, retry::ATTEMPTS_MAX, at == last, spent).await?;
+        let summary = ask(job, endpoint, encode, retry::ATTEMPTS_MAX, at == last, spent).await?;
         if at < last {
-            spent.push((summary.model.clone(), summary.usage));
+            spent.extend(summary.by.clone());
         }
         so_far = Some(summary);
     }
@@ -351,24 +324,24 @@ fn instruction(text: &str) -> Message {
 }
 
 /// Output limit in tokens for a summary by this model.
-fn max_output(order: &SummaryJob, endpoint: &Endpoint) -> u32 {
+fn max_output(job: &SummaryJob, endpoint: &Endpoint) -> u32 {
     let share = u32::try_from(endpoint.window / OUTPUT_PART).unwrap_or(u32::MAX).max(1);
-    order.snapshot.max_output.min(endpoint.max_output).min(share)
+    job.snapshot.max_output.min(endpoint.max_output).min(share)
 }
 
 /// Output limit in tokens for a summary after the cached prefix. If thinking has a budget, it must be the budget of
 /// the earlier replies, or Anthropic reads no message from its cache; and a budget is at most half of the output
 /// limit.
-fn output_behind_prefix(order: &SummaryJob) -> u32 {
-    let endpoint = &order.main;
-    let budget = endpoint.abilities.thinking.budget(order.snapshot.thought, endpoint.max_output);
+fn output_behind_prefix(job: &SummaryJob) -> u32 {
+    let endpoint = &job.main;
+    let budget = endpoint.abilities.thinking.budget(job.snapshot.thought, endpoint.max_output);
     let least = budget.map_or(0, |budget| budget.saturating_mul(2));
-    order.snapshot.max_output.max(least).min(endpoint.max_output)
+    job.snapshot.max_output.max(least).min(endpoint.max_output)
 }
 
 /// Bytes of conversation that fit in a window of `window` tokens in addition to the instruction and the summary.
-fn bytes_for(order: &SummaryJob, window: u64) -> usize {
-    let instruction = u64::try_from(order.instruction.len()).unwrap_or(u64::MAX);
+fn bytes_for(job: &SummaryJob, window: u64) -> usize {
+    let instruction = u64::try_from(job.instruction.len()).unwrap_or(u64::MAX);
     let half = u64::try_from(effects::half_of(window)).unwrap_or(u64::MAX);
     usize::try_from(half.saturating_sub(instruction).max(half / 4)).unwrap_or(usize::MAX)
 }

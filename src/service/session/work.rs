@@ -1,6 +1,7 @@
 //! The running turn, and its jobs by their result. The actor goes on with each result in `actor::finished`.
 
-use super::refusal::{HookRefusal, ReplacementRefusal};
+use super::refusal::HookRefusal;
+use super::{Replaced, ReplacementRefusal};
 use epitome_compaction::CompactionRefusal;
 use epitome_tools::ToolError;
 use std::sync::Arc;
@@ -9,11 +10,10 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::called::Called;
-use super::cross_session_edit::Replaced;
 use super::effects::ModelCall;
 use super::instructions::ScannedInstructions;
 use super::responder::Responder;
-use super::summary::Attempt;
+use super::summary::SummaryAttempt;
 use epitome_compaction::CompactionDecision;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::HandlerTable;
@@ -21,8 +21,10 @@ use epitome_hooks::output::{CallbackRequest, Resolution};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::{ErrorClass, ProviderError};
 use epitome_recipe::parse::Recipe;
-use epitome_thread::{CallId, Change, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome};
-use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
+use epitome_thread::{
+    CallId, Change, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome, Trigger,
+};
+use epitome_turn::{Effect, HookPoint, HooksResult, Turn};
 
 /// A running turn and its data. The components keep their own state of it.
 pub struct RunningTurn {
@@ -132,10 +134,10 @@ pub enum JobResult {
     },
     /// It is decided what the turn's compaction does, for a revision of the view.
     CompactionPlanned {
-        why: CompactionReason,
+        why: Trigger,
         decided: Option<(Seq, CompactionDecision)>,
     },
-    SummaryWritten(Attempt),
+    SummaryWritten(SummaryAttempt),
     CompactionPruned {
         revision: Seq,
         pruned: Option<Change>,
@@ -169,7 +171,7 @@ pub enum JobResult {
 /// The step of the turn that follows a scan of the instruction files.
 pub enum AfterScan {
     CallModel,
-    PlanCompaction(CompactionReason),
+    PlanCompaction(Trigger),
 }
 
 /// The requests of the hooks of a round's end, on their way to the turn.

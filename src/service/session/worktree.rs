@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use super::WorkerFault;
 use super::commands::why::counted;
-use super::cpu_worker::WorkerFault;
 use epitome_files::memory::GIT_FILE_BYTES_MAX;
 use epitome_platform::child_output::{self, OutputError, OutputLimits};
 use epitome_platform::root::read_regular_text;

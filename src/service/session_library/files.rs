@@ -14,33 +14,25 @@ use epitome_platform::program::helper;
 use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::problem::Problem;
-use epitome_thread::{SessionId, Thread, text};
+use epitome_thread::{SessionId, Thread, named_enum, text};
 use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportDraft, ImportFile, ReadAnswer};
 
-/// Export formats.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExportFormat {
-    /// Everything, one entry per line; can be imported again.
-    #[default]
-    Json,
-    /// A text for reading.
-    Markdown,
-    /// The journal's own lines, without the bodies in blobs.
-    Raw,
+named_enum! {
+    /// Export formats.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ExportFormat {
+        /// Everything, one entry per line; can be imported again.
+        #[default]
+        Json = "json",
+        /// A text for reading.
+        Markdown = "markdown",
+        /// The journal's own lines, without the bodies in blobs.
+        Raw = "raw",
+    }
 }
 
 impl ExportFormat {
-    pub const ALL: [ExportFormat; 3] = [ExportFormat::Json, ExportFormat::Markdown, ExportFormat::Raw];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            ExportFormat::Json => "json",
-            ExportFormat::Markdown => "markdown",
-            ExportFormat::Raw => "raw",
-        }
-    }
-
     fn extension(self) -> &'static str {
         match self {
             ExportFormat::Json => "jsonl",

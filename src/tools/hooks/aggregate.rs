@@ -123,7 +123,7 @@ impl Aggregate {
             let changes = output.input.is_some() || output.message.is_some() || !output.context.is_empty();
             let asked = match output.decision {
                 _ if output.block.is_some() => Some("block"),
-                Some(decision) => Some(words::decision(decision)),
+                Some(decision) => Some(decision.id()),
                 None => changes.then_some("a change"),
             };
             if let Some(asked) = asked {
@@ -213,7 +213,7 @@ impl Aggregate {
 
     /// The strictest decision wins. A denied call is blocked.
     fn decide(&mut self, decision: PermissionDecision, reason: Option<String>, account: &mut RunRecord) {
-        let word = words::decision(decision);
+        let word = decision.id();
         if decision == PermissionDecision::Allow
             && let Some(by) = self.changed_by.as_ref().filter(|by| **by != account.hook)
         {
@@ -221,7 +221,7 @@ impl Aggregate {
         }
         let earlier = self.resolution.decision.as_ref().map(|(earlier, by, _)| (*earlier, by));
         if let Some((stricter, by)) = earlier.filter(|(earlier, _)| *earlier > decision) {
-            return account.refused(word, format!("{} by {by} is stricter", words::decision(stricter)));
+            return account.refused(word, format!("{} by {by} is stricter", stricter.id()));
         }
         let is_new = earlier.is_none_or(|(earlier, _)| earlier < decision);
         account.done(word);

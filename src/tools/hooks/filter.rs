@@ -31,8 +31,8 @@ impl HookConditions {
         let used_share = base.usage.used as f64 / base.usage.size.max(1) as f64;
         named(&self.tool_name, what.call().map(|call| call.tool.as_str()))
             && named(&self.recipe, Some(&base.recipe))
-            && named(&self.invoked_by, Some(base.invoked_by.name()))
-            && named(&self.trigger, what.trigger().map(CompactTrigger::name))
+            && named(&self.invoked_by, Some(base.invoked_by.id()))
+            && named(&self.trigger, what.trigger().map(CompactTrigger::id))
             && self.usage_ratio_gte.is_none_or(|least| used_share >= least)
             && self
                 .every_turns

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use epitome_thread::{MessageId, Mode, ModelName, PartId, Seq, ToolKind, View};
+use epitome_thread::{MessageId, Mode, ModelName, PartId, Seq, ToolKind, View, named_enum};
 
 /// An event with its circumstances.
 #[derive(Clone, Debug)]
@@ -40,19 +40,11 @@ pub struct PayloadBase {
     pub context: ContextFacts,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvokedBy {
-    Main,
-    Subagent,
-}
-
-impl InvokedBy {
-    /// The name in payloads and conditions.
-    pub fn name(self) -> &'static str {
-        match self {
-            InvokedBy::Main => "main",
-            InvokedBy::Subagent => "subagent",
-        }
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum InvokedBy {
+        Main = "main",
+        Subagent = "subagent",
     }
 }
 
@@ -199,19 +191,11 @@ impl EventData {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompactTrigger {
-    Auto,
-    Manual,
-}
-
-impl CompactTrigger {
-    /// The name in payloads and conditions.
-    pub fn name(self) -> &'static str {
-        match self {
-            CompactTrigger::Auto => "auto",
-            CompactTrigger::Manual => "manual",
-        }
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CompactTrigger {
+        Auto = "auto",
+        Manual = "manual",
     }
 }
 

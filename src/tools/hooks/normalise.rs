@@ -98,16 +98,15 @@ fn says_something(value: &Value) -> bool {
 
 fn decision(fields: &mut ObjectFields<'_>) -> Option<PermissionDecision> {
     let word = fields.text("decision")?;
-    match word.to_ascii_lowercase().as_str() {
-        "allow" => Some(PermissionDecision::Allow),
-        "ask" => Some(PermissionDecision::Ask),
-        // Claude Code's older hooks use `block`. A guard must not be ignored because of its spelling.
-        "deny" | "block" => Some(PermissionDecision::Deny),
-        _ => {
-            fields.warn_value("decision", &word, "allow, deny or ask");
-            None
-        }
+    let decision = match word.to_ascii_lowercase().as_str() {
+        // Claude Code's older hooks use it. A guard must not be ignored because of its spelling.
+        "block" => Some(PermissionDecision::Deny),
+        word => PermissionDecision::parse(word),
+    };
+    if decision.is_none() {
+        fields.warn_value("decision", &word, "allow, deny or ask");
     }
+    decision
 }
 
 fn result_change(fields: &mut ObjectFields<'_>) -> Option<ResultChange> {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub use epitome_config::rules::PermissionDecision;
 use epitome_thread::{HookRun, PartId, Role, Seq};
 
 /// A hook's result after normalization. Fields that the hook did not set are empty.
@@ -39,14 +40,6 @@ pub struct HookOutput {
     pub halt: Option<String>,
     /// Warnings about single fields.
     pub warnings: Vec<String>,
-}
-
-/// From lenient to strict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PermissionDecision {
-    Allow,
-    Ask,
-    Deny,
 }
 
 /// A requested change of the history.

@@ -109,7 +109,7 @@ fn event_fields(what: &EventData, base: &PayloadBase) -> Value {
             recipe,
             must: _,
         } => json!({
-            "trigger": trigger.name(),
+            "trigger": trigger.id(),
             "reason": reason,
             "custom_instructions": custom_instructions,
             "usage": usage(base),
@@ -119,7 +119,7 @@ fn event_fields(what: &EventData, base: &PayloadBase) -> Value {
             "recipe": recipe,
         }),
         EventData::PostCompact { trigger, tokens_before, tokens_after, summary, uuid, fallback } => json!({
-            "trigger": trigger.name(),
+            "trigger": trigger.id(),
             "pre_tokens": tokens_before,
             "post_tokens": tokens_after,
             "summary": summary,
@@ -169,7 +169,7 @@ fn common_fields(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
         "conv_id": base.session,
         "session_id": base.session,
         "cwd": base.cwd.to_string_lossy(),
-        "invoked_by": base.invoked_by.name(),
+        "invoked_by": base.invoked_by.id(),
         "recipe_name": Some(&base.recipe).filter(|recipe| !recipe.is_empty()),
         "invoked_recipe": base.recipe,
         "callback_args": (base.callback_depth > 0 || !base.callback_args.is_empty()).then_some(&base.callback_args),

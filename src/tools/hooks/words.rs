@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::output::{HistoryAction, PermissionDecision};
+use super::output::HistoryAction;
 
 /// `1 message`, `2 messages`.
 pub fn messages(count: usize) -> String {
@@ -12,14 +12,6 @@ pub fn messages(count: usize) -> String {
 /// `edit 1 entry`, `edit 2 entries`.
 pub fn edits(count: usize) -> String {
     format!("edit {count} {}", if count == 1 { "entry" } else { "entries" })
-}
-
-pub fn decision(decision: PermissionDecision) -> &'static str {
-    match decision {
-        PermissionDecision::Allow => "allow",
-        PermissionDecision::Ask => "ask",
-        PermissionDecision::Deny => "deny",
-    }
 }
 
 /// `None` for no action.

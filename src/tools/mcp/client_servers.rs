@@ -2,7 +2,6 @@
 //! with its answer; there is no connection besides the client's. So a client that opens the session again can replace
 //! one that has gone.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -55,37 +54,28 @@ pub enum FromClient {
 }
 
 /// Why a request to a client's server was not answered. Its text completes a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientMcpFault {
     /// The client that provided the server is gone.
+    #[error("the editor that provides it has disconnected")]
     Disconnected,
     /// No client that is connected provides the server.
+    #[error("the editor does not provide it any more")]
     NotProvided,
     /// Too many requests wait for this server.
+    #[error("{REQUESTS_MAX} requests to it wait already")]
     ServerBusy,
     /// Too many requests wait for the client.
+    #[error("too many requests wait for the editor already")]
     ClientBusy,
     /// The client's own error.
+    #[error("the editor could not pass it on: {0}")]
     NotPassedOn(String),
+    #[error("its answer can't be read")]
     Unreadable,
+    #[error("its answer is empty")]
     Empty,
 }
-
-impl fmt::Display for ClientMcpFault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientMcpFault::Disconnected => out.write_str("the editor that provides it has disconnected"),
-            ClientMcpFault::NotProvided => out.write_str("the editor does not provide it any more"),
-            ClientMcpFault::ServerBusy => write!(out, "{REQUESTS_MAX} requests to it wait already"),
-            ClientMcpFault::ClientBusy => out.write_str("too many requests wait for the editor already"),
-            ClientMcpFault::NotPassedOn(why) => write!(out, "the editor could not pass it on: {why}"),
-            ClientMcpFault::Unreadable => out.write_str("its answer can't be read"),
-            ClientMcpFault::Empty => out.write_str("its answer is empty"),
-        }
-    }
-}
-
-impl std::error::Error for ClientMcpFault {}
 
 impl FromClient {
     /// Passes a message on. Answers always find room; notifications are dropped while there are too many messages.

@@ -185,12 +185,17 @@ impl KnownBuffers {
 
 /// A pending query for the editor's text of one call's files.
 pub struct BufferQuery {
+    pub link: EditorLink,
+    /// The paths with symbolic links resolved.
+    pub paths: Vec<PathBuf>,
+}
+
+/// The way to the editor.
+pub struct EditorLink {
     pub buffers: Arc<Buffers>,
     pub offers: EditorSupport,
     /// When edits are sent to the editor.
     pub setting: EditorWrites,
-    /// The paths with symbolic links resolved.
-    pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
 }
 
@@ -198,7 +203,8 @@ impl BufferQuery {
     /// Queries all files concurrently. Skips files that aren't text, are too large or are outside of the
     /// workspace.
     pub async fn take(self) -> Unsaved {
-        let BufferQuery { buffers, offers, setting, mut paths, workspace } = self;
+        let BufferQuery { link, mut paths } = self;
+        let EditorLink { buffers, workspace, .. } = &link;
         paths.truncate(ASKED_MAX);
         let at = workspace.clone();
         let found = disk::blocking(move |_| {
@@ -210,17 +216,14 @@ impl BufferQuery {
             paths.into_iter().filter_map(named).collect::<Vec<_>>()
         })
         .await;
-        let asked = found.into_iter().map(|(real, name, found)| {
-            let buffers = &buffers;
-            async move {
-                let answer = buffers.ask(EditorRequest::Text { path: name.clone() }).await;
-                (real, name, found, answer)
-            }
+        let asked = found.into_iter().map(|(real, name, found)| async move {
+            let answer = buffers.ask(EditorRequest::Text { path: name.clone() }).await;
+            (real, name, found, answer)
         });
         let mut files = HashMap::new();
         for (real, name, found, answer) in join_all(asked).await {
             let EditorResponse::Text(text) = answer else { continue };
-            let now = disk::metadata(&real, &workspace).ok().flatten();
+            let now = disk::metadata(&real, workspace).ok().flatten();
             let is_changed = now.is_none_or(|now| DiskStamp::of(&now) != found.stamp);
             if text.len() as u64 > TEXT_BYTES_MAX || text.contains('\0') || is_changed {
                 continue;
@@ -234,7 +237,7 @@ impl BufferQuery {
             let unsaved = (status == BufferStatus::Unsaved).then_some(text);
             files.insert(real, KnownText { name, unsaved, form, disk: found.text });
         }
-        Unsaved { files, link: Some(EditorLink { buffers, offers, setting, workspace }) }
+        Unsaved { files, link: Some(link) }
     }
 }
 
@@ -253,13 +256,6 @@ struct KnownText {
     form: TextForm,
     /// The file's content on the disk.
     disk: String,
-}
-
-struct EditorLink {
-    buffers: Arc<Buffers>,
-    offers: EditorSupport,
-    setting: EditorWrites,
-    workspace: Arc<Workspace>,
 }
 
 /// Whether the file contains a text that an editor accepted, or what else is to be known of a file that was written.

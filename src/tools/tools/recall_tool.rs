@@ -35,10 +35,7 @@ impl ParsedTool for RecallTool {
                 InputKey::text("text", "Words that must all occur, in any case."),
                 InputKey::new("regex", json!({"type": "string"})),
                 InputKey::text("path", "File or directory that was touched."),
-                InputKey::new(
-                    "kind",
-                    json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)}),
-                ),
+                InputKey::new("kind", json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::id)})),
                 InputKey::text("since", "2026-01-31T10:00 or 2h ago"),
                 InputKey::new("until", json!({"type": "string"})),
                 InputKey::number("offset", "Bytes of a text, or matches, to skip."),

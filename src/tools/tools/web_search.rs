@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
     use epitome_config::SearchChoice;
-    use epitome_config::rules::{RuleEffect, WrittenRule, parse};
+    use epitome_config::rules::{PermissionDecision, WrittenRule, parse};
     use epitome_provider::search::SEARXNG_VARIABLE;
     use epitome_thread::{OutcomeContent, OutcomeStatus};
 
@@ -186,7 +186,7 @@ mod tests {
 
     fn tool(denied: &[&str]) -> WebSearch {
         let rule = |text: &&str| WrittenRule {
-            word: RuleEffect::Deny,
+            word: PermissionDecision::Deny,
             pattern: parse(text).expect("a rule"),
             path: "/c".into(),
             line: 1,

@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, milliseconds, names, one_of};
+use epitome_thread::named_enum;
 
-/// When language servers are started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StartServers {
-    /// When the user agrees, once for each workspace.
-    #[default]
-    Ask,
-    Always,
-    Never,
-}
-
-impl StartServers {
-    const ALL: [StartServers; 3] = [StartServers::Ask, StartServers::Always, StartServers::Never];
+named_enum! {
+    /// When language servers are started.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum StartServers {
+        /// When the user agrees, once for each workspace.
+        #[default]
+        Ask = "ask",
+        Always = "always",
+        Never = "never",
+    }
 }
 
 /// Diagnostics of language servers.
@@ -47,9 +46,5 @@ impl ConfigReader<'_> {
 }
 
 fn start() -> Kind<StartServers> {
-    one_of("start of language servers", &StartServers::ALL, |start| match start {
-        StartServers::Ask => "ask",
-        StartServers::Always => "always",
-        StartServers::Never => "never",
-    })
+    one_of("start of language servers", &StartServers::ALL, StartServers::id)
 }

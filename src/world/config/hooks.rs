@@ -11,6 +11,7 @@ use super::FileOwner;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::{Kind, between, milliseconds, one_of, seconds, truth};
 use super::values::{any, header_map};
+use epitome_thread::named_enum;
 
 /// Hook settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,26 +34,16 @@ pub struct HookSettings {
     pub overrides: BTreeMap<String, Map<String, Json>>,
 }
 
-/// How hooks and shell calls from a repository are treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HookTrust {
-    /// The user is asked once for each version of each hook; if no client can ask, it does not run.
-    #[default]
-    Ask,
-    Run,
-    Never,
-}
-
-impl HookTrust {
-    pub const ALL: [HookTrust; 3] = [HookTrust::Ask, HookTrust::Run, HookTrust::Never];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            HookTrust::Ask => "ask",
-            HookTrust::Run => "run",
-            HookTrust::Never => "never",
-        }
+named_enum! {
+    /// How hooks and shell calls from a repository are treated.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum HookTrust {
+        /// The user is asked once for each version of each hook; if no client can ask, it does not run.
+        #[default]
+        Ask = "ask",
+        Run = "run",
+        Never = "never",
     }
 }
 

@@ -12,6 +12,7 @@ use super::keys::ANY_NAME;
 use super::kind::{Kind, names, one_of, real, text, truth};
 use super::values::{ValueError, call_seconds, model_name, small_tokens, tokens, wrong_type};
 use super::{Settings, WireFormat};
+use epitome_thread::named_enum;
 
 /// User-supplied model properties, which take precedence over every other source.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,24 +39,14 @@ pub struct ModelSettings {
     pub silence: Option<Duration>,
 }
 
-/// The tools with which a model edits files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EditTools {
-    Patch,
-    Replace,
-    All,
-}
-
-impl EditTools {
-    const ALL: [EditTools; 3] = [EditTools::Patch, EditTools::Replace, EditTools::All];
-
-    fn id(self) -> &'static str {
-        match self {
-            EditTools::Patch => "apply_patch",
-            EditTools::Replace => "file_edit",
-            EditTools::All => "all",
-        }
+named_enum! {
+    /// The tools with which a model edits files.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum EditTools {
+        Patch = "apply_patch",
+        Replace = "file_edit",
+        All = "all",
     }
 }
 
@@ -81,41 +72,18 @@ pub struct PriceSettings {
     pub cache_write: Option<f64>,
 }
 
-/// Effort levels of the providers, in ascending order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effort {
-    None,
-    Minimal,
-    Low,
-    Medium,
-    High,
-    XHigh,
-    Max,
-}
-
-impl Effort {
-    pub const ALL: [Effort; 7] = [
-        Effort::None,
-        Effort::Minimal,
-        Effort::Low,
-        Effort::Medium,
-        Effort::High,
-        Effort::XHigh,
-        Effort::Max,
-    ];
-
-    /// The spelling of OpenAI and Anthropic; Gemini uses the same words in upper case.
-    pub fn word(self) -> &'static str {
-        match self {
-            Effort::None => "none",
-            Effort::Minimal => "minimal",
-            Effort::Low => "low",
-            Effort::Medium => "medium",
-            Effort::High => "high",
-            Effort::XHigh => "xhigh",
-            Effort::Max => "max",
-        }
+named_enum! {
+    /// Effort levels of the providers, in ascending order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Effort {
+        None = "none",
+        Minimal = "minimal",
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+        XHigh = "xhigh",
+        Max = "max",
     }
 }
 
@@ -248,7 +216,7 @@ fn dollars() -> Kind<f64> {
 }
 
 fn thinking() -> Kind<ThinkingSettings> {
-    let efforts = json!({ "enum": Effort::ALL.map(Effort::word) });
+    let efforts = json!({ "enum": Effort::ALL.map(Effort::id) });
     let list = json!({ "type": "array", "items": efforts, "minItems": 1 });
     let schema = json!({ "anyOf": [{ "enum": ["none", "budget", "effort"] }, list] });
     let written = |thinking: &ThinkingSettings| match thinking {
@@ -275,8 +243,8 @@ fn read_thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
     }
     let mut efforts = Vec::new();
     for word in names().read(value)? {
-        let effort = Effort::ALL.into_iter().find(|effort| effort.word() == word);
-        let known = || format!("some of {}", Effort::ALL.map(Effort::word).join(", "));
+        let effort = Effort::parse(&word);
+        let known = || format!("some of {}", Effort::ALL.map(Effort::id).join(", "));
         let unknown = || ValueError::new(format!("there is no effort {word:?}")).hint(known());
         efforts.push(effort.ok_or_else(unknown)?);
     }

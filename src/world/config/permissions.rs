@@ -11,7 +11,7 @@ use super::Settings;
 use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::truth;
 use super::values::wrong_type;
-use crate::rules::{self, RuleEffect, RuleError, RulePattern, WrittenRule};
+use crate::rules::{self, PermissionDecision, RuleError, RulePattern, WrittenRule};
 use epitome_thread::problem::{Problem, nearest};
 
 /// Maximum number of rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
@@ -20,15 +20,15 @@ const RULES_MAX: usize = 500;
 impl Settings {
     /// Adds an allow rule from the source `by`, for example a command-line option.
     pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), RuleError> {
-        self.add_rule(RuleEffect::Allow, rule, by)
+        self.add_rule(PermissionDecision::Allow, rule, by)
     }
 
     /// The same for a deny rule.
     pub fn deny(&mut self, rule: &str, by: &str) -> Result<(), RuleError> {
-        self.add_rule(RuleEffect::Deny, rule, by)
+        self.add_rule(PermissionDecision::Deny, rule, by)
     }
 
-    fn add_rule(&mut self, word: RuleEffect, rule: &str, by: &str) -> Result<(), RuleError> {
+    fn add_rule(&mut self, word: PermissionDecision, rule: &str, by: &str) -> Result<(), RuleError> {
         let pattern = rules::parse(rule)?;
         pattern.check_tool()?;
         let (path, line) = (PathBuf::from(by), 1);
@@ -46,14 +46,14 @@ impl ConfigReader<'_> {
         fields!(self, table, key, value, {
             // A repository may only make the agent more restrictive.
             "allow" => if !self.refused(key.span(), "permissions.allow") {
-                self.rules(value, RuleEffect::Allow, rules);
+                self.rules(value, PermissionDecision::Allow, rules);
             },
-            "ask" => self.rules(value, RuleEffect::Ask, rules),
-            "deny" => self.rules(value, RuleEffect::Deny, rules),
+            "ask" => self.rules(value, PermissionDecision::Ask, rules),
+            "deny" => self.rules(value, PermissionDecision::Deny, rules),
         });
     }
 
-    fn rules(&mut self, value: &TomlValue<'_>, word: RuleEffect, rules: &mut Vec<WrittenRule>) {
+    fn rules(&mut self, value: &TomlValue<'_>, word: PermissionDecision, rules: &mut Vec<WrittenRule>) {
         let schema = json!({ "type": "array", "items": { "type": "string" }, "maxItems": RULES_MAX });
         let current = || {
             let rules = rules.iter().filter(|rule| rule.word == word);
@@ -96,10 +96,10 @@ impl ConfigReader<'_> {
     }
 
     /// Reports a rule that can't be used. A mistake in a restriction must not lift it, so what it may be about is asked for.
-    fn invalid_rule(&mut self, span: Range<usize>, word: RuleEffect, text: &str, error: RuleError) {
+    fn invalid_rule(&mut self, span: Range<usize>, word: PermissionDecision, text: &str, error: RuleError) {
         let before = self.problem_count();
         self.problem(span, error.message, error.hint);
-        if word != RuleEffect::Allow {
+        if word != PermissionDecision::Allow {
             self.ask_until_corrected(before, [rules::covered(text)]);
         }
     }
@@ -136,7 +136,9 @@ pub(super) fn restricted_by(
 
 /// The calls that a list of rules is about, or all if it is none. None if the list resembles `allow`.
 fn listed(name: &str, value: &DeValue<'_>) -> Vec<RulePattern> {
-    if nearest(name, RuleEffect::ALL.map(RuleEffect::id)) == Some(RuleEffect::Allow.id()) {
+    if nearest(name, PermissionDecision::ALL.map(PermissionDecision::id))
+        == Some(PermissionDecision::Allow.id())
+    {
         return Vec::new();
     }
     let Some(list) = value.as_array().filter(|list| list.len() <= RULES_MAX) else {
@@ -149,7 +151,7 @@ fn listed(name: &str, value: &DeValue<'_>) -> Vec<RulePattern> {
 /// A rule that asks for calls, because a mistake may hide a restriction of them.
 pub(super) fn asks_because(problem: &Problem, pattern: RulePattern) -> WrittenRule {
     WrittenRule {
-        word: RuleEffect::Ask,
+        word: PermissionDecision::Ask,
         pattern,
         path: problem.path.clone(),
         line: problem.position.map_or(1, |(line, _)| line),

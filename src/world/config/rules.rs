@@ -7,29 +7,19 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use epitome_thread::named_enum;
 use epitome_thread::problem::nearest;
 
 /// Maximum size of a rule in bytes; a longer one was probably pasted by mistake.
 const RULE_BYTES_MAX: usize = 4 * 1024;
 
-/// The effect of a rule, from weakest to strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RuleEffect {
-    Allow,
-    Ask,
-    Deny,
-}
-
-impl RuleEffect {
-    pub const ALL: [RuleEffect; 3] = [RuleEffect::Allow, RuleEffect::Ask, RuleEffect::Deny];
-
-    /// Its key in a configuration file.
-    pub fn id(self) -> &'static str {
-        match self {
-            RuleEffect::Allow => "allow",
-            RuleEffect::Ask => "ask",
-            RuleEffect::Deny => "deny",
-        }
+named_enum! {
+    /// The effect of a permission rule or of a hook's answer, from lenient to strict.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum PermissionDecision {
+        Allow = "allow",
+        Ask = "ask",
+        Deny = "deny",
     }
 }
 
@@ -47,7 +37,7 @@ pub struct RulePattern {
 /// A rule in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenRule {
-    pub word: RuleEffect,
+    pub word: PermissionDecision,
     pub pattern: RulePattern,
     /// The file, and the line in it, from 1.
     pub path: PathBuf,

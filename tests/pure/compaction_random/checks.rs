@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::{
-    Budget, CompactionDecision, CompactionPlan, CompactionRefusal, CompactionRequest, Preview, SummaryResult,
-    compacted, decide, due, preview, pruned,
+    Budget, CompactionDecision, CompactionInput, CompactionPlan, CompactionRefusal, CompactionRequest,
+    Preview, Summary, compacted, decide, due, preview, pruned,
 };
 use epitome::config::{Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
@@ -36,26 +36,27 @@ type Checked<T = ()> = Result<T, String>;
 
 impl History {
     pub fn compact(&mut self, asked: &Compaction, window: u64) -> Checked {
-        let (ruler, mut budget, wish) = (Ruler::for_model(None), self.budget(window), History::wish(asked));
+        let (ruler, mut budget, request) =
+            (Ruler::for_model(None), self.budget(window), History::request(asked));
         let before = self.thread.clone();
         let was = ruler.view(before.view());
         budget.used = asked.reported.map(|percent| (budget.frame + was) * percent / 100);
         if budget.used.is_some() {
             self.count("with a count of the provider's");
         }
-        let decision = decide(&ruler, &before, &budget, &wish);
+        let decision = decide(&CompactionInput::new(&ruler, &before, &budget), &request);
         // In a small window no compaction pays off.
         if budget.window > 20_000 {
-            self.check_due(&before, &budget, &wish)?;
+            self.check_due(&before, &budget, &request)?;
         }
         let change = match decision {
             CompactionDecision::Nothing(_) => {
-                let must = wish.trigger == Trigger::Must && was > budget.room();
+                let must = request.trigger == Trigger::Must && was > budget.room();
                 ensure!(!must, "what does not fit is left as it is");
                 self.count("nothing to do");
                 return Ok(());
             }
-            CompactionDecision::Prune(masks) => pruned(&ruler, &before, masks, wish.trigger),
+            CompactionDecision::Prune(masks) => pruned(&ruler, &before, masks, request.trigger),
             CompactionDecision::Summarise(plan) => {
                 let text = asked.summary.map(|bytes| self.text(bytes));
                 let made = self.made(&before, &budget, &plan, text.clone());
@@ -80,18 +81,18 @@ impl History {
             }
         };
         if asked.again {
-            self.check_preview(&before, &budget, &wish)?;
+            self.check_preview(&before, &budget, &request)?;
         }
         self.append(change.clone());
         self.count(match change {
             Change::Pruned { .. } => "prunings",
             _ => "compactions",
         });
-        self.count(&format!("by {:?}", wish.trigger));
+        self.count(&format!("by {:?}", request.trigger));
         self.count(&format!("in a window of {window}"));
-        self.check(&before, &change, &budget, &wish)?;
+        self.check(&before, &change, &budget, &request)?;
         if asked.again {
-            self.check_is_final(&before, &change, &budget, &wish)?;
+            self.check_is_final(&before, &change, &budget, &request)?;
         }
         self.check_requests(asked.service)
     }
@@ -103,14 +104,19 @@ impl History {
         plan: &CompactionPlan,
         text: Option<String>,
     ) -> Result<Change, CompactionRefusal> {
-        let written = SummaryResult { text, ..SummaryResult::default() };
-        compacted(&Ruler::for_model(None), before, budget, plan, before.next_message(), written)
+        let written = Summary { text, ..Summary::default() };
+        compacted(
+            &CompactionInput::new(&Ruler::for_model(None), before, budget),
+            plan,
+            before.next_message(),
+            written,
+        )
     }
 
-    fn check_due(&mut self, before: &Thread, budget: &Budget, wish: &CompactionRequest) -> Checked {
+    fn check_due(&mut self, before: &Thread, budget: &Budget, request: &CompactionRequest) -> Checked {
         let ruler = Ruler::for_model(None);
         let Some(masks) = due(&ruler, before, budget) else { return Ok(()) };
-        let change = pruned(&ruler, before, masks, wish.trigger);
+        let change = pruned(&ruler, before, masks, request.trigger);
         let Change::Pruned { tokens_before, tokens_after, .. } = change else {
             return Err(format!("{} is no pruning", change.kind()));
         };
@@ -120,11 +126,11 @@ impl History {
     }
 
     /// A dry run shows exactly the bytes that would be committed.
-    fn check_preview(&mut self, before: &Thread, budget: &Budget, wish: &CompactionRequest) -> Checked {
+    fn check_preview(&mut self, before: &Thread, budget: &Budget, request: &CompactionRequest) -> Checked {
         let ruler = Ruler::for_model(None);
-        let decision = decide(&ruler, before, budget, wish);
-        let shown = preview(&ruler, before, budget, wish);
-        let again = preview(&ruler, before, budget, wish);
+        let decision = decide(&CompactionInput::new(&ruler, before, budget), request);
+        let shown = preview(&ruler, before, budget, request);
+        let again = preview(&ruler, before, budget, request);
         ensure!(shown == again, "{shown:?} is shown, and then {again:?}");
         self.count("previews");
         let Preview { tokens_before, tokens_after, .. } = shown;
@@ -143,7 +149,7 @@ impl History {
                 let head = view.iter().take_while(|entry| entry.seq == view[0].seq);
                 let head: u64 = head.map(|entry| ruler.entry(entry)).sum();
                 // After a rejected request the view is made as small as possible.
-                let is_roomy = wish.trigger != Trigger::Overflow
+                let is_roomy = request.trigger != Trigger::Overflow
                     && head * 4 <= budget.room()
                     && tokens_after.1 > tokens_after.0
                     && tokens_after.1 * 2 <= budget.room()
@@ -173,7 +179,7 @@ impl History {
         before: &Thread,
         change: &Change,
         budget: &Budget,
-        wish: &CompactionRequest,
+        request: &CompactionRequest,
     ) -> Checked {
         let ruler = Ruler::for_model(None);
         let (was, is) = (ruler.view(before.view()), ruler.view(self.thread.view()));
@@ -185,13 +191,13 @@ impl History {
             Change::Compacted { tokens_before, tokens_after, account, summary, masks, .. } => {
                 counted((*tokens_before, *tokens_after))?;
                 ensure!(is <= budget.room(), "{is} tokens in a room of {}", budget.room());
-                let gains = match wish.trigger {
+                let gains = match request.trigger {
                     Trigger::Must | Trigger::Overflow => is < was,
                     Trigger::Threshold => is * 10 <= was * 9,
                     // What is requested is done, even if the conversation is too short to gain anything.
                     Trigger::Manual | Trigger::Hook => true,
                 };
-                ensure!(gains, "from {was} to {is} tokens by {:?}", wish.trigger);
+                ensure!(gains, "from {was} to {is} tokens by {:?}", request.trigger);
                 if !masks.is_empty() {
                     self.count("compactions with masks");
                 }
@@ -229,15 +235,15 @@ impl History {
         before: &Thread,
         change: &Change,
         budget: &Budget,
-        wish: &CompactionRequest,
+        request: &CompactionRequest,
     ) -> Checked {
         let ruler = Ruler::for_model(None);
         let mut budget = budget.clone();
         let views = (ruler.view(before.view()), ruler.view(self.thread.view()));
         budget.used = budget.used.map(|used| ruler.in_context_then(before, used, views));
-        if wish.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
-            let wish = CompactionRequest { summary: true, ..wish.clone() };
-            let again = decide(&ruler, &self.thread, &budget, &wish);
+        if request.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
+            let request = CompactionRequest { summary: true, ..request.clone() };
+            let again = decide(&CompactionInput::new(&ruler, &self.thread, &budget), &request);
             ensure!(matches!(again, CompactionDecision::Nothing(_)), "it is compacted twice: {again:?}");
             self.count("compactions that are final");
         }

@@ -303,7 +303,7 @@ impl History {
         }
     }
 
-    pub fn wish(compaction: &Compaction) -> CompactionRequest {
+    pub fn request(compaction: &Compaction) -> CompactionRequest {
         let Compaction { trigger, keep, wanted, .. } = *compaction;
         CompactionRequest { trigger, keep, focus: None, summary: wanted }
     }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use epitome::session::port::{ForegroundNow, OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
+use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::{Header, SessionQuery};
 use epitome::session::{
-    AskId, Attachment, ClientId, CommandInfo, EventSink, ModelOption, Opening, PendingPrompt,
+    AskId, Attachment, ClientId, CommandInfo, EventSink, Foreground, ModelOption, Opening, PendingPrompt,
     PermissionRequest, QuestionKind, QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError,
     SessionEvent, SessionOptions, Steered, TextKind, Ticket, UserDecision, UserQuestion,
 };
@@ -93,7 +93,7 @@ impl StoredSessionPort for Played {
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let state = self.state.lock();
         match state.live.contains_key(session) {
-            true => Ok(SessionStatus::Open(ForegroundNow::Idle)),
+            true => Ok(SessionStatus::Open(Foreground::Idle(None))),
             false if state.headers.iter().any(|header| header.session == *session) => {
                 Ok(SessionStatus::Saved)
             }

@@ -10,6 +10,7 @@ use epitome::daemon::attachments::fresh_client;
 use epitome::daemon::control::limits::MethodTimeouts;
 use epitome::daemon::control::{ControlClient, serve};
 use epitome::paths::Paths;
+use epitome::session::port::SessionPort as _;
 use epitome::session::registry::Sessions;
 use epitome::session::{
     Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Ticket,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use epitome::paths::Paths;
+use epitome::session::port::SessionPort as _;
 use epitome::session::registry::Sessions;
 use epitome::session::{Attachment, Opening, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome::thread::{Change, Content, Entry, SessionId};

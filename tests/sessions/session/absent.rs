@@ -1,5 +1,6 @@
 //! Clients that cannot ask their user, in a session with other clients.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{AskId, Replay, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome::thread::{
     Change, Decider, OutcomeStatus, PermissionChoice, RecordedDecision, StopReason, ToolOutcome,

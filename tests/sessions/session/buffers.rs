@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{
     AskId, EditorRequest, EditorResponse, EditorSupport, Replay, SessionCommand, SessionEvent, Ticket,
 };

@@ -2,6 +2,7 @@
 //! appended to, and sessions in one directory share their beginning.
 
 use epitome::config::WireFormat;
+use epitome::session::port::SessionPort as _;
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::{CacheUse, ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::session::{Setup, call, model_of};

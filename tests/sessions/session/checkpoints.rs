@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use epitome::session::SessionAnswer;
+use epitome::session::port::StoredSessionPort as _;
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::session::{Setup, TestSession};

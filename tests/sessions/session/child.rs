@@ -8,6 +8,7 @@ use epitome::session::child::{
     self, ChildError, ChildHistory, ChildModel, ChildNews, ChildOutcome, ChildSpec, Lineage, NewsReceiver,
 };
 use epitome::session::complete::{complete, find_endpoint};
+use epitome::session::port::SessionPort as _;
 use epitome::session::registry::SessionQuery;
 use epitome::session::session_permissions::SessionPermissions;
 use epitome::session::{PermissionRequest, SessionCommand, UserDecision};

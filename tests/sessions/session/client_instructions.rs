@@ -1,5 +1,6 @@
 //! Instructions that an editor provides for its session (`systemPrompt`).
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionAnswer};
 use epitome::thread::{ClientInstructions, StopReason};
 use epitome_test_harness::session::TestSession;

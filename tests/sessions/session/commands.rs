@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Seq};
 use epitome_scripted_model::ModelStep;

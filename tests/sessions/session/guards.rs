@@ -1,5 +1,6 @@
 //! Changes of a history by hooks, and their guards: target session, last message, cost, and pins.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, HookRun, HookRunResult, Origin, PartId, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;

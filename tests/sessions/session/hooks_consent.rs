@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{AskId, PermissionRequest, Replay, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{StopReason, ToolDisplay};
 use epitome_test_harness::client::TestClient;

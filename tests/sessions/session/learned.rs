@@ -5,6 +5,7 @@ use epitome::model_name::Family;
 use epitome::provider::learned::Learned;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
+use epitome::session::port::SessionPort as _;
 use epitome::session::registry::{SessionServices, Sessions};
 use epitome::thread::{ModelName, StopReason};
 use epitome::tokens::{Calibration, Rulers, Tally};

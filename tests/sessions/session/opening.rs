@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, SessionEvent};
 use epitome::thread::StopReason;
 use epitome_scripted_model::ModelStep;

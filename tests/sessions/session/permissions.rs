@@ -1,5 +1,6 @@
 //! Permissions that last longer than one call, their revocation, and the log's record of each decision.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{
     Change, Decider, Mode, OutcomeStatus, PermissionChoice, RecordedDecision, Rule, StopReason, ToolOutcome,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use epitome::config::set_policy_of_store;
+use epitome::session::port::{SessionPort as _, StoredSessionPort as _};
 use epitome::session::{
     ClientId, QuestionReply, QuestionSupport, Replay, SessionAnswer, SessionCommand, SessionError,
     SessionEvent,

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::sync::Arc;
 
+use epitome::session::port::{SessionPort as _, StoredSessionPort as _};
 use epitome::session::registry::Sessions;
 use epitome::session::{
     Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionError,

@@ -1,5 +1,6 @@
 //! Prompts during a turn.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{PendingPrompt, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::store::Store;
 use epitome::thread::{

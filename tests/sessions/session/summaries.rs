@@ -1,5 +1,6 @@
 //! Tests of the model that writes the summary, its fallbacks, and measures before a request that might not fit.
 
+use epitome::session::port::SessionPort as _;
 use epitome::session::{CompactionState, SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Entry, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedStop};

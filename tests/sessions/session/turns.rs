@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use epitome::config::WireFormat;
 use epitome::provider::spent::Spent;
+use epitome::session::port::SessionPort as _;
 use epitome::session::{Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason, Thread};
 use epitome_scripted_model::ModelStep;

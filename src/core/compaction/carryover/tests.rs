@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::conversation::{TestConversation, budget, words};
+use super::super::tests::conversation::{TestConversation, budget, words};
 use super::super::{CompactionInput, KeptTail};
 use super::*;
 use epitome_thread::{OutcomeStatus, Trigger};

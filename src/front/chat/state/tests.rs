@@ -1,6 +1,6 @@
 //! The chat without a terminal and without an agent: what keys and messages do, and what is shown.
 
-use epitome_session::QuestionReply;
+use epitome_session_api::QuestionReply;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};

@@ -155,7 +155,7 @@ fn thinking(thinking: &Value, efforts: &Value) -> Option<Thinking> {
     let types = &thinking["types"];
     let optional = has(types, "disabled");
     if has(types, "adaptive") {
-        let named = |effort: &Effort| *effort != Effort::None && has(efforts, effort.word());
+        let named = |effort: &Effort| *effort != Effort::None && has(efforts, effort.id());
         let mut efforts: Vec<Effort> = Effort::ALL.into_iter().filter(named).collect();
         if efforts.is_empty() {
             return None;

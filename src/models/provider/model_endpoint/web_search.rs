@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use crate::abilities::is_before_gemini_3;
-use epitome_config::rules::RuleEffect;
+use epitome_config::rules::PermissionDecision;
 use epitome_config::{SearchChoice, Settings, WireFormat};
 
 /// A web search that the model's provider runs while the model replies.
@@ -27,11 +27,13 @@ impl ProviderSearch {
         // Older models search only in requests without functions.
         let is_able = endpoint.wire != WireFormat::Gemini || !is_before_gemini_3(&endpoint.model);
         let mut blocked = Vec::new();
-        for rule in settings.permissions.iter().filter(|rule| rule.word != RuleEffect::Allow) {
+        for rule in settings.permissions.iter().filter(|rule| rule.word != PermissionDecision::Allow) {
             let searches = ["web_search", "WebSearch"].iter().any(|name| rule.pattern.may_be_of(name));
             let fetches = ["web_fetch", "WebFetch"].iter().any(|name| rule.pattern.may_be_of(name));
             match (rule.word, &rule.pattern.about) {
-                (RuleEffect::Deny, Some(about)) if searches || fetches => blocked.push(blocked_host(about)?),
+                (PermissionDecision::Deny, Some(about)) if searches || fetches => {
+                    blocked.push(blocked_host(about)?)
+                }
                 _ if searches => return None,
                 _ => {}
             }

@@ -90,7 +90,7 @@ impl Format for Anthropic {
             .as_ref()
             .filter(|thinking| thinking["type"] == "adaptive")
             .and_then(|_| endpoint.abilities.thinking.effort(request.thought))
-            .map(|effort| json!({ "effort": effort.word() }));
+            .map(|effort| json!({ "effort": effort.id() }));
         // All servers for these models accept the mark on the system prompt. The automatic mark is a field of
         // Anthropic's own API that others may reject; for those, the last block is marked instead. Requests outside a
         // conversation are not marked: nothing would read the cache, and writing it costs more than plain input.

@@ -71,10 +71,10 @@ impl Format for Chat {
         // For other services, the user's settings define which efforts are accepted.
         let effort = match own {
             _ if endpoint.form == ToolForm::WithoutReasoning => {
-                (!request.tools.is_empty()).then_some(Effort::None.word())
+                (!request.tools.is_empty()).then_some(Effort::None.id())
             }
             true => effort(endpoint, request),
-            false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
+            false => endpoint.abilities.thinking.effort(request.thought).map(Effort::id),
         };
         let streams = meta.purpose != super::Purpose::Whole;
         let fields = json!({

@@ -307,7 +307,7 @@ fn thinking(steered: Thinking, level: ThoughtLevel, max_output: u32) -> Option<V
         Thinking::Efforts(_) => match steered.effort(level)? {
             Effort::None => ("thinkingBudget", json!(0)),
             // The format has no higher level.
-            effort => ("thinkingLevel", json!(effort.min(Effort::XHigh).word().to_ascii_uppercase())),
+            effort => ("thinkingLevel", json!(effort.min(Effort::XHigh).id().to_ascii_uppercase())),
         },
         Thinking::Budget { optional } => {
             let budget = match steered.budget(level, max_output) {

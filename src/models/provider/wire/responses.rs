@@ -142,7 +142,7 @@ impl Format for Responses {
             let is_summarized =
                 endpoint.own_api && effort != Effort::None && request.thought != ThoughtLevel::Off;
             let summary = is_summarized.then_some("auto");
-            json!({ "effort": effort.word(), "summary": summary })
+            json!({ "effort": effort.id(), "summary": summary })
         });
         let sources = is_reply && endpoint.search.is_some();
         let sources = sources && request.tools.iter().any(|tool| tool.name == SEARCH_TOOL);

@@ -12,9 +12,9 @@ use crate::answers::{self, LoginCommand, LoginState};
 use crate::envelope;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::registry::Overrides;
-use epitome_session::{ProviderSettings, SessionError};
+use epitome_session_api::Overrides;
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{ProviderSettings, SessionError};
 
 /// The logins of a client's user. All methods read files.
 pub trait UserLogin: Send + Sync {

@@ -9,7 +9,7 @@ use crate::client_mcp::McpCall;
 use crate::envelope;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::outbox::Outbox;
-use epitome_session::{ClientMcp, ClientMcpFault, FromClient};
+use epitome_session_api::{ClientMcp, ClientMcpFault, FromClient};
 
 impl ClientMcp for Outbox {
     fn is_open(&self) -> bool {

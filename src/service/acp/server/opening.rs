@@ -15,8 +15,8 @@ use crate::requests::{OpeningState, RequestKind};
 use crate::unpublished::{self, SentPrompt};
 use crate::writer;
 use epitome_platform::blocking;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::{
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{
     AccessScope, Attachment, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError, Ticket,
 };
 use epitome_thread::{Seq, SessionId};

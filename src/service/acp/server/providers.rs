@@ -10,8 +10,8 @@ use super::{AcpServer, Routed};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::{ProviderSettings, WireFormat};
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{ProviderSettings, WireFormat};
 
 /// The number of headers per provider, and their total length in bytes.
 const HEADERS_MAX: usize = 64;

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use super::AcpServer;
 use crate::answers;
 use crate::from_wire::RequestParams;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::{AccessGrant, AccessScope, SessionEvent};
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{AccessGrant, AccessScope, SessionEvent};
 
 /// Params of requests that open a session, with the scope that each needs. MCP servers are programs that the server
 /// would run, and options include the permission mode.
@@ -84,7 +84,7 @@ pub(super) fn instead_of_question(out: SessionEvent, grant: Option<&AccessGrant>
     let may_answer = allows(grant, AccessScope::Approve);
     match out {
         SessionEvent::Ask { .. } if !may_answer => Some(SessionEvent::Notice {
-            severity: epitome_session::NoticeSeverity::Info,
+            severity: epitome_session_api::NoticeSeverity::Info,
             text: "The agent waits for a permission, which needs somebody with the scope `approve`."
                 .to_owned(),
         }),

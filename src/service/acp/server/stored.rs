@@ -8,9 +8,9 @@ use crate::from_wire::{self, BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::RequestKind;
 use crate::v2_answers;
-use epitome_session::SessionError;
-use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
-use epitome_session::registry::{Header, SessionQuery};
+use epitome_session_api::SessionError;
+use epitome_session_api::port::{Header, SessionQuery};
+use epitome_session_api::port::{OptionsQuery, SessionStatus, StoredSessionPort};
 use epitome_thread::SessionId;
 
 /// Sessions per page of a listing.
@@ -65,7 +65,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.in_background(id, RequestKind::Read, move |sessions| {
             let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
             match (status, version) {
-                (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(now),
+                (SessionStatus::Open(now), AcpVersion::V2) => v2_answers::open_status(&now),
                 (SessionStatus::Open(_), AcpVersion::V1) => {
                     answers::raw(&wire::SessionStatusResponse::new(wire::SessionStatus::Open))
                 }

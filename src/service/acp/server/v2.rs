@@ -11,8 +11,8 @@ use crate::model::AcpVersion;
 use crate::requests::RequestKind;
 use crate::unpublished;
 use crate::v2_answers;
-use epitome_session::port::StoredSessionPort;
-use epitome_session::{CancelTarget, Replay, SessionCommand};
+use epitome_session_api::port::StoredSessionPort;
+use epitome_session_api::{CancelTarget, Replay, SessionCommand};
 use epitome_thread::{CallId, Seq};
 
 impl<P: StoredSessionPort> AcpServer<P> {

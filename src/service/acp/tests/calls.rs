@@ -190,7 +190,7 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
 
 #[test]
 fn a_permission_card_has_one_option_of_each_kind() {
-    let ask = |always: Option<&str>| epitome_session::PermissionRequest {
+    let ask = |always: Option<&str>| epitome_session_api::PermissionRequest {
         call: CallId("c1".into()),
         tool: "file_edit".into(),
         input: json!({ "path": "a.rs" }),
@@ -225,7 +225,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
 fn a_change_of_a_large_file_is_shown_or_known_not_to_be() {
     let rest = "same\n".repeat(600_000);
     let shown = |old: &str, new: &str| {
-        let ask = epitome_session::PermissionRequest {
+        let ask = epitome_session_api::PermissionRequest {
             call: CallId("c1".into()),
             tool: "file_edit".into(),
             input: json!({}),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{v1, v2};
-use epitome_session::{CommandInfo, ModelOption, SessionOptions, UsageNow};
+use epitome_session_api::{CommandInfo, ModelOption, SessionOptions, UsageNow};
 use epitome_thread::{
     CallDisplay, Decider, HistoryMessage, HookRun, Location, Mode, ModelName, OutcomeStatus, PartId,
     PermissionChoice, PlanPriority, PlanStatus, PlanStep, RecordedDecision, ReplyCut, Role, Rule, Seq,

@@ -14,6 +14,7 @@ use crate::attachments::Attached;
 use crate::inspect::timeline::model_of;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
+use epitome_session::port::{SessionPort as _, StoredSessionPort as _};
 use epitome_session::registry::LiveSession;
 use epitome_session::worktree;
 use epitome_session::{SessionCommand, SessionError};

@@ -70,7 +70,7 @@ struct ExportParams {
 fn export(daemon: &Arc<Daemon>, wanted: ExportParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let Exported { text, damage } = session_library::export(&daemon.store, &session, wanted.format)?;
-    let (format, damage) = (wanted.format.word(), damage.map(|damage| damage.to_string()));
+    let (format, damage) = (wanted.format.id(), damage.map(|damage| damage.to_string()));
     let Some(file) = wanted.file else {
         return Ok(json!({ "session": session, "format": format, "text": text, "damage": damage }));
     };

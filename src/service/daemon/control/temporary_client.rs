@@ -11,6 +11,7 @@ use super::queue::{ClientQueue, QueuedEvent};
 use crate::Daemon;
 use crate::attachments::fresh_client;
 use epitome_session::event_queue::QueueLimits;
+use epitome_session::port::SessionPort as _;
 use epitome_session::{
     AskId, Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
     Ticket,

@@ -8,6 +8,7 @@ use super::news::{ActivityOutlet, News};
 use crate::Daemon;
 use crate::attachments::{Attached, Present, fresh_client};
 use crate::control::wire::{self, Caller};
+use epitome_session::port::StoredSessionPort as _;
 use epitome_session::{Attachment, ClientId, SessionError};
 use epitome_thread::{Seq, SessionId};
 

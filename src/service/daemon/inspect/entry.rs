@@ -112,11 +112,7 @@ fn part_blocks(part: EntryPart<'_>) -> Vec<TextBlock> {
 }
 
 fn history_message_blocks(role: Role, message: &Message) -> Vec<TextBlock> {
-    let role = match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System => "system",
-    };
+    let role = role.id();
     let blocks = message_blocks(message).into_iter();
     blocks.map(|block| TextBlock { label: format!("{role} · {}", block.label), ..block }).collect()
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::Session;
+use crate::agent_id;
 use crate::child::ChildLog;
-use crate::subagents::{RunningAgent, agent_id, numbered_call};
+use crate::subagents::{RunningAgent, numbered_call};
 use crate::tasks::{AgentStarter, report};
 use crate::work::RecipeRun;
 use epitome_hooks::hook_context::EventData;

@@ -9,13 +9,14 @@ use futures_util::future::BoxFuture;
 use super::Session;
 use crate::called::{Called, guarded};
 use crate::child::{self, ChildError, ChildHistory, ChildModel, ChildOutcome, ChildSpec};
-use crate::compacting::{self, CompactionOrder};
-use crate::cpu_worker::{self, WorkerFault};
+use crate::compacting::{self, SummaryRequest};
+use crate::cpu_worker;
 use crate::hook_host::MayRun;
 use crate::lineage::{HandedHistory, Lineage};
 use crate::recipes::not_run;
-use crate::refusal::{HookRefusal, ReplacementRefusal};
+use crate::refusal::HookRefusal;
 use crate::work::{JobResult, PendingResolution};
+use crate::{ReplacementRefusal, WorkerFault};
 use epitome_compaction::CompactionDecision;
 use epitome_hooks::command_function;
 use epitome_hooks::event::HookEvent;
@@ -25,9 +26,8 @@ use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, ArgumentError, RecipeArguments};
 use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
-use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason};
+use epitome_thread::{Change, ModelName, Origin, Role, Seq, StopReason, Trigger};
 use epitome_tools::ToolContext;
-use epitome_turn::CompactionReason;
 
 /// The result of a callback that a child has run.
 fn called_by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
@@ -75,7 +75,7 @@ impl Session {
         let asynchronous = callback.asynchronous;
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
-                let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
+                let deciding = self.compactor.deciding(&mut self.core, None, Trigger::Hook);
                 self.hooks.keep_pending(pending);
                 self.start_job(cpu_worker::run(deciding), move |decided| JobResult::CallbackWeighed {
                     recipe,
@@ -124,17 +124,17 @@ impl Session {
         decided: Option<(Seq, CompactionDecision)>,
     ) {
         let Some(mut pending) = self.hooks.take_pending() else { return };
-        let ordered = match decided {
+        let requested = match decided {
             Some((_, CompactionDecision::Nothing(why))) => Err(why.into()),
             Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
                 self.compaction_called(recipe, callback).map_err(HookRefusal::from)
             }
             None => Err(WorkerFault.into()),
         };
-        match ordered {
-            Ok(order) => {
-                pending.answer.compact = Some(CompactionReason::Hook);
-                self.compactor.order(order);
+        match requested {
+            Ok(request) => {
+                pending.answer.compact = Some(Trigger::Hook);
+                self.compactor.summarise_as(request);
                 self.settle_round(pending);
             }
             Err(why) => self.refuse_action(pending, why),
@@ -146,18 +146,11 @@ impl Session {
         &self,
         recipe: Arc<Recipe>,
         callback: CallbackRequest,
-    ) -> Result<CompactionOrder, ArgumentError> {
+    ) -> Result<SummaryRequest, ArgumentError> {
         let arguments = called_with(&recipe, &callback.args)?;
         let (declared, _) = self.core.handlers_of(&recipe, &arguments.named);
         let swap = compacting::without_swap(declared).0;
-        Ok(CompactionOrder {
-            recipe: Some(recipe),
-            arguments,
-            keep: swap.keep,
-            summary_tokens_max: swap.summary_tokens_max,
-            callback: Some(callback),
-            ..CompactionOrder::default()
-        })
+        Ok(SummaryRequest { recipe: Some(recipe), arguments, callback_args: callback.args, ..swap })
     }
 
     pub(super) fn is_compacted_since_reply(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::{checkpoints, diagnostics, editor_buffers, effects, output_truncation
 use epitome_platform::timing::TimedSpan;
 use epitome_recall::RecallLog;
 use epitome_thread::{
-    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome, text,
+    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
 };
 use epitome_tools::buffers::BufferQuery;
 use epitome_tools::permission::ruled::HiddenFiles;
@@ -218,7 +218,7 @@ impl Session {
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
             }
-            timed.end(text::status(outcome.status));
+            timed.end(outcome.status.id());
             JobResult::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(job.instrument(span));

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::Session;
 use super::ending::withdraw;
 use super::session_state::{answer_repeated, queued_earlier};
-use crate::client_list::Watcher;
 use crate::commands;
 use crate::core::Core;
 use crate::instructions;
 use crate::model_link::Located;
 use crate::provider_errors::provider_error;
-use crate::responder::{Attaching, LeavingClient, QueuedPrompt, Responder, cancelled, outer_texts};
-use crate::resumed::{self, Fate, PendingPrompt, Position, Seen, TextShown};
+use crate::responder::{LeavingClient, QueuedPrompt, Responder, cancelled, outer_texts};
+use crate::resumed::{self, Fate};
 use crate::subagents::lost_agent;
 use crate::work::RunningTurn;
 use crate::{
-    AccessGrant, AccessScope, AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay,
-    ScopeError, SessionAnswer, SessionCommand, SessionError, SessionEvent, Steered, Ticket, UserDecision,
+    AccessGrant, AccessScope, AskId, Attaching, Attachment, ClientId, CompactionState, NoticeSeverity,
+    Opening, PendingPrompt, Position, Replay, ScopeError, Seen, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent, Steered, TextShown, Ticket, UserDecision, Watcher,
 };
 use epitome_hooks::handlers;
 use epitome_provider::attachments::left_out;

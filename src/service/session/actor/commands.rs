@@ -3,13 +3,13 @@
 use super::Session;
 use super::session_state::commit_command;
 use crate::SessionAnswer;
+use crate::WorkerFault;
 use crate::background::BackgroundResult;
 use crate::commands::on_disk::DiskResult;
 use crate::commands::{
     BuiltInCommand, CommandContext, CommandOutcome, control_server, find, report_unsent_attachments, rewind,
 };
 use crate::core::Core;
-use crate::cpu_worker::WorkerFault;
 use crate::inbox::InboxPause;
 use crate::responder::QueuedPrompt;
 use epitome_recipe::command;

@@ -9,22 +9,22 @@ use std::fmt::Display;
 use tracing::Instrument as _;
 
 use super::Session;
-use crate::compacting::{CompactionDraft, keep_of, trigger_of};
-use crate::cpu_worker::{self, WorkerFault};
+use crate::compacting::keep_of;
+use crate::cpu_worker;
 use crate::provider_errors::sentence;
-use crate::summary::{Attempt, WrittenSummary};
+use crate::summary::SummaryAttempt;
 use crate::work::{AfterScan, JobResult, PendingResolution, TurnFault};
-use crate::{CompactionState, NoticeSeverity, effects};
+use crate::{CompactionState, NoticeSeverity, WorkerFault, effects};
 use epitome_compaction::{
     self as compaction, CompactionDecision, CompactionInput, CompactionPlan, CompactionRefusal,
-    CompactionRequest, SummaryResult,
+    CompactionRequest, Summary,
 };
 use epitome_config::Summariser;
 use epitome_hooks::output::HistoryTail;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_thread::{Change, Mask, ModelName, Seq, Trigger, Usage};
-use epitome_turn::{CHANGED, CompactionReason, CompactionResult, Effect, EffectResult};
+use epitome_turn::{CHANGED, CompactionResult, Effect, EffectResult};
 
 /// The source of spending on summaries that are not used, as recorded in the log.
 const UNUSED_SUMMARY: &str = "a summary that is not used";
@@ -38,7 +38,7 @@ impl Session {
             CompactionResult::Nothing => CompactionState::Cancelled,
             CompactionResult::Failed(why) => CompactionState::Failed(why.clone()),
         };
-        self.drop_draft();
+        self.drop_compaction();
         self.compactor.show_ended(&self.core, state);
         self.answer_turn(EffectResult::Compacted(answer));
     }
@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Drops the compaction. Its unused summary was paid for, so the usage is recorded.
-    pub(super) fn drop_draft(&mut self) {
+    pub(super) fn drop_compaction(&mut self) {
         let unused = self.compactor.forget();
         self.spend_on_unused(unused);
     }
@@ -67,14 +67,14 @@ impl Session {
     // ── The plan ───────────────────────────────────────────────────────────────────────────────
 
     /// Plans a compaction, if one is possible. Without a frame, scans the instruction files first.
-    pub(super) fn plan_compaction(&mut self, why: CompactionReason) {
-        if why == CompactionReason::Overflow && self.core.is_first_request_of_child() {
+    pub(super) fn plan_compaction(&mut self, why: Trigger) {
+        if why == Trigger::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
                 work.fault = TurnFault::TooLong;
             }
             return self.fail_compaction("the history that it was given is too long");
         }
-        if why == CompactionReason::Overflow
+        if why == Trigger::Overflow
             && let Some(pins) =
                 compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
         {
@@ -87,8 +87,8 @@ impl Session {
     }
 
     /// Decides on the CPU worker what the compaction does.
-    pub(super) fn decide_compaction(&mut self, why: CompactionReason) {
-        let deciding = self.compactor.deciding_ordered(&mut self.core, why);
+    pub(super) fn decide_compaction(&mut self, why: Trigger) {
+        let deciding = self.compactor.deciding_requested(&mut self.core, why);
         self.start_job(cpu_worker::run(deciding), move |decided| JobResult::CompactionPlanned {
             why,
             decided,
@@ -96,19 +96,15 @@ impl Session {
     }
 
     /// Takes the decision. If the view has changed since, the turn requests another plan.
-    pub(super) fn compaction_planned(
-        &mut self,
-        why: CompactionReason,
-        decided: Option<(Seq, CompactionDecision)>,
-    ) {
+    pub(super) fn compaction_planned(&mut self, why: Trigger, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
             return self.fail_compaction(WorkerFault);
         };
         if revision == self.core.thread.view().revision() {
             match decision {
                 CompactionDecision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
-                CompactionDecision::Prune(masks) => return self.prune(masks, trigger_of(why)),
-                CompactionDecision::Summarise(plan) => self.compactor.begin(why, plan),
+                CompactionDecision::Prune(masks) => return self.prune(masks, why),
+                CompactionDecision::Summarise(plan) => self.compactor.begin(plan),
             }
         }
         self.answer_turn(EffectResult::Planned(revision));
@@ -119,22 +115,22 @@ impl Session {
     /// Gets the text that replaces the plan's part of the view: from a hook, prepared in advance or from a model; or no
     /// text.
     pub(super) fn summarise(&mut self) {
-        let Some(CompactionDraft { why, plan, .. }) = self.compactor.draft().cloned() else { return };
-        if let Some(summary) = self.compactor.take_hooks_summary() {
-            return self.keep_summary(SummaryResult { text: Some(summary), ..SummaryResult::default() });
+        let Some(plan) = self.compactor.plan().cloned() else { return };
+        if self.compactor.written().text.is_some() {
+            return self.answer_turn(EffectResult::Summarised);
         }
         // No model is called, so none has to be configured.
         if self.core.settings.compaction.model == Summariser::None {
-            return self.keep_summary(SummaryResult::default());
+            return self.keep_summary(Summary::default());
         }
         // If the model has to be looked for, the compaction is planned again once it is found.
-        let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(why)) else { return };
+        let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(plan.trigger)) else { return };
         if let Err(error) = self.ensure_frame() {
             return self.fail_compaction(error);
         }
-        match self.compactor.take_prepared(&plan, why) {
+        match self.compactor.take_prepared(&plan) {
             Ok((prepared, written)) => {
-                self.compactor.begin(why, prepared);
+                self.compactor.begin(prepared);
                 return self.keep_summary(written);
             }
             Err(unused) => self.spend_on_unused(unused),
@@ -142,7 +138,7 @@ impl Session {
         self.write_summary(endpoint, &plan);
     }
 
-    fn keep_summary(&mut self, written: SummaryResult) {
+    fn keep_summary(&mut self, written: Summary) {
         self.compactor.keep_written(written);
         self.answer_turn(EffectResult::Summarised);
     }
@@ -154,7 +150,7 @@ impl Session {
         let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
         let scope = self.core.trace.scope().clone();
         self.start_job(
-            effects::guarded(writing, Attempt::panicked).instrument(scope),
+            effects::guarded(writing, SummaryAttempt::unfinished).instrument(scope),
             JobResult::SummaryWritten,
         );
     }
@@ -183,17 +179,13 @@ impl Session {
         self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
-    pub(super) fn summary_written(&mut self, attempt: Attempt) {
+    pub(super) fn summary_written(&mut self, attempt: SummaryAttempt) {
         self.compactor.show_last_pieces(&self.core);
-        let summary = self.take_attempt(attempt);
-        if let Err(error) = &summary {
+        let summary = self.take_attempt(attempt).unwrap_or_else(|error| {
             tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables replace it");
-        }
-        let written = match summary {
-            Ok(summary) => summary.written(),
-            Err(error) => SummaryResult { fallback: Some(sentence(&error)), ..SummaryResult::default() },
-        };
-        self.keep_summary(written);
+            Summary { fallback: Some(sentence(&error)), ..Summary::default() }
+        });
+        self.keep_summary(summary);
     }
 
     // ── The change ─────────────────────────────────────────────────────────────────────────────
@@ -201,10 +193,11 @@ impl Session {
     /// Composes the compaction's entry on the CPU worker. Fails if it would gain nothing, or if hooks have edited the view
     /// since a model wrote the summary, which may contain what they removed.
     pub(super) fn compose(&mut self) {
-        // A pruning has no draft, and is not made again.
-        let Some(CompactionDraft { mut plan, written, .. }) = self.compactor.draft().cloned() else {
+        // A pruning has no plan, and is not made again.
+        let Some(mut plan) = self.compactor.plan().cloned() else {
             return self.fail_compaction(CHANGED);
         };
+        let written = self.compactor.written().clone();
         if plan.revision != self.core.thread.view().revision() {
             if written.by.is_some() {
                 return self.fail_compaction(CHANGED);
@@ -215,12 +208,14 @@ impl Session {
         let id = self.compactor.announced_id().unwrap_or_else(|| self.core.fresh_message());
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget_now(&mut self.core);
-        let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
+        let composing = move || {
+            compaction::compacted(&CompactionInput::new(&ruler, &thread, &budget), &plan, id, written)
+        };
         self.start_job(cpu_worker::run(composing), JobResult::CompactionComposed);
     }
 
     pub(super) fn compaction_composed(&mut self, composed: Option<Result<Change, CompactionRefusal>>) {
-        let why = self.compactor.draft().map_or(CompactionReason::Command, |draft| draft.why);
+        let why = self.compactor.plan().map_or(Trigger::Manual, |plan| plan.trigger);
         match composed {
             Some(Ok(change)) => {
                 let change = self.core.sized(change);
@@ -234,13 +229,13 @@ impl Session {
     /// Accepts a composed change that still fits the view. If a hook called the recipe that wrote the summary, the
     /// hooks for the recipe's stop run first.
     pub(super) fn accept_compaction(&mut self, change: Change) {
-        let Some(CompactionDraft { why, written, .. }) = self.compactor.draft().cloned() else { return };
+        let Some(why) = self.compactor.plan().map(|plan| plan.trigger) else { return };
         self.core.warn_of_unsent_files(&change);
-        let shown = written.text.unwrap_or_default();
-        if why == CompactionReason::Hook && self.ask_of_callback(&shown, &change) {
+        let shown = self.compactor.written().text.clone().unwrap_or_default();
+        if why == Trigger::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
-        if why == CompactionReason::Command {
+        if why == Trigger::Manual {
             self.compactor.show_to_hooks(shown);
         }
         self.end_compaction(CompactionResult::Done(Box::new(change)));
@@ -253,20 +248,20 @@ impl Session {
         let Some(summary) = compaction::extract(text) else {
             return self.refuse_action(pending, "the reply has no text that could be a summary");
         };
-        let wish = CompactionRequest {
-            keep: keep_of(&keep),
-            ..self.compactor.wish(&self.core, None, CompactionReason::Hook)
+        let request = CompactionRequest {
+            keep: keep_of(keep),
+            ..self.compactor.request(&self.core, None, Trigger::Hook)
         };
         let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
         let thread = self.core.thread.clone();
         let id = self.core.fresh_message();
         let composing = move || {
-            let scene = CompactionInput::new(&ruler, &thread, &budget);
-            match compaction::decided(&scene, &wish) {
+            let input = CompactionInput::new(&ruler, &thread, &budget);
+            match compaction::decide(&input, &request) {
                 CompactionDecision::Summarise(plan) => {
                     let text = Some(summary);
-                    let written = SummaryResult { text, is_reply: true, ..SummaryResult::default() };
-                    compaction::compacted_in(&scene, &plan, id, written)
+                    let written = Summary { text, is_reply: true, ..Summary::default() };
+                    compaction::compacted(&input, &plan, id, written)
                 }
                 CompactionDecision::Nothing(reason) => Err(reason),
                 CompactionDecision::Prune(_) => Err(CompactionRefusal::NoGain),
@@ -289,18 +284,18 @@ impl Session {
         }
     }
 
-    fn nothing_to_compact(&mut self, why: CompactionReason, no_gain: &CompactionRefusal) {
-        self.drop_draft();
+    fn nothing_to_compact(&mut self, why: Trigger, no_gain: &CompactionRefusal) {
+        self.drop_compaction();
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
-            CompactionReason::Command | CompactionReason::Overflow => {
+            Trigger::Manual | Trigger::Overflow => {
                 let note = self.core.note(text);
                 if let Err(error) = self.core.commit(note) {
                     return self.abandon(&error);
                 }
             }
-            CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
-                if why == CompactionReason::Hook {
+            Trigger::Threshold | Trigger::Hook | Trigger::Must => {
+                if why == Trigger::Hook {
                     self.core.notify(NoticeSeverity::Info, text);
                 }
                 if self.compactor.note_no_gain(&self.core) {
@@ -315,7 +310,7 @@ impl Session {
     }
 
     /// Applies the context windows that an attempt revealed, records its wasted cost, and returns its summary.
-    fn take_attempt(&mut self, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
+    fn take_attempt(&mut self, attempt: SummaryAttempt) -> Result<Summary, ProviderError> {
         for (model, limit) in attempt.limits {
             let effect = self.core.model.narrow(&model, limit);
             self.core.model_learned(effect);

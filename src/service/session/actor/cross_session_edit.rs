@@ -4,10 +4,10 @@ use super::Session;
 use crate::UserDecision;
 use crate::called::guarded;
 use crate::core::Core;
-use crate::cross_session_edit::{Mutation, Replaced, ReplacedAnswer, RequesterContext, may_change, replaced};
+use crate::cross_session_edit::{may_change, replaced};
 use crate::lineage::HandedHistory;
-use crate::refusal::ReplacementRefusal;
 use crate::work::{JobResult, PendingResolution};
+use crate::{Mutation, Replaced, ReplacedAnswer, ReplacementRefusal, RequesterContext};
 use epitome_hooks::output::Utterance;
 use epitome_thread::SessionId;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::Session;
 use crate::background::BackgroundResult;
 use crate::core::{Core, Unwritten};
-use crate::responder::{Attaching, Responder, cancelled};
+use crate::responder::{Responder, cancelled};
 use crate::resumed::KEPT;
 use crate::work::{JobResult, RunningTurn, TurnFault};
-use crate::{ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd};
+use crate::{
+    Attaching, ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd,
+};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted, withdrawn};
@@ -105,7 +107,7 @@ impl Session {
 
     /// Takes the running turn and resets what components keep about it.
     fn take_work(&mut self) -> Option<RunningTurn> {
-        self.drop_draft();
+        self.drop_compaction();
         self.compactor.end_turn();
         self.hooks.end_turn();
         self.subagents.end_turn();
@@ -161,7 +163,7 @@ impl Session {
         let partial = call.and_then(|call| self.partial_reply(call, ReplyCut::Cancelled));
         self.note_running_cost();
         self.withdraw_permission();
-        self.drop_draft();
+        self.drop_compaction();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
         }

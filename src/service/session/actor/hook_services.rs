@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::Session;
 use crate::NoticeSeverity;
+use crate::WorkerFault;
 use crate::background::BackgroundResult;
 use crate::child::news::{ChildNews, NewsSender};
 use crate::complete::{complete, find_endpoint};
 use crate::core::Core;
-use crate::cpu_worker::{self, WorkerFault};
+use crate::cpu_worker;
 use crate::hook_host::calls::{ServiceCall, ServiceReply};
 use crate::refusal::HookRefusal;
 use crate::services::SessionServices;
@@ -22,8 +23,7 @@ use epitome_hooks::messages;
 use epitome_hooks::output::Utterance;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
-use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Role, Usage, View};
-use epitome_turn::CompactionReason;
+use epitome_thread::{Change, HookRun, HookRunResult, ModelName, Role, Trigger, Usage, View};
 
 /// Maximum tokens of a completion.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
@@ -134,7 +134,7 @@ impl Session {
     /// Answers with what a compaction would do, and with its instruction for a model.
     fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: ServiceReply) {
         let (deciding, ruler, view) = (
-            self.compactor.deciding(&mut self.core, None, CompactionReason::Hook),
+            self.compactor.deciding(&mut self.core, None, Trigger::Hook),
             self.core.ruler(),
             self.core.thread.view().clone(),
         );
@@ -281,15 +281,9 @@ fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, HookRefusal> {
         }
         let text = value["content"].as_str();
         let text = text.ok_or(HookRefusal::Missing { of: "a message", what: "\"content\", a text" })?;
-        let role = match value["role"].as_str().unwrap_or("user") {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            "system" => Role::System,
-            other => {
-                return Err(not_a_choice("a role", "user, assistant or system", other));
-            }
-        };
-        Ok(Utterance { role, text: text.to_owned() })
+        let role = value["role"].as_str().unwrap_or("user");
+        let wrong = || not_a_choice("a role", "user, assistant or system", role);
+        Ok(Utterance { role: Role::parse(role).ok_or_else(wrong)?, text: text.to_owned() })
     };
     list.iter().map(one).collect()
 }

@@ -3,14 +3,14 @@
 use super::Session;
 use crate::background::{BackgroundResult, PreviewedCompaction};
 use crate::commands::{self, compact};
-use crate::compacting::{self, CompactionOrder};
-use crate::cpu_worker::{self, WorkerFault};
+use crate::compacting::{self, SummaryRequest};
+use crate::cpu_worker;
 use crate::hook_host::MayRun;
 use crate::recipes::{Rendering, not_run, shell_outputs};
 use crate::responder::QueuedPrompt;
 use crate::work::{RecipeRun, RunningTurn};
-use crate::{NoticeSeverity, SessionError, SessionEvent, Ticket};
-use epitome_compaction::{self as compaction, Budget, CompactionRequest};
+use crate::{NoticeSeverity, SessionError, SessionEvent, Ticket, WorkerFault};
+use epitome_compaction::{self as compaction, Budget, CompactionRequest, KeptTail};
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers;
@@ -123,15 +123,13 @@ impl Session {
             let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.run.handlers = handlers;
-            self.compactor.order(CompactionOrder {
+            self.compactor.summarise_as(SummaryRequest {
                 recipe: Some(recipe.clone()),
                 arguments,
                 focus,
                 instruction: Some(text),
-                keep: swap.keep,
-                above,
-                summary_tokens_max: swap.summary_tokens_max,
-                ..CompactionOrder::default()
+                keep: above.map(KeptTail::From).or(swap.keep),
+                ..swap
             });
             work.run.recipe = Some(recipe);
             return self.start_work(work);
@@ -175,19 +173,18 @@ impl Session {
         commands::report_unsent_attachments(&self.core, &prompt);
         let (handlers, _) = self.core.handlers_of(recipe, &arguments.named);
         let (swap, _) = compacting::without_swap(handlers);
-        let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
         let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();
         let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
         let named = command::typed(recipe, arguments);
         let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
         let request = CompactionRequest {
             trigger: Trigger::Manual,
-            keep: above.map_or(keep, compaction::KeptTail::From),
+            keep: above.map(KeptTail::From).or(swap.keep).unwrap_or_default(),
             focus,
             summary: true,
         };
         let used = Some(self.core.tokens_in_context());
-        let (ruler, budget) = (self.core.ruler(), self.core.budget(swap.summary_tokens_max));
+        let (ruler, budget) = (self.core.ruler(), self.core.budget(swap.tokens_max));
         let budget = Budget { used, ..budget };
         let thread = self.core.thread.clone();
         let ticket = prompt.responder.ticket;

@@ -415,9 +415,7 @@ fn is_no_answer(reply: &ModelReply) -> bool {
 /// Converts a piece of a streaming reply to the event for clients.
 fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
     match piece {
-        ReplyPiece::Text { part, kind, text } => {
-            Some(SessionEvent::Text { message, part, kind: kind.into(), text })
-        }
+        ReplyPiece::Text { part, kind, text } => Some(SessionEvent::Text { message, part, kind, text }),
         // A call is shown with its arguments, which arrive with the complete reply.
         ReplyPiece::CallOpened { .. } => None,
     }

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use super::Session;
 use crate::NoticeSeverity;
-use crate::compacting::CompactionOrder;
+use crate::ReplacementRefusal;
+use crate::compacting::{SummaryRequest, keep_of};
 use crate::core::Core;
-use crate::refusal::ReplacementRefusal;
 use crate::replacement::replacement;
 use crate::work::PendingResolution;
 use epitome_compaction as compaction;
@@ -15,8 +15,8 @@ use epitome_hooks::guards::{self, Guards, refuse};
 use epitome_hooks::hook::HookKind;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use epitome_thread::{Change, Content, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
-use epitome_turn::{CompactionReason, EffectResult, HooksResult};
+use epitome_thread::{Change, Content, MessageId, Origin, Seq, StopReason, Trigger, ViewEdit, edits};
+use epitome_turn::{EffectResult, HooksResult};
 
 impl Core {
     /// Returns the change that replaces the history with these messages, or the reason why it can't be replaced.
@@ -38,7 +38,7 @@ impl Core {
 impl Session {
     /// Ends a round that no hook observes: the reply and the outcomes of its calls are in.
     pub(super) fn round_unseen(&mut self) {
-        let due = self.compaction_is_due().then_some(CompactionReason::Threshold);
+        let due = self.compaction_is_due().then_some(Trigger::Threshold);
         let compact = self.wanted_compaction().or(due);
         self.answer_turn(EffectResult::Hooks(HooksResult { compact, ..HooksResult::default() }));
     }
@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Returns `Hook` if a resident hook has requested a compaction since the last safe point.
-    fn wanted_compaction(&mut self) -> Option<CompactionReason> {
+    fn wanted_compaction(&mut self) -> Option<Trigger> {
         let hook = self.hooks.take_wanted_compaction()?;
         if self.is_compacted_since_reply() {
             let text =
@@ -66,11 +66,11 @@ impl Session {
             self.core.notify(NoticeSeverity::Info, text);
             return None;
         }
-        Some(CompactionReason::Hook)
+        Some(Trigger::Hook)
     }
 
     pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksResult {
-        self.drop_draft();
+        self.drop_compaction();
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
@@ -134,11 +134,9 @@ impl Session {
             // Check the threshold again: a compaction just before may have freed little.
             HistoryAction::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
             HistoryAction::Compact { keep, threshold } => {
-                pending.answer.compact =
-                    Some(if threshold { CompactionReason::Threshold } else { CompactionReason::Hook });
-                let keep = Some(keep);
-                let by_recipe = !threshold;
-                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
+                pending.answer.compact = Some(if threshold { Trigger::Threshold } else { Trigger::Hook });
+                let (keep, by_recipe) = (Some(keep_of(keep)), !threshold);
+                self.compactor.summarise_as(SummaryRequest { keep, by_recipe, ..SummaryRequest::default() });
             }
             HistoryAction::Callback(callback) => return self.call_back(pending, callback),
         }
@@ -172,7 +170,7 @@ impl Session {
         }
         // A compaction by command that these hooks have seen is not made.
         if answer.replaced || answer.swap.is_some() {
-            self.drop_draft();
+            self.drop_compaction();
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Session;
 use crate::core::Core;
 use crate::responder::{QueuedPrompt, Responder, cancelled};
-use crate::subagents::{agent_id, numbered_call};
+use crate::subagents::numbered_call;
 use crate::{
     BackgroundTerminal, CancelTarget, ClientId, Foreground, SessionAnswer, SessionError, SessionEvent,
-    SessionNow, SessionState, WorkEnd,
+    SessionNow, SessionState, WorkEnd, agent_id,
 };
 use epitome_thread::{
     Change, Entry, KeyedPrompt, Message, MessageId, Origin, Seq, StopReason, Thread, Usage,

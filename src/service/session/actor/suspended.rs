@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Session;
 use crate::background::BackgroundResult;
-use crate::client_list::{ClientList, Watcher};
+use crate::client_list::ClientList;
 use crate::compacting::Compactor;
 use crate::core::{Configured, Core};
 use crate::editor_buffers::{self, EditorBuffers};
@@ -18,7 +18,7 @@ use crate::hook_host::HookHost;
 use crate::inbox::Channel;
 use crate::mcp::KeptServers;
 use crate::services::SessionServices;
-use crate::{Attachment, ClientId, NoticeSeverity};
+use crate::{Attachment, ClientId, NoticeSeverity, Watcher};
 use epitome_provider::budget::{BudgetGrants, CostBudget};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{ChildFailure, ChildOutcome, PreparedChild};
 use crate::{ClientId, SessionAnswer, SessionCommand, SessionError, SubagentEnd, Ticket};
-use epitome_thread::{Change, Content, StopReason, Usage};
+use epitome_thread::{Change, Content, StopReason, Usage, named_enum};
 
 /// Time that a stopped agent has for each of its last two steps: to end its current work, and to report its findings.
 pub(super) const LAST_WORDS_TIME: Duration = Duration::from_secs(90);
@@ -15,13 +15,15 @@ pub(super) const LAST_WORDS_TIME: Duration = Duration::from_secs(90);
 /// The ticket of the prompt that asks a stopped agent for its final report.
 pub(super) const LAST_WORDS: Ticket = Ticket(1);
 
-/// The limit that stopped an agent before it was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentLimit {
-    Rounds,
-    Repeats,
-    Tokens,
-    Time,
+named_enum! {
+    /// The limit that stopped an agent before it was done.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AgentLimit {
+        Rounds = "rounds",
+        Repeats = "repeats",
+        Tokens = "tokens",
+        Time = "time",
+    }
 }
 
 impl AgentLimit {
@@ -32,16 +34,6 @@ impl AgentLimit {
             AgentLimit::Repeats => "rounds that repeat each other (max_repeats)",
             AgentLimit::Tokens => "tokens (agents.max_tokens)",
             AgentLimit::Time => "time (agents.timeout_s)",
-        }
-    }
-
-    /// The same as a single word, for machine-readable output.
-    pub fn id(self) -> &'static str {
-        match self {
-            AgentLimit::Rounds => "rounds",
-            AgentLimit::Repeats => "repeats",
-            AgentLimit::Tokens => "tokens",
-            AgentLimit::Time => "time",
         }
     }
 }

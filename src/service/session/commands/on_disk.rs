@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use epitome_checkpoint::{CheckpointError, RewindReport, RewindTarget, TurnRecord};
-use epitome_thread::{Change, Seq};
+use epitome_thread::{Change, Seq, named_enum};
 
 /// The result of a command's disk work.
 pub enum DiskResult {
@@ -15,12 +15,14 @@ pub enum DiskResult {
 /// The text and the machine-readable result.
 pub type WorktreeReport = (String, Value);
 
-/// The parts that a rewind covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RewindParts {
-    Files,
-    Conversation,
-    Both,
+named_enum! {
+    /// The parts that a rewind covers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum RewindParts {
+        Files = "files",
+        Conversation = "conversation",
+        Both = "both",
+    }
 }
 
 impl RewindParts {
@@ -30,14 +32,6 @@ impl RewindParts {
 
     pub(super) fn conversation(self) -> bool {
         matches!(self, RewindParts::Conversation | RewindParts::Both)
-    }
-
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            RewindParts::Files => "files",
-            RewindParts::Conversation => "conversation",
-            RewindParts::Both => "both",
-        }
     }
 }
 

@@ -24,15 +24,13 @@ fn parse(typed: &str) -> Result<RewindRequest, CommandRefusal> {
         RewindRequest { entry: None, scope: RewindParts::Both, dry: false, force: false, undo: false };
     for word in typed.split_whitespace() {
         match word.trim_start_matches("--") {
-            "files" => request.scope = RewindParts::Files,
-            "conversation" => request.scope = RewindParts::Conversation,
-            "both" => request.scope = RewindParts::Both,
             "dry" | "dry-run" => request.dry = true,
             "force" => request.force = true,
             "undo" => request.undo = true,
-            other => match entry_named(other) {
-                Some(entry) => request.entry = Some(entry),
-                None => return Err(CommandRefusal::RewindOption(other.to_owned())),
+            other => match (RewindParts::parse(other), entry_named(other)) {
+                (Some(scope), _) => request.scope = scope,
+                (None, Some(entry)) => request.entry = Some(entry),
+                (None, None) => return Err(CommandRefusal::RewindOption(other.to_owned())),
             },
         }
     }
@@ -162,7 +160,7 @@ pub(crate) fn rewound(
         "status": status,
         "text": text,
         "target": target.to_string(),
-        "scope": request.scope.word(),
+        "scope": request.scope.id(),
         "undo": request.undo,
         "conversation": conversation.is_some(),
         "rewind": report.number,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use epitome_thread::text::{sizes, tokens as short, verdict};
 use epitome_thread::{
     Change, CompactionStats, EarlierWords, Entry, EntryVisibility, HookRun, Mask, Origin, PINNED_BY_PERSON,
-    PartId, PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe, text as words,
+    PartId, PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe,
 };
 
 /// Maximum number of items in an answer.
@@ -427,11 +427,7 @@ fn what_it_is(change: &Change) -> String {
             format!("a reply of {model}{calls}: {}", line(&message.text()))
         }
         Change::ToolFinished { outcome } => {
-            format!(
-                "the result of a call ({}): {}",
-                words::status(outcome.status),
-                line(&outcome.model_text())
-            )
+            format!("the result of a call ({}): {}", outcome.status.id(), line(&outcome.model_text()))
         }
         Change::Commanded { typed, .. } => format!("a command of yours: {}", line(typed)),
         other => match describe(other).line {

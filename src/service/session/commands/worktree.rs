@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::on_disk::{DiskResult, WorktreeReport};
 use super::{CommandContext, CommandOutcome};
+use crate::WorkerFault;
 use crate::core::Core;
-use crate::cpu_worker::WorkerFault;
 use crate::worktree::{self, Worktree, WorktreeError, WorktreeState};
 use epitome_platform::blocking;
 use epitome_store::Store;

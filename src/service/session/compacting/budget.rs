@@ -7,7 +7,6 @@ use epitome_config::CompactionSettings;
 use epitome_hooks::output::HistoryTail;
 use epitome_provider::models;
 use epitome_thread::{Seq, Trigger};
-use epitome_turn::CompactionReason;
 
 impl Core {
     /// The room of the model's window, and how a compaction may use it. `summary_max` limits the summary in tokens;
@@ -34,33 +33,21 @@ impl Core {
 }
 
 impl Compactor {
-    pub(crate) fn wish(
-        &self,
-        core: &Core,
-        focus: Option<String>,
-        why: CompactionReason,
-    ) -> CompactionRequest {
+    pub(crate) fn request(&self, core: &Core, focus: Option<String>, why: Trigger) -> CompactionRequest {
         let newest = compaction::KeptTail::Ratio(core.settings.compaction.preserve_ratio);
-        let keep = match (self.order.keep, why) {
-            (Some(keep), _) => keep_of(&keep),
-            (None, CompactionReason::Command | CompactionReason::Hook) => compaction::KeptTail::Nothing,
-            (None, CompactionReason::Threshold | CompactionReason::Must) => newest,
+        let keep = match (self.request.keep, why) {
+            (Some(keep), _) => keep,
+            (None, Trigger::Manual | Trigger::Hook) => compaction::KeptTail::Nothing,
+            (None, Trigger::Threshold | Trigger::Must) => newest,
             // Without a known window size, how much fits is unknown too.
-            (None, CompactionReason::Overflow) if core.model.guesses_window() => {
-                compaction::KeptTail::Nothing
-            }
-            (None, CompactionReason::Overflow) => newest,
+            (None, Trigger::Overflow) if core.model.guesses_window() => compaction::KeptTail::Nothing,
+            (None, Trigger::Overflow) => newest,
         };
-        CompactionRequest {
-            trigger: trigger_of(why),
-            keep: self.order.above.map_or(keep, compaction::KeptTail::From),
-            focus,
-            summary: matches!(why, CompactionReason::Command | CompactionReason::Hook),
-        }
+        CompactionRequest { trigger: why, keep, focus, summary: !why.is_automatic() }
     }
 
     pub(crate) fn budget(&self, core: &Core) -> Budget {
-        core.budget(self.order.summary_tokens_max)
+        core.budget(self.request.tokens_max)
     }
 
     /// The budget, including the tokens that are in context now.
@@ -75,28 +62,23 @@ impl Compactor {
         &self,
         core: &mut Core,
         focus: Option<String>,
-        why: CompactionReason,
+        why: Trigger,
     ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
-        let (budget, wish) = (self.budget_now(core), self.wish(core, focus, why));
+        let (budget, request) = (self.budget_now(core), self.request(core, focus, why));
         let (ruler, thread) = (core.ruler(), core.thread.clone());
-        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
+        move || {
+            (
+                thread.view().revision(),
+                compaction::decide(&compaction::CompactionInput::new(&ruler, &thread, &budget), &request),
+            )
+        }
     }
 }
 
-pub(crate) fn trigger_of(why: CompactionReason) -> Trigger {
-    match why {
-        CompactionReason::Command => Trigger::Manual,
-        CompactionReason::Overflow => Trigger::Overflow,
-        CompactionReason::Threshold => Trigger::Threshold,
-        CompactionReason::Hook => Trigger::Hook,
-        CompactionReason::Must => Trigger::Must,
-    }
-}
-
-pub(crate) fn keep_of(keep: &HistoryTail) -> compaction::KeptTail {
+pub(crate) fn keep_of(keep: HistoryTail) -> compaction::KeptTail {
     match keep {
         HistoryTail::Nothing => compaction::KeptTail::Nothing,
-        HistoryTail::Messages(messages) => compaction::KeptTail::Messages(*messages),
-        HistoryTail::Ratio(ratio) => compaction::KeptTail::Ratio(*ratio),
+        HistoryTail::Messages(messages) => compaction::KeptTail::Messages(messages),
+        HistoryTail::Ratio(ratio) => compaction::KeptTail::Ratio(ratio),
     }
 }

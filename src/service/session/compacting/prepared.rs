@@ -5,12 +5,10 @@ use tokio::task::AbortHandle;
 
 use super::Compactor;
 use crate::core::Core;
-use crate::summary::WrittenSummary;
 use epitome_compaction::backoff::Fullness;
-use epitome_compaction::{CompactionPlan, SummaryResult};
+use epitome_compaction::{CompactionPlan, Summary};
 use epitome_provider::endpoint::Endpoint;
-use epitome_thread::{ModelName, Seq, Usage};
-use epitome_turn::CompactionReason;
+use epitome_thread::{ModelName, Seq, Trigger, Usage};
 
 /// The cost of a summary that was paid for and is not used.
 type UnusedCost = Option<(ModelName, Usage)>;
@@ -30,7 +28,7 @@ pub enum PreparedSummary {
     },
     Ready {
         plan: Box<CompactionPlan>,
-        summary: Box<WrittenSummary>,
+        summary: Box<Summary>,
     },
     /// No summary could be written for this revision of the view; it is not attempted again.
     Failed {
@@ -87,7 +85,7 @@ impl Compactor {
     pub(crate) fn keep_prepared(
         &mut self,
         plan: Box<CompactionPlan>,
-        summary: Option<WrittenSummary>,
+        summary: Option<Summary>,
     ) -> UnusedCost {
         let is_awaited = self.is_awaited(plan.revision);
         match summary {
@@ -95,7 +93,7 @@ impl Compactor {
                 self.prepared = PreparedSummary::Ready { plan, summary: Box::new(summary) };
                 None
             }
-            Some(summary) => Some((summary.model, summary.usage)),
+            Some(summary) => summary.by,
             None => {
                 if is_awaited {
                     self.prepared = PreparedSummary::Failed { revision: plan.revision };
@@ -110,18 +108,17 @@ impl Compactor {
     pub(crate) fn take_prepared(
         &mut self,
         wanted: &CompactionPlan,
-        why: CompactionReason,
-    ) -> Result<(CompactionPlan, SummaryResult), UnusedCost> {
-        let order = &self.order;
-        let is_plain = matches!(why, CompactionReason::Threshold | CompactionReason::Must)
-            && order.instruction.is_none()
-            && order.recipe.is_none()
-            && order.context.is_empty();
+    ) -> Result<(CompactionPlan, Summary), UnusedCost> {
+        let request = &self.request;
+        let is_plain = matches!(wanted.trigger, Trigger::Threshold | Trigger::Must)
+            && request.instruction.is_none()
+            && request.recipe.is_none()
+            && self.written.context.is_empty();
         match std::mem::take(&mut self.prepared) {
             // It keeps what was kept when it was written, plus everything newer: no less than promised, even if the
             // limits have changed since.
             PreparedSummary::Ready { plan, summary } if is_plain && plan.revision == wanted.revision => {
-                Ok((CompactionPlan { trigger: wanted.trigger, ..*plan }, summary.written()))
+                Ok((CompactionPlan { trigger: wanted.trigger, ..*plan }, *summary))
             }
             prepared => Err(prepared.drop_it()),
         }
@@ -141,7 +138,7 @@ impl PreparedSummary {
                 job.abort();
                 None
             }
-            PreparedSummary::Ready { summary, .. } => Some((summary.model, summary.usage)),
+            PreparedSummary::Ready { summary, .. } => summary.by,
         }
     }
 }

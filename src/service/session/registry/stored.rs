@@ -10,15 +10,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::client_list::ActivityNow;
 use crate::commands::{TITLE_CHARS_MAX, command_list};
-use crate::cpu_worker::WorkerFault;
-use crate::cross_session_edit::{self, Mutation, Replaced};
+use crate::cross_session_edit;
 use crate::models::options_before_opening;
-use crate::port::{ForegroundNow, OptionsQuery, SessionStatus};
-use crate::refusal::ReplacementRefusal;
-use crate::{CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions};
+use crate::port::{OptionsQuery, SessionStatus, StoredSessionPort};
+use crate::{
+    Attachment, CommandInfo, Foreground, Mutation, NoticeSeverity, Replaced, ReplacementRefusal,
+    SessionCommand, SessionError, SessionEvent, SessionOptions, Watcher, WorkerFault,
+};
 use epitome_platform::blocking;
 use epitome_recipe::catalog::RecipeCatalog;
-use epitome_store::{Header, SessionQuery, StoreError};
+use epitome_store::StoreError;
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Seq, SessionId};
 
@@ -31,19 +32,9 @@ const DELIVERY_ATTEMPTS_MAX: u32 = 3;
 /// Attempts to delete a session that a client keeps loading.
 const DELETE_ATTEMPTS_MAX: u32 = 3;
 
-impl Sessions {
-    /// Lists sessions. Reads the disk.
-    pub fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
-        let listing =
-            self.inner.services.store.page(query).map_err(|error| SessionError::Store(error.to_string()))?;
-        for (session, problem) in &listing.problems {
-            tracing::warn!(%session, %problem, "a session is left out of the list");
-        }
-        Ok(listing.headers)
-    }
-
+impl StoredSessionPort for Sessions {
     /// Ends the session if it is running, and deletes it. Unknown sessions are not an error.
-    pub async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+    async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         let mut attempts = 1;
         loop {
             self.end(session).await;
@@ -60,38 +51,17 @@ impl Sessions {
         }
     }
 
-    /// Creates a session that continues another one in its directory, up to and including `at`, or its newest entry, if
-    /// this client may attach to it. Reads the disk.
-    pub fn fork(
-        &self,
-        session: &SessionId,
-        at: Option<Seq>,
-        opening: &Opening,
-    ) -> Result<SessionId, SessionError> {
-        let store = &self.inner.services.store;
-        let header = store.header(session).map_err(|error| store_error(session, error))?;
-        opening.check_for(&Replay::Nothing, &header.cwd)?;
-        if let Some(at) = at.filter(|at| at.0 >= header.entries) {
-            return Err(SessionError::Invalid(format!(
-                "session {session} has no entry {at}; the last is {}",
-                Seq(header.entries.saturating_sub(1))
-            )));
-        }
-        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
-        Ok(forked.session)
-    }
-
     /// Whether the session is open in this process or only stored. Does not open it, but reads the disk.
-    pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let now =
             self.inner.live.lock().get(session).filter(|found| !found.commands.is_closed()).map(|found| {
                 match found.activity.get() {
-                    ActivityNow { asks: true, .. } => ForegroundNow::RequiresAction,
-                    ActivityNow { running: true, .. } => ForegroundNow::Running,
-                    ActivityNow { .. } => ForegroundNow::Idle,
+                    ActivityNow { asks: true, .. } => Foreground::RequiresAction,
+                    ActivityNow { running: true, .. } => Foreground::Running,
+                    ActivityNow { .. } => Foreground::Idle(None),
                 }
             });
-        let rests = || self.inner.resting.lock().contains_key(session).then_some(ForegroundNow::Idle);
+        let rests = || self.inner.resting.lock().contains_key(session).then_some(Foreground::Idle(None));
         if let Some(now) = now.or_else(rests) {
             return Ok(SessionStatus::Open(now));
         }
@@ -99,9 +69,32 @@ impl Sessions {
         header.map(|_| SessionStatus::Saved).map_err(|error| store_error(session, error))
     }
 
+    /// Adds an observer to a session, now and whenever the session is opened again in this process. The entries from
+    /// `from` on are replayed, then all events follow. An observer does not keep the session alive and is not asked
+    /// anything, though it may send `Cancel` and `Decide`. Reads the disk if the session is not live.
+    fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
+        if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
+            return Ok(());
+        }
+        let read = self.inner.services.store.thread(session);
+        let (thread, damage) = read.map_err(|error| store_error(session, error))?;
+        attachment.replay(session, thread.entries().since(from));
+        if let Some(damage) = damage {
+            let text = damage.to_string();
+            attachment.outlet.put(session, SessionEvent::Notice { severity: NoticeSeverity::Warning, text });
+        }
+        let from = from.max(thread.next_seq());
+        // The session may have been opened while its log was read. It can't be opened while this lock is held.
+        let live = self.inner.live.lock();
+        if !self.notify_of_watcher(&live, session, from, &attachment)? {
+            self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
+        }
+        Ok(())
+    }
+
     /// Gives a session another title, running or not, and returns the title as it is stored: as one line, cut if it is
     /// too long. An error if nothing remains of it.
-    pub async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+    async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
         let words = title.split_whitespace().collect::<Vec<_>>().join(" ");
         let title: String = visible_line(&words).chars().take(TITLE_CHARS_MAX).collect();
         let title = title.trim_end().to_owned();
@@ -113,7 +106,7 @@ impl Sessions {
     }
 
     /// Archives a session, which ends it if it is running, or restores it. Does nothing if it already has that state.
-    pub async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+    async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
         let (store, name) = (self.inner.services.store.clone(), session.clone());
         let header = blocking::run(move || store.header(&name)).await;
         let header = header.map_err(|error| store_error(session, error))?;
@@ -127,7 +120,7 @@ impl Sessions {
     }
 
     /// Returns the options that a client would get if it opened a session. Does not open it; reads the disk.
-    pub fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+    fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
         let services = &self.inner.services;
         let thread = match &query.session {
             None => None,
@@ -139,12 +132,14 @@ impl Sessions {
     }
 
     /// Returns the slash commands that a client would get. Reads the disk.
-    pub fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
+    fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
         let paths = &self.inner.services.paths;
         let (directories, cwd) = (&query.overrides.recipe_dirs, &query.cwd);
         command_list(&RecipeCatalog::load(cwd, paths, directories), &[])
     }
+}
 
+impl Sessions {
     /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.
     async fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
         let command = |answer| SessionCommand::Record { change: Box::new(change.clone()), answer };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{SummaryJob, WrittenSummary, max_output};
-use epitome_compaction as compaction;
-use epitome_provider::collect::{Collector, ModelReply, PieceKind, ReplyPiece};
+use super::{SummaryJob, max_output};
+use epitome_compaction::{self as compaction, Summary};
+use epitome_provider::collect::{Collector, ModelReply, ReplyPiece, TextKind};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
@@ -18,28 +18,28 @@ use epitome_thread::{Message, MessageId, ModelName, Usage};
 /// Requests a summary; transient errors are retried, up to `tries_max` attempts in total. The usage of a reply that is no
 /// summary is added to `spent`. The reply streams only if somebody sees that, or the service refuses it in one piece.
 pub(super) async fn ask(
-    order: &SummaryJob,
+    job: &SummaryJob,
     endpoint: &Endpoint,
     encode: impl Fn(Purpose<'static>) -> Encoded,
     tries_max: u32,
     shown: bool,
     spent: &mut Vec<(ModelName, Usage)>,
-) -> Result<WrittenSummary, ProviderError> {
-    let pieces = shown.then_some(&order.pieces);
+) -> Result<Summary, ProviderError> {
+    let pieces = shown.then_some(&job.pieces);
     let work = async {
-        if !order.streams && !endpoint.is_plan {
+        if !job.streams && !endpoint.is_plan {
             let request = encode(Purpose::Whole);
-            match delivered(&order.http, endpoint, &request, tries_max, Delivery::Whole).await {
+            match delivered(&job.http, endpoint, &request, tries_max, Delivery::Whole).await {
                 Err(error) if matches!(error.class, ErrorClass::Refused) => {}
                 done => return done,
             }
         }
         let request = encode(Purpose::Reply);
-        delivered(&order.http, endpoint, &request, tries_max, Delivery::Streamed(pieces)).await
+        delivered(&job.http, endpoint, &request, tries_max, Delivery::Streamed(pieces)).await
     };
-    let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
+    let reply = timeout(job.time.0, work).await.unwrap_or_else(|_| Err(too_slow(job.time.0)))?;
     let usage = reply.usage;
-    let summary = summary_of(order, endpoint, reply);
+    let summary = summary_of(job, endpoint, reply);
     if summary.is_err() {
         spent.extend(usage.map(|usage| (endpoint.name.clone(), usage)));
     }
@@ -106,7 +106,7 @@ async fn collect(
     let mut between = BetweenTags::default();
     while let Some(events) = stream.next().await? {
         for event in events {
-            let Some(ReplyPiece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
+            let Some(ReplyPiece::Text { kind: TextKind::Reply, text, .. }) = collector.feed(event) else {
                 continue;
             };
             if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
@@ -160,11 +160,7 @@ fn begun(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
 }
 
-fn summary_of(
-    order: &SummaryJob,
-    endpoint: &Endpoint,
-    reply: ModelReply,
-) -> Result<WrittenSummary, ProviderError> {
+fn summary_of(job: &SummaryJob, endpoint: &Endpoint, reply: ModelReply) -> Result<Summary, ProviderError> {
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(broken(&format!("the model declined to summarise{why}")));
@@ -174,13 +170,13 @@ fn summary_of(
         return Err(broken("the model called a tool instead of writing a summary"));
     }
     let expected = ExpectedSummary {
-        is_tagged: order.instruction.contains(BetweenTags::OPEN),
+        is_tagged: job.instruction.contains(BetweenTags::OPEN),
         is_cut_off: matches!(reply.stop, Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded)),
-        tokens_max: max_output(order, endpoint),
+        tokens_max: max_output(job, endpoint),
     };
     let text = expected.in_reply(&message.text())?;
-    let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
-    Ok(WrittenSummary { text: Some(text), native: Vec::new(), model, usage })
+    let by = Some((endpoint.name.clone(), reply.usage.unwrap_or_default()));
+    Ok(Summary { text: Some(text), by, ..Summary::default() })
 }
 
 /// A shorter reply without the requested tags is an apology or the like. It must not replace an earlier summary.

@@ -140,9 +140,7 @@ fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
         EventData::SessionStart { source } => Some([start_source(source), source]),
         EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
         EventData::AgentStop { .. } => both(agent_type(hook_context)?),
-        EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {
-            both(trigger.name())
-        }
+        EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => both(trigger.id()),
         EventData::UserMessageSend { .. } | EventData::TaskCompleted { .. } | EventData::TurnEnd(_) => None,
     }
 }

@@ -253,13 +253,12 @@ impl ClaudeOutputReader<'_> {
 }
 
 fn permission(decision: &str, fields: &mut ObjectFields<'_>) -> Option<PermissionDecision> {
+    let known = PermissionDecision::parse(decision);
     match decision {
-        "allow" => return Some(PermissionDecision::Allow),
-        "ask" => return Some(PermissionDecision::Ask),
-        "deny" => return Some(PermissionDecision::Deny),
+        _ if known.is_some() => {}
         // It leaves the decision to the caller of a headless run, which does not exist in Epitome.
         "defer" => fields.warn("`permissionDecision` `defer` is not followed".to_owned()),
         _ => fields.warn_value("permissionDecision", decision, "allow, ask or deny"),
     }
-    None
+    known
 }

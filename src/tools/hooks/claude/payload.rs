@@ -67,11 +67,11 @@ fn event_fields(hook_context: &HookContext) -> Value {
             "last_assistant_message": round.response,
         }),
         EventData::PreCompact { trigger, custom_instructions, .. } => json!({
-            "trigger": trigger.name(),
+            "trigger": trigger.id(),
             "custom_instructions": custom_instructions,
         }),
         EventData::PostCompact { trigger, summary, .. } => json!({
-            "trigger": trigger.name(),
+            "trigger": trigger.id(),
             "compact_summary": summary,
         }),
         EventData::SessionEnd { reason } => json!({"reason": end_reason(reason)}),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use epitome_config::rules::{GLOB_PREFIX, RuleEffect, RulePattern, WrittenRule, literal_brackets};
+use epitome_config::rules::{GLOB_PREFIX, PermissionDecision, RulePattern, WrittenRule, literal_brackets};
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
@@ -82,7 +82,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
     };
     let call = ParsedCall { asked, parts };
     let judged = |verdict, decided| Judged { verdict, decided, because: None };
-    if let Some(rule) = call.first(RuleEffect::Deny) {
+    if let Some(rule) = call.first(PermissionDecision::Deny) {
         let why = format!(
             "The rule {rule} in {}:{} forbids this in every mode. Don't look for another way to do the \
              same. Continue without it, or tell the user about the rule.",
@@ -99,7 +99,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
             judged(PermissionVerdict::Deny { why }, Some(decided))
         }
         PermissionVerdict::Allow { .. } | PermissionVerdict::Ask { .. }
-            if let Some(rule) = call.first(RuleEffect::Ask) =>
+            if let Some(rule) = call.first(PermissionDecision::Ask) =>
         {
             let written = || format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line);
             asks(rule.mistake.clone().unwrap_or_else(written))
@@ -162,19 +162,19 @@ impl<'a> ParsedCall<'a> {
         }
     }
 
-    fn rules_with(&self, word: RuleEffect) -> impl Iterator<Item = &'a WrittenRule> {
+    fn rules_with(&self, word: PermissionDecision) -> impl Iterator<Item = &'a WrittenRule> {
         self.asked.rules.iter().filter(move |rule| rule.word == word)
     }
 
     /// The first rule of this kind that any part of the call may match.
-    fn first(&self, word: RuleEffect) -> Option<&'a WrittenRule> {
+    fn first(&self, word: PermissionDecision) -> Option<&'a WrittenRule> {
         self.rules_with(word).find(|rule| self.touches(&rule.pattern))
     }
 
     /// An ask or deny rule that may apply to parts of the line that can't be determined.
     fn may_be_hidden(&self) -> Option<&'a WrittenRule> {
         let parts = self.parts.as_ref()?;
-        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != RuleEffect::Allow);
+        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != PermissionDecision::Allow);
         holds_back.into_iter().find(|rule| match &rule.pattern.about {
             Some(about) if is_of_files(&rule.pattern.tool) => {
                 let globs = Globs::new(about, self.asked.workspace, CaseSensitivity::Ignored);
@@ -261,7 +261,7 @@ impl<'a> ParsedCall<'a> {
             Access::Command { .. } => pattern.tool == "Bash" || matches_pattern(&pattern.tool, "bash"),
             _ => self.is_of_tool(pattern),
         };
-        let mut of_tool = self.rules_with(RuleEffect::Allow).filter(|rule| is_of_tool(&rule.pattern));
+        let mut of_tool = self.rules_with(PermissionDecision::Allow).filter(|rule| is_of_tool(&rule.pattern));
         match self.asked.access {
             Access::Nothing => None,
             // Running outside of the sandbox needs more than a rule for the command.
@@ -341,7 +341,7 @@ impl DeniedHosts {
     pub fn from(rules: &[WrittenRule]) -> DeniedHosts {
         let tools = ["web_fetch", "web_search", "WebFetch", "WebSearch"];
         let is_of_pages = |rule: &&WrittenRule| {
-            rule.word == RuleEffect::Deny && tools.iter().any(|tool| rule.pattern.may_be_of(tool))
+            rule.word == PermissionDecision::Deny && tools.iter().any(|tool| rule.pattern.may_be_of(tool))
         };
         let abouts = rules.iter().filter(is_of_pages).filter_map(|rule| rule.pattern.about.clone());
         DeniedHosts(abouts.collect())
@@ -481,7 +481,7 @@ impl HiddenFiles {
     /// Returns the files that the rules hide from a reading tool.
     pub fn from(tool: &str, rules: &[WrittenRule], workspace: &Workspace) -> HiddenFiles {
         let of_reading = rules.iter().filter(|rule| {
-            rule.word != RuleEffect::Allow
+            rule.word != PermissionDecision::Allow
                 && (rule.pattern.tool == "Read"
                     || matches_pattern(&rule.pattern.tool, tool)
                     || matches_pattern(&rule.pattern.tool, "file_read"))
@@ -492,7 +492,7 @@ impl HiddenFiles {
     /// The path patterns of the rules that deny reading.
     pub fn denied(rules: &[WrittenRule]) -> Vec<String> {
         let of_reading = rules.iter().filter(|rule| {
-            rule.word == RuleEffect::Deny
+            rule.word == PermissionDecision::Deny
                 && (rule.pattern.tool == "Read" || matches_pattern(&rule.pattern.tool, "file_read"))
         });
         of_reading.filter_map(|rule| rule.pattern.about.clone()).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use epitome_config::rules::parse;
 
-fn written(word: RuleEffect, text: &str) -> WrittenRule {
+fn written(word: PermissionDecision, text: &str) -> WrittenRule {
     let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));
     WrittenRule { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3, mistake: None }
 }
@@ -46,7 +46,12 @@ fn line(line: &str) -> Access {
 
 fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<WrittenRule> {
     let of = |word, texts: &[&str]| texts.iter().map(|text| written(word, text)).collect::<Vec<_>>();
-    [of(RuleEffect::Allow, allow), of(RuleEffect::Ask, ask), of(RuleEffect::Deny, deny)].concat()
+    [
+        of(PermissionDecision::Allow, allow),
+        of(PermissionDecision::Ask, ask),
+        of(PermissionDecision::Deny, deny),
+    ]
+    .concat()
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn auto_runs_what_the_sandbox_restricts() {
 #[test]
 fn a_question_because_of_a_mistake_shows_the_mistake() {
     let mistake = "/c:3:1: unknown key \"denny\"; until it is corrected, every call is asked for";
-    let rule = WrittenRule { mistake: Some(mistake.to_owned()), ..written(RuleEffect::Ask, "*") };
+    let rule = WrittenRule { mistake: Some(mistake.to_owned()), ..written(PermissionDecision::Ask, "*") };
     for access in [line("ls"), Access::Read(vec!["/w/a".into()]), Access::Nothing] {
         let judged = judged("bash", &access, Mode::Full, std::slice::from_ref(&rule));
         assert_eq!((letter(&judged), judged.because.as_deref()), ('o', Some(mistake)), "{access:?}");
@@ -343,7 +348,7 @@ fn shell_globs_that_may_match_denied_paths_ask() {
 fn secrets_are_allowed_only_by_rules_that_name_them() {
     let read = |path: &str, rule: &str| {
         let access = Access::Read(vec![path.into()]);
-        letter(&judged("file_read", &access, Mode::Ask, &[written(RuleEffect::Allow, rule)]))
+        letter(&judged("file_read", &access, Mode::Ask, &[written(PermissionDecision::Allow, rule)]))
     };
     assert_eq!(read("/w/.env", "file_read(**)"), 'o');
     assert_eq!(read("/w/.env", "file_read"), 'o');
@@ -432,7 +437,7 @@ fn deny_rule_for_a_link_applies_to_its_target() {
     std::os::unix::fs::symlink(root.join("elsewhere"), root.join("w/link")).expect("linked");
     let workspace = Workspace::new(root.join("w"), Vec::new(), workspace().environment);
     let access = Access::Read(vec![workspace.real("link/a")]);
-    let rules = [written(RuleEffect::Deny, "Read(link/**)")];
+    let rules = [written(PermissionDecision::Deny, "Read(link/**)")];
     let asked = PermissionQuery {
         tool: "file_read",
         names: &[],
@@ -482,8 +487,13 @@ fn a_rule_with_a_pattern_denies_or_is_rejected() {
             assert_eq!(about, "x", "{text} is a rule");
             continue;
         };
-        let rules =
-            [WrittenRule { word: RuleEffect::Deny, pattern, path: "/c".into(), line: 1, mistake: None }];
+        let rules = [WrittenRule {
+            word: PermissionDecision::Deny,
+            pattern,
+            path: "/c".into(),
+            line: 1,
+            mistake: None,
+        }];
         let workspace = workspace();
         let verdict = |name: &str| {
             let names = [(if tool == "task" { "task" } else { "skill" }, name.to_owned())];

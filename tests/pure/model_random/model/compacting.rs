@@ -1,6 +1,6 @@
 //! Compactions: by the planner alone, with a summary, and by the provider.
 
-use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult};
+use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, Summary};
 use epitome::config::WireFormat;
 use epitome::provider::ModelRequest;
 use epitome::provider::wire::Purpose;
@@ -18,14 +18,17 @@ impl Model {
         self.finish_calls(OutcomeStatus::Completed);
         let (ruler, mut budget) = (self.ruler(), self.budget(asked.window));
         budget.prune.keep_recent = asked.recent;
-        let wish = CompactionRequest {
+        let request = CompactionRequest {
             trigger: asked.trigger,
             keep: asked.keep,
             focus: asked.focus.then(|| "the tests".to_owned()),
             summary: asked.wanted,
         };
         let before = ruler.view(self.thread.view());
-        let change = match compaction::decide(&ruler, &self.thread, &budget, &wish) {
+        let change = match compaction::decide(
+            &compaction::CompactionInput::new(&ruler, &self.thread, &budget),
+            &request,
+        ) {
             CompactionDecision::Nothing(_) => {
                 self.count("compactions without a need");
                 return Ok(());
@@ -39,11 +42,16 @@ impl Model {
                     Some(written) => written,
                     None => {
                         let text = asked.summary.map(|words| self.words(words));
-                        SummaryResult { text, ..SummaryResult::default() }
+                        Summary { text, ..Summary::default() }
                     }
                 };
                 let id = self.thread.next_message();
-                match compaction::compacted(&ruler, &self.thread, &budget, &plan, id, written) {
+                match compaction::compacted(
+                    &compaction::CompactionInput::new(&ruler, &self.thread, &budget),
+                    &plan,
+                    id,
+                    written,
+                ) {
                     Ok(change) => change,
                     Err(_) => {
                         self.count("compactions that gain nothing");
@@ -92,13 +100,13 @@ impl Model {
         self.fits(&budget, after)?;
         // After a second rejection the view is made even smaller.
         if is_summary && asked.keep == KeptTail::Nothing && trigger != Trigger::Overflow {
-            self.gains_nothing_more(&budget, &wish)?;
+            self.gains_nothing_more(&budget, &request)?;
         }
         Ok(())
     }
 
     /// The provider's own compaction of the conversation, if the chosen model supports one.
-    fn made_short(&mut self) -> Checked<Option<SummaryResult>> {
+    fn made_short(&mut self) -> Checked<Option<Summary>> {
         let endpoint = self.endpoints[self.chosen].clone();
         self.number += 1;
         let item = service::short(endpoint.wire, self.number).filter(|_| endpoint.native_compaction);
@@ -139,13 +147,16 @@ impl Model {
                 (None, vec![Content::Thinking { text: String::new(), native: Some(native) }])
             }
         };
-        Ok(Some(SummaryResult { text, native, by, ..SummaryResult::default() }))
+        Ok(Some(Summary { text, native, by, ..Summary::default() }))
     }
 
     /// A conversation that was compacted completely is not compacted again.
-    fn gains_nothing_more(&mut self, budget: &Budget, wish: &CompactionRequest) -> Checked {
+    fn gains_nothing_more(&mut self, budget: &Budget, request: &CompactionRequest) -> Checked {
         let ruler = self.ruler();
-        let plan = match compaction::decide(&ruler, &self.thread, budget, wish) {
+        let plan = match compaction::decide(
+            &compaction::CompactionInput::new(&ruler, &self.thread, budget),
+            request,
+        ) {
             CompactionDecision::Nothing(_) => {
                 self.count("compactions that are final");
                 return Ok(());
@@ -153,8 +164,13 @@ impl Model {
             CompactionDecision::Prune(masks) => return Err(format!("behind a compaction {masks:?} is cut")),
             CompactionDecision::Summarise(plan) => plan,
         };
-        let (id, written) = (self.thread.next_message(), SummaryResult::default());
-        match compaction::compacted(&ruler, &self.thread, budget, &plan, id, written) {
+        let (id, written) = (self.thread.next_message(), Summary::default());
+        match compaction::compacted(
+            &compaction::CompactionInput::new(&ruler, &self.thread, budget),
+            &plan,
+            id,
+            written,
+        ) {
             Ok(_) => Err("a compacted view is compacted again".to_owned()),
             Err(_) => {
                 self.count("compactions that are final");

@@ -1,7 +1,7 @@
 //! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
 use super::super::Session;
-use crate::compacting::{CompactionDraft, HookInstructions, shown};
+use crate::compacting::{SummaryRequest, shown};
 use crate::work::PendingResolution;
 use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
@@ -9,7 +9,7 @@ use epitome_hooks::guards::refuse;
 use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
 use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_thread::{Change, HookRun, HookRunResult, Trigger};
-use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
+use epitome_turn::{CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
@@ -17,35 +17,34 @@ impl Session {
     /// The event of a planned compaction. Hooks may replace the instruction, write the summary or refuse.
     pub(in crate::actor) fn compaction_event(&mut self) -> Option<EventData> {
         let used = self.core.tokens_in_context();
-        let CompactionDraft { why, plan, .. } = self.compactor.draft()?;
-        let (recipe, by_recipe) = self.compactor.ordered_by_recipe();
-        let (why, view) = (*why, self.core.thread.view());
+        let (plan, requested) = (self.compactor.plan()?, self.compactor.requested());
+        let (why, view) = (plan.trigger, self.core.thread.view());
         let preserve_count = view.kept_after(plan.through).len();
         Some(EventData::PreCompact {
-            trigger: match why == CompactionReason::Command {
+            trigger: match why == Trigger::Manual {
                 true => CompactTrigger::Manual,
                 false => CompactTrigger::Auto,
             },
             reason: match why {
-                CompactionReason::Command => "command",
-                CompactionReason::Overflow => "overflow",
-                CompactionReason::Must => "must_compact",
-                CompactionReason::Threshold => "threshold",
-                CompactionReason::Hook if by_recipe => "recipe",
-                CompactionReason::Hook => "hook",
+                Trigger::Manual => "command",
+                Trigger::Overflow => "overflow",
+                Trigger::Must => "must_compact",
+                Trigger::Threshold => "threshold",
+                Trigger::Hook if requested.by_recipe => "recipe",
+                Trigger::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
             context: Vec::new(),
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
-            recipe: recipe.unwrap_or("compact").to_owned(),
-            must: matches!(why, CompactionReason::Overflow | CompactionReason::Must),
+            recipe: requested.recipe.as_ref().map_or("compact", |recipe| &recipe.id).to_owned(),
+            must: matches!(why, Trigger::Overflow | Trigger::Must),
         })
     }
 
     pub(in crate::actor) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
-        let Some(why) = self.compactor.draft().map(|draft| draft.why) else { return };
+        let Some(why) = self.compactor.plan().map(|plan| plan.trigger) else { return };
         let made_for = self.core.thread.view().revision();
         let mut pending = PendingResolution {
             event: HookEvent::PreCompact,
@@ -57,7 +56,7 @@ impl Session {
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
         // A turn that only compacts ends anyway, and would end before the result is committed.
-        if !matches!(why, CompactionReason::Command) {
+        if !matches!(why, Trigger::Manual) {
             self.hooks.request_halt(resolution.halt.take());
         }
         let edited = !pending.answer.commits.is_empty();
@@ -69,12 +68,12 @@ impl Session {
                 reason => format!("The hook {hook} stopped this compaction: {reason}"),
             };
             match why {
-                CompactionReason::Command | CompactionReason::Overflow => {
+                Trigger::Manual | Trigger::Overflow => {
                     let note = self.core.note(text);
                     self.commit_all(vec![note]);
                 }
                 // Otherwise it would be attempted again after each round.
-                CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
+                Trigger::Threshold | Trigger::Hook | Trigger::Must => {
                     self.core.notify(NoticeSeverity::Info, text);
                     self.compactor.note_no_gain(&self.core);
                 }
@@ -82,12 +81,7 @@ impl Session {
             self.compaction_meta("blocked", None);
             return self.end_compaction(CompactionResult::Nothing);
         }
-        let said = HookInstructions {
-            instructions: resolution.custom_instructions,
-            context: resolution.context,
-            summary: resolution.summary.map(|(_, text)| text),
-        };
-        self.compactor.instruct(&self.core, &self.recipes, said);
+        self.compactor.instruct(&self.core, &self.recipes, resolution);
         self.answer_turn(EffectResult::Instructed { edited });
     }
 
@@ -98,8 +92,10 @@ impl Session {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
         }
-        let order = self.compactor.take_order();
-        let Some(recipe) = &order.recipe else { return false };
+        let SummaryRequest { recipe: Some(recipe), callback_args, .. } = self.compactor.requested().clone()
+        else {
+            return false;
+        };
         let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut hook_context = self.hook_context(what);
@@ -107,8 +103,7 @@ impl Session {
         hook_context.base.recipe = recipe.id.clone();
         hook_context.base.callback_depth = 1;
         hook_context.base.invoked_by = epitome_hooks::hook_context::InvokedBy::Subagent;
-        hook_context.base.callback_args =
-            order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
+        hook_context.base.callback_args = callback_args;
         let links = self.hooks.scripts(&hook_context, true);
         if links.is_empty() {
             return false;
@@ -157,7 +152,7 @@ impl Session {
         self.commit_all(trail);
         match mutated {
             Some(change) => {
-                self.drop_draft();
+                self.drop_compaction();
                 self.end_compaction(CompactionResult::Done(Box::new(change)));
             }
             None => self.end_compaction(CompactionResult::Done(Box::new(swap))),

@@ -5,12 +5,11 @@ use tracing::Instrument as _;
 
 use super::super::Session;
 use crate::background::BackgroundResult;
-use crate::summary::Attempt;
+use crate::summary::SummaryAttempt;
 use crate::{cpu_worker, effects};
 use epitome_compaction::{CompactionDecision, CompactionPlan};
 use epitome_config::Summariser;
-use epitome_thread::Seq;
-use epitome_turn::CompactionReason;
+use epitome_thread::{Seq, Trigger};
 
 impl Session {
     /// Starts a summary if one will soon be needed.
@@ -25,7 +24,7 @@ impl Session {
         }
         self.drop_prepared();
         let revision = self.core.thread.view().revision();
-        let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Threshold);
+        let deciding = self.compactor.deciding(&mut self.core, None, Trigger::Threshold);
         let job = self.core.start(cpu_worker::run(deciding), BackgroundResult::SummaryPlanned);
         self.compactor.await_prepared(job, revision);
     }
@@ -46,7 +45,7 @@ impl Session {
         let (pieces, _) = mpsc::channel(1);
         let instruction = self.recipes.summary_instruction(&self.core);
         let writing = self.compactor.writing(&self.core, main, &plan, instruction, pieces);
-        let writing = effects::guarded(writing, Attempt::panicked);
+        let writing = effects::guarded(writing, SummaryAttempt::unfinished);
         let writing = writing.instrument(self.core.trace.session().clone());
         let plan = Box::new(plan);
         let job = self.core.start(writing, |attempt| BackgroundResult::SummaryPrepared(plan, attempt));
@@ -54,7 +53,7 @@ impl Session {
     }
 
     /// Keeps a summary that was written in advance.
-    pub(in crate::actor) fn summary_prepared(&mut self, plan: Box<CompactionPlan>, attempt: Attempt) {
+    pub(in crate::actor) fn summary_prepared(&mut self, plan: Box<CompactionPlan>, attempt: SummaryAttempt) {
         let summary = self.take_attempt(attempt).inspect_err(|error| {
             tracing::info!(session = %self.core.id(), %error, "no summary could be prepared");
         });

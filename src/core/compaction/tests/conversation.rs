@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::*;
+use super::super::*;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
     PartId, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage, ViewEdit,
@@ -83,7 +83,10 @@ impl TestConversation {
     }
 
     pub fn decide(&self, window: u64, trigger: Trigger, keep: KeptTail) -> CompactionDecision {
-        decide(&Ruler::for_model(None), &self.0, &budget(window), &wish(trigger, keep))
+        decide(
+            &CompactionInput::new(&Ruler::for_model(None), &self.0, &budget(window)),
+            &request(trigger, keep),
+        )
     }
 
     /// Compacts the conversation and returns the text of the compaction message.
@@ -112,9 +115,9 @@ impl TestConversation {
         summary: Option<&str>,
     ) -> Result<Change, CompactionRefusal> {
         let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
-        let written = SummaryResult { text: summary.map(str::to_owned), by, ..SummaryResult::default() };
+        let written = Summary { text: summary.map(str::to_owned), by, ..Summary::default() };
         let (ruler, id) = (Ruler::for_model(None), self.0.next_message());
-        compacted(&ruler, &self.0, &budget(window), plan, id, written)
+        compacted(&CompactionInput::new(&ruler, &self.0, &budget(window)), plan, id, written)
     }
 
     pub fn shown(&self) -> Vec<u64> {
@@ -126,7 +129,7 @@ pub fn budget(window: u64) -> Budget {
     Budget::new(&Default::default(), window, window / 8, 0)
 }
 
-pub fn wish(trigger: Trigger, keep: KeptTail) -> CompactionRequest {
+pub fn request(trigger: Trigger, keep: KeptTail) -> CompactionRequest {
     CompactionRequest { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
 }
 

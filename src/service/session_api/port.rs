@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::registry::{Header, Overrides, SessionQuery, Sessions};
 use super::{
-    Attachment, ClientId, CommandInfo, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket,
+    Attachment, ClientId, CommandInfo, Foreground, Opening, Overrides, Replay, SessionCommand, SessionError,
+    SessionOptions, Ticket,
 };
+pub use epitome_store::{Header, SessionQuery};
 use epitome_thread::{Seq, SessionId};
 
 /// The sessions from a connection's point of view. The methods are documented at `Sessions`.
@@ -49,21 +50,12 @@ pub trait StoredSessionPort: SessionPort {
 }
 
 /// Whether a session is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SessionStatus {
     /// This process has it open, for any client.
-    Open(ForegroundNow),
+    Open(Foreground),
     /// It is only stored.
     Saved,
-}
-
-/// The current activity of an open session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForegroundNow {
-    Running,
-    /// Only the user can go on.
-    RequiresAction,
-    Idle,
 }
 
 /// Asks for the options of a stored session, or of a new one in a directory.
@@ -73,66 +65,4 @@ pub struct OptionsQuery {
     pub cwd: PathBuf,
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub overrides: Arc<Overrides>,
-}
-
-impl SessionPort for Sessions {
-    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
-        Sessions::create(self, ticket, opening)
-    }
-
-    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
-        Sessions::attach(self, ticket, session, opening, replay)
-    }
-
-    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        Sessions::send(self, session, command)
-    }
-
-    fn list(&self, query: &SessionQuery) -> Result<Vec<Header>, SessionError> {
-        Sessions::list(self, query)
-    }
-
-    fn fork(
-        &self,
-        session: &SessionId,
-        at: Option<Seq>,
-        opening: &Opening,
-    ) -> Result<SessionId, SessionError> {
-        Sessions::fork(self, session, at, opening)
-    }
-
-    fn detach(&self, client: ClientId) {
-        Sessions::detach(self, client);
-        self.unwatch(client);
-    }
-}
-
-impl StoredSessionPort for Sessions {
-    async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        Sessions::delete(self, session).await
-    }
-
-    fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
-        Sessions::watch(self, session, from, attachment)
-    }
-
-    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
-        Sessions::status(self, session)
-    }
-
-    async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
-        Sessions::set_title(self, session, title).await
-    }
-
-    async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
-        Sessions::set_archived(self, session, archived).await
-    }
-
-    fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
-        Sessions::options(self, query)
-    }
-
-    fn commands(&self, query: &OptionsQuery) -> Arc<[CommandInfo]> {
-        Sessions::commands(self, query)
-    }
 }

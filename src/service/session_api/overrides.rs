@@ -49,7 +49,7 @@ pub struct Overrides {
 
 impl Overrides {
     /// Loads the settings for a directory, with these over them. Also returns the problems in their files.
-    pub(super) fn load(
+    pub fn load(
         &self,
         paths: &Paths,
         cwd: &Path,
