@@ -19,8 +19,10 @@ use serde_json::Value;
 /// Largest piece in which a reply is read, in bytes.
 const PIECE_BYTES_MAX: usize = 17;
 
+/// The folder of the recordings: that of the project, or a larger collection of the same form.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers/recorded")
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers/recorded");
+    std::env::var_os("EPITOME_RECORDINGS").map_or_else(own, PathBuf::from)
 }
 
 struct Recording {
@@ -45,24 +47,47 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The endpoint with which the program calls the service.
+/// The endpoint with which the program calls the service, or one that is configured for the format of the recording.
 fn endpoint_of(about: &Value) -> Endpoint {
-    let (service, wire) = (text(&about["service"]), text(&about["wire"]));
+    let (service, wire) = (text(&about["service"]), wire_of(text(&about["wire"])));
+    let keys = [
+        (format!("{}_API_KEY", service.to_uppercase()), "sk-key"),
+        ("AZURE_OPENAI_API_KEY".to_owned(), "sk-key"),
+        ("AZURE_OPENAI_RESOURCE_NAME".to_owned(), "resource"),
+        ("AWS_BEARER_TOKEN_BEDROCK".to_owned(), "sk-key"),
+        ("AWS_REGION".to_owned(), "us-east-1"),
+    ];
+    let environment = keys.map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let mut settings = Settings::default();
-    if (service, wire) == ("xai", "chat") {
-        let configured = ProviderSettings {
-            wire: WireFormat::OpenAiChat,
-            base_url: "https://api.x.ai/v1".to_owned(),
-            key_variable: Some("XAI_API_KEY".to_owned()),
-            headers: Default::default(),
-        };
-        settings.providers.insert("xai-chat".to_owned(), configured);
+    let built_in = endpoint::resolve(
+        &ModelName(format!("{service}/{}", text(&about["model"]))),
+        &settings,
+        &environment,
+    );
+    if let Ok(built_in) = &built_in
+        && built_in.wire == wire
+    {
+        return built_in.clone();
     }
-    let provider = if settings.providers.is_empty() { service } else { "xai-chat" };
-    let key = format!("{}_API_KEY", service.to_uppercase());
-    let environment: [(OsString, OsString); 1] = [(key.into(), "sk-key".into())];
-    let name = ModelName(format!("{provider}/{}", text(&about["model"])));
-    endpoint::resolve(&name, &settings, &environment).expect("the service is known")
+    let configured = ProviderSettings {
+        wire,
+        base_url: built_in.map_or("https://service.example/v1".to_owned(), |built_in| built_in.base_url),
+        key_variable: Some("AZURE_OPENAI_API_KEY".to_owned()),
+        headers: Default::default(),
+    };
+    settings.providers.insert("configured".to_owned(), configured);
+    let name = ModelName(format!("configured/{}", text(&about["model"])));
+    endpoint::resolve(&name, &settings, &environment).expect("the service is configured")
+}
+
+fn wire_of(name: &str) -> WireFormat {
+    match name {
+        "anthropic" => WireFormat::AnthropicMessages,
+        "chat" => WireFormat::OpenAiChat,
+        "responses" => WireFormat::OpenAiResponses,
+        "gemini" => WireFormat::Gemini,
+        _ => panic!("{name} is no format"),
+    }
 }
 
 fn said(text: &str) -> Message {
@@ -118,64 +143,83 @@ fn texts(reply: &ModelReply) -> (String, String) {
     (text, thinking)
 }
 
-fn check(recording: &Recording, how: &str, found: (Collector, Result<(), ProviderError>)) {
-    let (expected, name) = (&recording.about["expected"], text(&recording.about["file"]));
+/// How a reading differs from what the recording means, in a word for each part.
+fn differences(recording: &Recording, found: (Collector, Result<(), ProviderError>)) -> Vec<String> {
+    let expected = &recording.about["expected"];
     let (collector, result) = found;
     if let Some(message) = expected["error"].as_str() {
-        let error = result.expect_err("the service reports an error");
         let words = message.split_once(": ").map_or(message, |(_, words)| words);
-        assert!(error.message.contains(words), "{name}, {how}: {error}");
-        assert!(matches!(error.class, ErrorClass::Retry { .. }), "{name}, {how}: {error:?}");
-        return;
+        return match result {
+            Err(ProviderError { class: ErrorClass::Retry { .. }, message, .. })
+                if message.contains(words) =>
+            {
+                Vec::new()
+            }
+            other => vec![format!("error {words:?}: {other:?}")],
+        };
     }
-    let is_empty = expected["stop"].is_null();
-    assert_eq!(result.is_err(), is_empty, "{name}, {how}: {result:?}");
     let reply = collector.finish();
     let (found_text, thinking) = texts(&reply);
-    assert_eq!(found_text.trim(), text(&expected["text"]).trim(), "{name}, {how}");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-    assert_eq!(words(&thinking), words(text(&expected["thinking"])), "{name}, {how}");
     let calls: Vec<Value> = reply
         .content
         .iter()
         .filter_map(Content::as_call)
         .map(|call| serde_json::json!({ "id": call.id.0, "name": call.name, "args": call.input }))
         .collect();
-    assert_eq!(Value::from(calls), expected["calls"], "{name}, {how}");
-    let usage = reply.usage.unwrap_or_default();
-    let fields = [
-        ("input", usage.input),
-        ("output", usage.output),
-        ("cache_read", usage.cache_read),
-        ("cache_write", usage.cache_write),
-        ("thinking", usage.thinking),
-    ];
-    for (field, found) in fields {
-        let expected = expected["usage"][field].as_u64();
-        assert!(expected.is_none_or(|expected| expected == found), "{name}, {how}: {field} {usage:?}");
-    }
     let stop = match text(&expected["stop"]) {
         "" => None,
         "length" | "max_tokens" | "MAX_TOKENS" | "incomplete:max_output_tokens" => Some(ReplyStop::MaxTokens),
         "pause_turn" => Some(ReplyStop::Paused),
         _ => Some(ReplyStop::Finished),
     };
-    assert_eq!(reply.stop, stop, "{name}, {how}");
+    let mut differences = Vec::new();
+    let mut compare = |part: &str, found: Value, expected: Value| {
+        if found != expected {
+            differences.push(format!("{part} {found} instead of {expected}"));
+        }
+    };
+    compare("failure", result.is_err().into(), expected["stop"].is_null().into());
+    compare("text", found_text.trim().into(), text(&expected["text"]).trim().into());
+    compare("thinking", words(&thinking).into(), words(text(&expected["thinking"])).into());
+    compare("calls", calls.into(), expected["calls"].clone());
+    compare("stop", format!("{:?}", reply.stop).into(), format!("{stop:?}").into());
+    let usage = reply.usage.unwrap_or_default();
+    for (field, found) in [
+        ("input", usage.input),
+        ("output", usage.output),
+        ("cache_read", usage.cache_read),
+        ("cache_write", usage.cache_write),
+        ("thinking", usage.thinking),
+    ] {
+        if let Some(expected) = expected["usage"][field].as_u64() {
+            compare(field, found.into(), expected.into());
+        }
+    }
+    differences
 }
 
 #[test]
 fn recorded_replies_mean_the_same_however_they_are_split() {
     let recordings = recordings();
     assert!(recordings.len() >= 20, "recordings were lost: {}", recordings.len());
+    let mut all = Vec::new();
     for recording in &recordings {
         let Recording { stream, endpoint, .. } = recording;
-        check(recording, "whole", read(endpoint, [stream.as_slice()].into_iter()));
+        let mut check = |how: &str, found: (Collector, Result<(), ProviderError>)| {
+            let differences = differences(recording, found);
+            if !differences.is_empty() {
+                all.push(format!("{}, {how}: {}", recording.about["file"], differences.join("; ")));
+            }
+        };
+        check("whole", read(endpoint, [stream.as_slice()].into_iter()));
         for size in 1..=PIECE_BYTES_MAX {
-            check(recording, &format!("in pieces of {size}"), read(endpoint, stream.chunks(size)));
+            check(&format!("in pieces of {size}"), read(endpoint, stream.chunks(size)));
         }
         let crlf = String::from_utf8_lossy(stream).replace("\r\n", "\n").replace('\n', "\r\n");
-        check(recording, "with CR LF", read(endpoint, [crlf.as_bytes()].into_iter()));
+        check("with CR LF", read(endpoint, [crlf.as_bytes()].into_iter()));
     }
+    assert!(all.is_empty(), "{} differ:\n{}", all.len(), all.join("\n"));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller provides the bytes.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::halves::SplitCharacters;
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
 use super::think_tags::ThinkTags;
+use super::whole::as_events;
 use super::{Decode, decoder_of};
 use crate::failure::{self, ErrorResponse};
 use crate::model_endpoint::Endpoint;
@@ -35,6 +36,8 @@ pub struct Decoding {
     tags: ThinkTags,
     /// The start of the body.
     head: Vec<u8>,
+    /// The body, if it begins like JSON: a reply in one piece, or a stream without the framing of events.
+    json: Option<Vec<u8>>,
     /// Whether the final event was received.
     whole: bool,
 }
@@ -81,6 +84,7 @@ impl Decoding {
             decoder,
             received: 0,
             head: Vec::new(),
+            json: None,
             whole: false,
         }
     }
@@ -94,22 +98,45 @@ impl Decoding {
                 self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
             );
         }
+        let is_first = self.head.iter().all(|byte| is_before_body(*byte));
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
+        if is_first
+            && piece.iter().find(|byte| !is_before_body(**byte)).is_some_and(|byte| b"{[".contains(byte))
+        {
+            self.json = Some(Vec::new());
+        }
+        if let Some(json) = &mut self.json {
+            json.extend_from_slice(piece);
+            return Ok(());
+        }
         let Decoding { events, decoder, whole, halves, .. } = self;
         let mut arrived = Vec::new();
-        let result = events.push(piece, |data| {
-            let data = data.trim();
-            if data.is_empty() || *whole {
-                return Ok(());
+        let result = events.push(piece, |data| decode(decoder, halves, whole, data, &mut arrived));
+        self.add(arrived, out);
+        result.map_err(|error| self.fault(error))
+    }
+
+    /// Decodes what was not followed by the end of an event: a body of JSON, or the last event of a stream if it is
+    /// complete. No proper prefix of an object is an object.
+    fn decode_rest(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
+        let Decoding { endpoint, events, decoder, whole, halves, json, .. } = self;
+        let mut arrived = Vec::new();
+        let result = match json {
+            Some(json) => {
+                let start = json.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
+                let values = serde_json::Deserializer::from_slice(&json[start..]).into_iter::<Value>();
+                let mut events =
+                    values.map_while(Result::ok).flat_map(|value| as_events(endpoint.wire, value));
+                events.try_for_each(|event| decode(decoder, halves, whole, &event.to_string(), &mut arrived))
             }
-            let marked = mark_unpaired_surrogates(data);
-            if marked.is_some() {
-                halves.found();
-            }
-            let result = decoder.event(marked.as_deref().unwrap_or(data), &mut arrived);
-            *whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
-            result
-        });
+            None => events.push(b"\n\n", |data| {
+                let is_complete = data.starts_with('{') && serde_json::from_str::<IgnoredAny>(data).is_ok();
+                match is_complete || data == "[DONE]" {
+                    true => decode(decoder, halves, whole, data, &mut arrived),
+                    false => Ok(()),
+                }
+            }),
+        };
         self.add(arrived, out);
         result.map_err(|error| self.fault(error))
     }
@@ -142,20 +169,28 @@ impl Decoding {
         if self.is_whole() {
             return Ok(());
         }
-        if let Some(body) = self.other_body() {
+        let before = out.len();
+        self.decode_rest(out)?;
+        if self.is_whole() {
+            return Ok(());
+        }
+        let mut arrived = Vec::new();
+        let ended = self.decoder.end(&mut arrived);
+        self.add(arrived, out);
+        let Err(unfinished) = ended else { return Ok(()) };
+        if let Some(body) = self.other_body().filter(|_| out.len() == before) {
+            let is_error = || ["error", "message", "detail", "msg"].iter().any(|name| body.contains(name));
             let kind = match body.trim_start().starts_with('<') {
                 true => "a page",
                 false if failure::is_binary(&body) => "bytes that are no text, perhaps compressed,",
+                false if self.json.is_some() && !is_error() => "other JSON",
                 false => return Err(self.fault(DecodeError::Provider(body))),
             };
             let what = format!("answered with {kind} instead of a stream of events");
             let hint = format!("Check that {} is the base URL of the service.", self.endpoint.shown_url());
             return Err(failure::error(&self.endpoint, ErrorClass::Broken, &what, Some(hint)));
         }
-        let mut arrived = Vec::new();
-        let ended = self.decoder.end(&mut arrived);
-        self.add(arrived, out);
-        ended.map_err(|unfinished| match unfinished {
+        Err(match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
                 &self.endpoint,
                 ErrorClass::Empty,
@@ -216,6 +251,32 @@ impl Decoding {
             ),
         }
     }
+}
+
+/// Whether a byte is white space or of a byte order mark, which may precede a body.
+fn is_before_body(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || b"\xEF\xBB\xBF".contains(&byte)
+}
+
+/// Decodes the data of one event, unless the final event has been received.
+fn decode(
+    decoder: &mut Box<dyn Decode>,
+    halves: &mut SplitCharacters,
+    whole: &mut bool,
+    data: &str,
+    arrived: &mut Vec<ProviderEvent>,
+) -> Result<(), DecodeError> {
+    let data = data.trim();
+    if data.is_empty() || *whole {
+        return Ok(());
+    }
+    let marked = mark_unpaired_surrogates(data);
+    if marked.is_some() {
+        halves.found();
+    }
+    let result = decoder.event(marked.as_deref().unwrap_or(data), arrived);
+    *whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
+    result
 }
 
 /// How a stream without a final event ended.

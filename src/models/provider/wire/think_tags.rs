@@ -4,10 +4,12 @@
 use crate::ProviderEvent;
 
 /// The tags of models, in the text of their replies.
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 8] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<reason>", "</reason>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),
