@@ -670,6 +670,32 @@ fn recorded_refusals_are_understood() {
     }
 }
 
+/// A large conversation with a model that the service does not have was compacted, because a refusal without a reason may be
+/// one of its length.
+#[test]
+fn an_unknown_model_is_no_reason_to_shorten_the_conversation() {
+    for (status, message) in [
+        (400, "Invalid model: some-model"),
+        (400, "Model not found: some-model"),
+        (400, "some-model is not a valid model ID"),
+        (400, "The supported API model names are a or b, but you passed some-model."),
+        (400, "The requested model 'some-model' does not exist."),
+        (404, "Specified model not found: some-model."),
+    ] {
+        let endpoint = Endpoint { model: "some-model".to_owned(), ..test_chat_endpoint("openai/gpt-4.1") };
+        let code = if message.contains("does not exist") { "model_not_found" } else { "x" };
+        let body = serde_json::json!({ "error": { "message": message, "code": code } }).to_string();
+        let found = classify(&endpoint, &plain(status, &body));
+        assert_eq!((&found.class, &found.remedy), (&ErrorClass::Refused, &None), "{message}");
+        assert!(found.hint.is_some_and(|hint| hint.contains("epitome models")), "{message}");
+    }
+    let endpoint = Endpoint { model: "some-model".to_owned(), ..test_chat_endpoint("openai/gpt-4.1") };
+    let body =
+        r#"{"error":{"message":"This is not a valid model input: some-model has a context of 9 tokens."}}"#;
+    let found = classify(&endpoint, &plain(400, body));
+    assert_eq!(found.remedy, Some(Remedy::Shorten { is_likely: true }), "{found:?}");
+}
+
 /// Services word a refusal of a field, a tool or a length in their own ways. Each used to end the conversation, and with a
 /// list of wordings only those that somebody had reported did not.
 #[test]

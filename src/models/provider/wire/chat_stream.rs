@@ -52,17 +52,22 @@ impl Decode for ChatDecoder {
             return Ok(());
         }
         let chunk: ChatChunk = read_event(data)?;
-        if chunk.is_error() {
+        let is_reply = chunk.choices.is_some();
+        if is_given(&chunk.error) || !is_reply && (is_given(&chunk.message) || is_given(&chunk.detail)) {
             // The reply has ended: OpenRouter sends the reason once more, as an error.
             return if self.stop.is_some() { Ok(()) } else { Err(DecodeError::Provider(data.to_owned())) };
         }
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
-            if is_given(&choice.error) {
-                return Err(DecodeError::Provider(json!({ "error": choice.error }).to_string()));
-            }
-            // Some services repeat the whole message after its pieces.
-            if let Some(delta) = choice.delta.or(choice.message.filter(|_| !self.begun)) {
+            if let Some(delta) = choice.delta {
                 self.delta(delta, out);
+            }
+            // Replies in one piece. Perplexity's also have an empty piece, and its streams repeat the message.
+            if let Some(message) = choice.message.filter(|_| !self.begun) {
+                self.delta(message, out);
+            }
+            if is_given(&choice.error) && choice.finish_reason.as_ref().is_none_or(|reason| reason == "error")
+            {
+                return Err(DecodeError::Provider(json!({ "error": choice.error }).to_string()));
             }
             if let Some(reason) = choice.finish_reason {
                 self.stop = Some(stop(&reason));
@@ -268,13 +273,6 @@ struct ChatChunk {
     /// Of errors that are not wrapped.
     message: Option<Value>,
     detail: Option<Value>,
-}
-
-impl ChatChunk {
-    fn is_error(&self) -> bool {
-        is_given(&self.error)
-            || (self.choices.is_none() && (is_given(&self.message) || is_given(&self.detail)))
-    }
 }
 
 #[derive(Deserialize)]

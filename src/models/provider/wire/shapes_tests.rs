@@ -51,6 +51,8 @@ fn chat(delta: Value) -> String {
 fn a_reply_is_read_however_it_is_framed() {
     let chunk = json!({ "choices": [{ "delta": { "content": "Hi" }, "finish_reason": "stop" }] });
     let whole = json!({ "choices": [{ "message": { "role": "assistant", "content": "Hi" }, "finish_reason": "stop" }] });
+    let mut with_empty_delta = whole.clone();
+    with_empty_delta["choices"][0]["delta"] = json!({ "role": "assistant", "content": "" });
     let message = json!({ "type": "message", "content": [{ "type": "text", "text": "Hi" }], "stop_reason": "end_turn" });
     let text = json!({ "type": "message", "id": "m", "content": [{ "type": "output_text", "text": "Hi" }] });
     let response = json!({ "status": "completed", "output": [text] });
@@ -64,7 +66,8 @@ fn a_reply_is_read_however_it_is_framed() {
         (OpenAiChat, format!("data: {chunk}\n")),
         (OpenAiChat, format!("data: {chunk}")),
         (OpenAiChat, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]".to_owned()),
-        (OpenAiChat, sse(&[whole.clone()])),
+        (OpenAiChat, sse(std::slice::from_ref(&whole))),
+        (OpenAiChat, with_empty_delta.to_string()),
         (OpenAiChat, sse(&[chunk.clone(), whole.clone()])),
         (OpenAiChat, whole.to_string()),
         (OpenAiChat, format!("\n {whole:#}\n")),

@@ -30,16 +30,38 @@ pub struct Decoding {
     endpoint: Endpoint,
     request_id: Option<String>,
     events: SseParser,
-    decoder: Box<dyn Decode>,
+    decoding: EventDecoding,
     received: usize,
-    halves: SplitCharacters,
     tags: ThinkTags,
     /// The start of the body.
     head: Vec<u8>,
     /// The body, if it begins like JSON: a reply in one piece, or a stream without the framing of events.
     json: Option<Vec<u8>>,
+}
+
+/// Decodes events until the final one.
+#[derive(Debug)]
+struct EventDecoding {
+    decoder: Box<dyn Decode>,
+    halves: SplitCharacters,
     /// Whether the final event was received.
     whole: bool,
+}
+
+impl EventDecoding {
+    fn event(&mut self, data: &str, arrived: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        let data = data.trim();
+        if data.is_empty() || self.whole {
+            return Ok(());
+        }
+        let marked = mark_unpaired_surrogates(data);
+        if marked.is_some() {
+            self.halves.found();
+        }
+        let result = self.decoder.event(marked.as_deref().unwrap_or(data), arrived);
+        self.whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
+        result
+    }
 }
 
 /// Why an event could not be decoded.
@@ -76,16 +98,14 @@ impl Decoding {
         // The services of the vendors separate thinking themselves.
         let tags = if endpoint.own_api { ThinkTags::Passed } else { ThinkTags::Opening(String::new()) };
         Decoding {
-            halves: SplitCharacters::default(),
+            decoding: EventDecoding { decoder, halves: SplitCharacters::default(), whole: false },
             tags,
             endpoint,
             request_id,
             events: SseParser::default(),
-            decoder,
             received: 0,
             head: Vec::new(),
             json: None,
-            whole: false,
         }
     }
 
@@ -98,20 +118,17 @@ impl Decoding {
                 self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
             );
         }
-        let is_first = self.head.iter().all(|byte| is_before_body(*byte));
+        let is_first = self.head.iter().all(is_before_body);
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
-        if is_first
-            && piece.iter().find(|byte| !is_before_body(**byte)).is_some_and(|byte| b"{[".contains(byte))
-        {
+        if is_first && matches!(piece.iter().find(|byte| !is_before_body(byte)), Some(b'{' | b'[')) {
             self.json = Some(Vec::new());
         }
         if let Some(json) = &mut self.json {
             json.extend_from_slice(piece);
             return Ok(());
         }
-        let Decoding { events, decoder, whole, halves, .. } = self;
         let mut arrived = Vec::new();
-        let result = events.push(piece, |data| decode(decoder, halves, whole, data, &mut arrived));
+        let result = self.events.push(piece, |data| self.decoding.event(data, &mut arrived));
         self.add(arrived, out);
         result.map_err(|error| self.fault(error))
     }
@@ -119,7 +136,7 @@ impl Decoding {
     /// Decodes what was not followed by the end of an event: a body of JSON, or the last event of a stream if it is
     /// complete. No proper prefix of an object is an object.
     fn decode_rest(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
-        let Decoding { endpoint, events, decoder, whole, halves, json, .. } = self;
+        let Decoding { endpoint, events, decoding, json, .. } = self;
         let mut arrived = Vec::new();
         let result = match json {
             Some(json) => {
@@ -127,14 +144,11 @@ impl Decoding {
                 let values = serde_json::Deserializer::from_slice(&json[start..]).into_iter::<Value>();
                 let mut events =
                     values.map_while(Result::ok).flat_map(|value| as_events(endpoint.wire, value));
-                events.try_for_each(|event| decode(decoder, halves, whole, &event.to_string(), &mut arrived))
+                events.try_for_each(|event| decoding.event(&event.to_string(), &mut arrived))
             }
             None => events.push(b"\n\n", |data| {
-                let is_complete = data.starts_with('{') && serde_json::from_str::<IgnoredAny>(data).is_ok();
-                match is_complete || data == "[DONE]" {
-                    true => decode(decoder, halves, whole, data, &mut arrived),
-                    false => Ok(()),
-                }
+                let is_json = data.starts_with('{') && serde_json::from_str::<IgnoredAny>(data).is_ok();
+                if is_json || data == "[DONE]" { decoding.event(data, &mut arrived) } else { Ok(()) }
             }),
         };
         self.add(arrived, out);
@@ -143,7 +157,7 @@ impl Decoding {
 
     /// Adds events to those that have arrived before, as they are meant.
     fn add(&mut self, events: Vec<ProviderEvent>, out: &mut Vec<ProviderEvent>) {
-        let events = self.tags.split(self.halves.join(events));
+        let events = self.tags.split(self.decoding.halves.join(events));
         events.into_iter().for_each(|event| append(out, event));
         self.scrub_reason(out);
     }
@@ -161,7 +175,7 @@ impl Decoding {
 
     /// Whether the final event was received; anything after it is ignored.
     pub fn is_whole(&self) -> bool {
-        self.whole
+        self.decoding.whole
     }
 
     /// Handles the end of the stream. Returns an error if it was cut off or entirely empty.
@@ -175,7 +189,7 @@ impl Decoding {
             return Ok(());
         }
         let mut arrived = Vec::new();
-        let ended = self.decoder.end(&mut arrived);
+        let ended = self.decoding.decoder.end(&mut arrived);
         self.add(arrived, out);
         let Err(unfinished) = ended else { return Ok(()) };
         if let Some(body) = self.other_body().filter(|_| out.len() == before) {
@@ -254,29 +268,8 @@ impl Decoding {
 }
 
 /// Whether a byte is white space or of a byte order mark, which may precede a body.
-fn is_before_body(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || b"\xEF\xBB\xBF".contains(&byte)
-}
-
-/// Decodes the data of one event, unless the final event has been received.
-fn decode(
-    decoder: &mut Box<dyn Decode>,
-    halves: &mut SplitCharacters,
-    whole: &mut bool,
-    data: &str,
-    arrived: &mut Vec<ProviderEvent>,
-) -> Result<(), DecodeError> {
-    let data = data.trim();
-    if data.is_empty() || *whole {
-        return Ok(());
-    }
-    let marked = mark_unpaired_surrogates(data);
-    if marked.is_some() {
-        halves.found();
-    }
-    let result = decoder.event(marked.as_deref().unwrap_or(data), arrived);
-    *whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
-    result
+fn is_before_body(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || b"\xEF\xBB\xBF".contains(byte)
 }
 
 /// How a stream without a final event ended.

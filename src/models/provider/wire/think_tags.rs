@@ -4,12 +4,11 @@
 use crate::ProviderEvent;
 
 /// The tags of models, in the text of their replies.
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 7] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
     ("<reasoning>", "</reasoning>"),
-    ("<reason>", "</reason>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),

@@ -10,12 +10,7 @@ pub(super) fn as_events(wire: WireFormat, body: Value) -> Vec<Value> {
         (_, Value::Array(values)) => values.into_iter().flat_map(|value| as_events(wire, value)).collect(),
         (WireFormat::AnthropicMessages, reply) if reply["content"].is_array() => messages(reply),
         (WireFormat::OpenAiResponses, reply) if reply["output"].is_array() => {
-            let kind = match reply["status"].as_str() {
-                Some("incomplete") => "response.incomplete",
-                Some("failed") => "response.failed",
-                _ => "response.completed",
-            };
-            vec![json!({ "type": kind, "response": reply })]
+            vec![json!({ "type": "response.completed", "response": reply })]
         }
         (_, chunk) => vec![chunk],
     }
