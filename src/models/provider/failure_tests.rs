@@ -635,6 +635,8 @@ fn recorded_refusals_are_understood() {
     let chat = test_chat_endpoint("openai/gpt-4.1");
     let responses = test_endpoint("openai/gpt-5");
     let claude = test_endpoint("anthropic/claude-haiku-4-5");
+    let unknown = Endpoint { model: "nonexistent".to_owned(), ..chat.clone() };
+    let window = ErrorClass::TooLong { used: None, limit: None, window: true };
     for (file, status, endpoint, class, words) in [
         (
             "anthropic-400-prompt-too-long",
@@ -657,6 +659,15 @@ fn recorded_refusals_are_understood() {
         ("openrouter-403-content-policy", 403, &chat, ErrorClass::Refused, "refused the request"),
         ("perplexity-400-too-long", 400, &chat, ErrorClass::Refused, "too long for the model"),
         ("xai-400-wrong-key", 400, &responses, ErrorClass::Auth, "did not accept the key"),
+        ("deepseek-400-too-long", 400, &chat, too_long(1_250_025, 1_048_565), "too long for the model"),
+        ("ollama-400-too-long", 400, &chat, ErrorClass::Refused, "may be too long for the model"),
+        ("openai-400-too-long", 400, &responses, window, "too long for the model"),
+        ("mistral-400-unknown-model", 400, &unknown, ErrorClass::Refused, "Invalid model"),
+        ("xai-400-unknown-model", 400, &unknown, ErrorClass::Refused, "Model not found"),
+        ("anthropic-400-schema-without-type", 400, &claude, ErrorClass::Refused, "tools.0.custom"),
+        ("xai-400-reasoning-effort", 400, &chat, ErrorClass::Refused, "reasoningEffort"),
+        ("openai-400-reasoning-effort", 400, &responses, ErrorClass::Refused, "reasoning.effort"),
+        ("llamacpp-500-no-tools", 500, &chat, RETRY, "requires --jinja"),
     ] {
         let body = std::fs::read_to_string(format!("{FOLDER}/error-{file}.json")).expect("it is recorded");
         let found = classify(endpoint, &plain(status, &body));
