@@ -65,6 +65,8 @@ fn a_reply_is_read_however_it_is_framed() {
         (OpenAiChat, format!("data: {}\n\n", format!("{chunk:#}").replace('\n', "\ndata: "))),
         (OpenAiChat, format!("data: {chunk}\n")),
         (OpenAiChat, format!("data: {chunk}")),
+        // A connection that was kept alive for long.
+        (OpenAiChat, format!("{}data: {chunk}\n\n", "\n".repeat(5_000))),
         (OpenAiChat, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]".to_owned()),
         (OpenAiChat, sse(std::slice::from_ref(&whole))),
         (OpenAiChat, with_empty_delta.to_string()),

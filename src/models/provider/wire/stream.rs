@@ -33,7 +33,7 @@ pub struct Decoding {
     decoding: EventDecoding,
     received: usize,
     tags: ThinkTags,
-    /// The start of the body.
+    /// The start of the body, after white space.
     head: Vec<u8>,
     /// The body, if it begins like JSON: a reply in one piece, or a stream without the framing of events.
     json: Option<Vec<u8>>,
@@ -118,13 +118,15 @@ impl Decoding {
                 self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
             );
         }
-        let is_first = self.head.iter().all(is_before_body);
-        self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
-        if is_first && matches!(piece.iter().find(|byte| !is_before_body(byte)), Some(b'{' | b'[')) {
+        let is_start = self.head.is_empty();
+        let blanks = piece.iter().take_while(|byte| is_start && is_before_body(byte)).count();
+        let body = &piece[blanks..];
+        self.head.extend_from_slice(&body[..body.len().min(HEAD_BYTES_MAX - self.head.len())]);
+        if is_start && matches!(body.first(), Some(b'{' | b'[')) {
             self.json = Some(Vec::new());
         }
         if let Some(json) = &mut self.json {
-            json.extend_from_slice(piece);
+            json.extend_from_slice(body);
             return Ok(());
         }
         let mut arrived = Vec::new();
@@ -140,8 +142,7 @@ impl Decoding {
         let mut arrived = Vec::new();
         let result = match json {
             Some(json) => {
-                let start = json.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
-                let values = serde_json::Deserializer::from_slice(&json[start..]).into_iter::<Value>();
+                let values = serde_json::Deserializer::from_slice(json).into_iter::<Value>();
                 let mut events =
                     values.map_while(Result::ok).flat_map(|value| as_events(endpoint.wire, value));
                 events.try_for_each(|event| decoding.event(&event.to_string(), &mut arrived))
