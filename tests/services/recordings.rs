@@ -309,7 +309,8 @@ fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         Value::Object(fields_of) => {
             for (name, value) in fields_of {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                if !DATA.contains(&name.as_str()) && !(name == "input" && value.is_object()) {
+                let is_data = DATA.contains(&name.as_str()) || name == "input" && value.is_object();
+                if !is_data {
                     fields(value, &path, found);
                 }
                 found.insert(path);
