@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::valid::services::{EXTRA_INPUTS, UNVERIFIED};
+
 use epitome_config::WireFormat;
 
 /// Tokens used and context window in overflow errors, as in an observed one.
@@ -59,6 +61,17 @@ impl Refusal {
         let mut refusal = Refusal::new(wire, 400, None, Some(message));
         if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
             refusal.body["error"]["details"] = json!({ "error_code": code });
+        }
+        if message == EXTRA_INPUTS {
+            let detail = json!({ "type": "extra_forbidden", "loc": ["body", "stream_options", "include_usage"],
+                "msg": message, "input": true });
+            refusal.status = 422;
+            refusal.body = json!({ "object": "error", "message": { "detail": [detail] },
+                "type": "invalid_request_error", "code": null });
+        }
+        if message == UNVERIFIED {
+            refusal.body["error"]["param"] = "reasoning.summary".into();
+            refusal.body["error"]["code"] = "unsupported_value".into();
         }
         if message.contains("tools with reasoning_effort") {
             refusal.body["error"]["param"] = "reasoning_effort".into();

@@ -30,7 +30,6 @@ use super::http::{
 use super::model_endpoint::Endpoint;
 use super::wire::encoding::Encoded;
 use super::wire::stream::{Decoding, REPLY_BYTES_MAX};
-use super::wire::whole;
 use super::{ProviderError, ProviderEvent};
 use body::BodyPieces;
 #[cfg(feature = "zstd")]
@@ -120,7 +119,7 @@ impl Http {
         }
         let mut decoding = Decoding::new(answer.endpoint, encoded.prefix.clone(), None);
         let mut events = Vec::new();
-        let decoded = decoding.push(&whole::as_stream(endpoint.wire, answer.body), &mut events);
+        let decoded = decoding.push(&answer.body, &mut events);
         let decoded = decoded.and_then(|()| decoding.end(&mut events));
         if let Some(reservation) = &mut reservation {
             events.iter().for_each(|event| reservation.received(event));

@@ -50,6 +50,10 @@ const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no 
 /// Words of a refusal because of what a conversation contains, or of where it comes from.
 const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter|country|region";
 
+/// Words of a refusal of the model's name, with a status that does not say that.
+const UNKNOWN_MODEL: &str =
+    "invalid model|model not found|not a valid model|model names are|model does not exist|unknown model";
+
 /// Codes for a reply that the service could not parse: a mistake of the model.
 const UNUSABLE_REPLY: &str = "tool_use_failed output_parse_failed json_validate_failed";
 
@@ -134,6 +138,7 @@ fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, body: &ErrorBody
     let shorten = || Remedy::Shorten { is_likely: body.mentions_length() };
     match (class, status) {
         (ErrorClass::Retry { .. }, 500) => Some(shorten()),
+        (ErrorClass::Refused, _) if is_unknown_model(endpoint, status, body) => None,
         (ErrorClass::Refused, 200 | 400 | 422) => {
             // A service that wants more of a field does not want less of it.
             let is_missing = body.mentions(&["missing", "required", "must be passed"]);
@@ -238,9 +243,11 @@ const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
 /// Whether the service doesn't know the model. A wrong URL yields the same status, but its error doesn't mention
 /// models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, body: &ErrorBody) -> bool {
-    let named = !endpoint.model.is_empty() && body.message.contains(&endpoint.model);
-    let named = named || body.mentions(&["model"]) && !is_unsupported(endpoint, body);
-    body.is("model_not_found") || (status == 404 && named)
+    let is_named = !endpoint.model.is_empty() && body.message.contains(&endpoint.model);
+    let is_about_models = is_named || body.mentions(&["model"]) && !is_unsupported(endpoint, body);
+    body.is("model_not_found")
+        || (status == 404 && is_about_models)
+        || (is_named && body.says(UNKNOWN_MODEL) && !body.mentions_length())
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {

@@ -635,6 +635,8 @@ fn recorded_refusals_are_understood() {
     let chat = test_chat_endpoint("openai/gpt-4.1");
     let responses = test_endpoint("openai/gpt-5");
     let claude = test_endpoint("anthropic/claude-haiku-4-5");
+    let unknown = Endpoint { model: "nonexistent".to_owned(), ..chat.clone() };
+    let window = ErrorClass::TooLong { used: None, limit: None, window: true };
     for (file, status, endpoint, class, words) in [
         (
             "anthropic-400-prompt-too-long",
@@ -657,6 +659,15 @@ fn recorded_refusals_are_understood() {
         ("openrouter-403-content-policy", 403, &chat, ErrorClass::Refused, "refused the request"),
         ("perplexity-400-too-long", 400, &chat, ErrorClass::Refused, "too long for the model"),
         ("xai-400-wrong-key", 400, &responses, ErrorClass::Auth, "did not accept the key"),
+        ("deepseek-400-too-long", 400, &chat, too_long(1_250_025, 1_048_565), "too long for the model"),
+        ("ollama-400-too-long", 400, &chat, ErrorClass::Refused, "may be too long for the model"),
+        ("openai-400-too-long", 400, &responses, window, "too long for the model"),
+        ("mistral-400-unknown-model", 400, &unknown, ErrorClass::Refused, "Invalid model"),
+        ("xai-400-unknown-model", 400, &unknown, ErrorClass::Refused, "Model not found"),
+        ("anthropic-400-schema-without-type", 400, &claude, ErrorClass::Refused, "tools.0.custom"),
+        ("xai-400-reasoning-effort", 400, &chat, ErrorClass::Refused, "reasoningEffort"),
+        ("openai-400-reasoning-effort", 400, &responses, ErrorClass::Refused, "reasoning.effort"),
+        ("llamacpp-500-no-tools", 500, &chat, RETRY, "requires --jinja"),
     ] {
         let body = std::fs::read_to_string(format!("{FOLDER}/error-{file}.json")).expect("it is recorded");
         let found = classify(endpoint, &plain(status, &body));
@@ -668,6 +679,32 @@ fn recorded_refusals_are_understood() {
         }
         assert!(found.message.contains(words), "{file}: {found}");
     }
+}
+
+/// A large conversation with a model that the service does not have was compacted, because a refusal without a reason may be
+/// one of its length.
+#[test]
+fn an_unknown_model_is_no_reason_to_shorten_the_conversation() {
+    for (status, message) in [
+        (400, "Invalid model: some-model"),
+        (400, "Model not found: some-model"),
+        (400, "some-model is not a valid model ID"),
+        (400, "The supported API model names are a or b, but you passed some-model."),
+        (400, "The requested model 'some-model' does not exist."),
+        (404, "Specified model not found: some-model."),
+    ] {
+        let endpoint = Endpoint { model: "some-model".to_owned(), ..test_chat_endpoint("openai/gpt-4.1") };
+        let code = if message.contains("does not exist") { "model_not_found" } else { "x" };
+        let body = serde_json::json!({ "error": { "message": message, "code": code } }).to_string();
+        let found = classify(&endpoint, &plain(status, &body));
+        assert_eq!((&found.class, &found.remedy), (&ErrorClass::Refused, &None), "{message}");
+        assert!(found.hint.is_some_and(|hint| hint.contains("epitome models")), "{message}");
+    }
+    let endpoint = Endpoint { model: "some-model".to_owned(), ..test_chat_endpoint("openai/gpt-4.1") };
+    let body =
+        r#"{"error":{"message":"This is not a valid model input: some-model has a context of 9 tokens."}}"#;
+    let found = classify(&endpoint, &plain(400, body));
+    assert_eq!(found.remedy, Some(Remedy::Shorten { is_likely: true }), "{found:?}");
 }
 
 /// Services word a refusal of a field, a tool or a length in their own ways. Each used to end the conversation, and with a

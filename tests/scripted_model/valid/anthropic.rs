@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{is_name, list, text};
+use super::{is_name, list, services, text};
 
 /// Maximum characters of a tool name.
 const NAME_MAX: usize = 128;
@@ -300,6 +300,11 @@ fn around(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
         let is_hosted = text(&tool["type"]).starts_with("web_search_");
         if !is_hosted && tool["input_schema"]["type"] != "object" {
             found.push(format!("tools.{at}.custom.input_schema.type: Input should be 'object'"));
+        }
+        if services::alternatives_at_root(&tool["input_schema"]) {
+            found.push(format!(
+                "tools.{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+            ));
         }
         let keys = tool["input_schema"]["properties"].as_object().into_iter().flat_map(|all| all.keys());
         let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{is_name, list, text};
+use super::{is_name, list, services, text};
 
 /// Maximum characters of a function name.
 const NAME_MAX: usize = 64;
@@ -127,6 +127,15 @@ pub(super) fn function(function: &Value, place: &str, found: &mut Vec<String>) {
              'type: {}'.",
             parameters["type"]
         ));
+    }
+    if services::alternatives_at_root(parameters) {
+        found.push(format!(
+            "Invalid schema for function '{name}': schema must have type 'object' and not have \
+             'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+        ));
+    }
+    if let Some(pattern) = services::unknown_pattern(parameters) {
+        found.push(format!("Invalid schema for function '{name}': '{pattern}' is not a 'regex'."));
     }
     for (key, property) in parameters["properties"].as_object().into_iter().flatten() {
         if property["type"] == "array" && property["items"].is_null() {

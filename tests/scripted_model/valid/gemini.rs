@@ -49,6 +49,14 @@ pub fn problems(model: &str, body: &Value) -> Vec<String> {
             ));
         }
         let (schema, subset) = (&function["parametersJsonSchema"], &function["parameters"]);
+        let is_defined =
+            |name: &Value| name.as_str().is_some_and(|name| !schema["properties"][name].is_null());
+        if !list(&schema["required"]).iter().all(is_defined) {
+            found.push(format!(
+                "* GenerateContentRequest.tools[0].function_declarations[{at}].parameters.required[0]: property is not \
+                 defined"
+            ));
+        }
         if !schema.is_null() && !subset.is_null() {
             found.push(format!("parameters and parametersJsonSchema are both set for function {name}."));
         }

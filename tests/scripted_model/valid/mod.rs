@@ -1,13 +1,14 @@
 //! Validates request bodies like the providers do: the order of messages, the pairing of calls and results,
 //! required content. Pure.
 //!
-//! These are the rules of conversations, which an edited or compacted view can violate. This is not a schema:
-//! unknown fields are not detected. Errors are in the providers' wording.
+//! These are the rules of conversations, which an edited or compacted view can violate, and those of the definitions of
+//! tools. This is not a schema: unknown fields are not detected, but for those in `services`. Errors are in the providers' wording.
 
 mod anthropic;
 mod chat;
 mod gemini;
 mod responses;
+pub(crate) mod services;
 
 use serde_json::Value;
 
@@ -16,12 +17,14 @@ use epitome_config::WireFormat;
 /// Why the provider of this format would reject the body for this model, in the order of detection; empty if
 /// it wouldn't.
 pub fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
-    match wire {
+    let mut found = match wire {
         WireFormat::AnthropicMessages => anthropic::problems(body),
         WireFormat::OpenAiResponses => responses::problems(body),
         WireFormat::OpenAiChat => chat::problems(model, body),
         WireFormat::Gemini => gemini::problems(model, body),
-    }
+    };
+    found.extend(services::problems(wire, model, body));
+    found
 }
 
 /// The members of a list; empty for other values.

@@ -185,6 +185,44 @@ fn malformed_fields_are_detected() {
 }
 
 #[test]
+fn refused_definitions_of_tools_are_detected() {
+    let schema = |wire| match wire {
+        AnthropicMessages => "/tools/0/input_schema",
+        OpenAiChat => "/tools/0/function/parameters",
+        OpenAiResponses => "/tools/0/parameters",
+        Gemini => "/tools/0/functionDeclarations/0/parametersJsonSchema",
+    };
+    let alternatives = json!({"type": "object", "anyOf": [{"required": ["a"]}]});
+    let pattern = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^\\p{L}"}}});
+    for (wire, value, expected) in [
+        (AnthropicMessages, &alternatives, "at the top level"),
+        (AnthropicMessages, &json!({"type": "object", "properties": {"$.xgafv": {}}}), "Property keys"),
+        (OpenAiChat, &alternatives, "at the top level"),
+        (OpenAiResponses, &pattern, "is not a 'regex'"),
+        (Gemini, &json!({"type": "object", "required": ["a"]}), "property is not defined"),
+    ] {
+        let mut body = whole(wire);
+        *body.pointer_mut(schema(wire)).expect("it is there") = value.clone();
+        let found = problems(wire, &body);
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{wire:?} {value}: {found:?}");
+    }
+}
+
+#[test]
+fn fields_that_a_service_does_not_know_are_detected() {
+    for (wire, model, field, value, is_refused) in [
+        (OpenAiChat, "mistral-large-latest", "stream_options", json!({"include_usage": true}), true),
+        (OpenAiChat, "gpt-4.1", "stream_options", json!({"include_usage": true}), false),
+        (OpenAiResponses, "gpt-5-unverified", "reasoning", json!({"summary": "auto"}), true),
+        (OpenAiResponses, "gpt-5", "reasoning", json!({"summary": "auto"}), false),
+    ] {
+        let mut body = whole(wire);
+        body[field] = value;
+        assert_eq!(!super::problems(wire, model, &body).is_empty(), is_refused, "{model}");
+    }
+}
+
+#[test]
 fn gemini_calls_of_the_current_turn_need_signatures() {
     let mut body = whole(Gemini);
     let signed = body.pointer_mut("/contents/1/parts/0").and_then(Value::as_object_mut).expect("a part");

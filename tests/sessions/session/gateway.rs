@@ -48,6 +48,43 @@ fn tools_are_given_in_the_form_that_a_gateway_takes() {
     }
 }
 
+/// Mistral refused every request because of a field that it does not know.
+#[test]
+fn a_field_that_a_service_refuses_is_left_out_from_then_on() {
+    let (mut test, environment) = behind_a_gateway("openai/mistral-large-latest", false);
+    for refusals in [1, 0] {
+        assert_eq!(test.ask("Hello?"), StopReason::EndTurn);
+        assert_eq!(test.last_request().body.get("stream_options"), None);
+        assert_eq!(test.model.take_refusals().len(), refusals);
+        test.reload(environment.clone());
+    }
+}
+
+/// What services answered to requests that they did not carry out, each in its own words. The turn ended there, or the same
+/// request was made again and again.
+#[test]
+fn refusals_of_services_are_acted_on() {
+    let failed_call = r#"{"error":{"message":"Tool call validation failed","code":"tool_use_failed","failed_generation":"<x>"}}"#;
+    let empty_account =
+        r#"{"error":"Your team has used all available credits or reached its monthly spending limit."}"#;
+    let unknown_model = r#"{"message":"Invalid model: m","type":"invalid_model","code":"1500"}"#;
+    for (status, body, calls_made, expected) in [
+        (400, failed_call, 2, None),
+        (429, empty_account, 1, Some("wants the account's billing settled")),
+        (403, empty_account, 1, Some("wants the account's billing settled")),
+        (400, unknown_model, 1, Some("Invalid model: m")),
+    ] {
+        let (mut test, calls) = at_a_service("application/json", vec![(status, body), (200, REPLY)]);
+        let ticket = test.prompt("Hello?");
+        match (test.client.answer(ticket), expected) {
+            (Ok(_), None) => {}
+            (Err(error), Some(words)) => assert!(error.to_string().contains(words), "{body}: {error}"),
+            (answer, _) => panic!("{body}: {answer:?}"),
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), calls_made, "{body}");
+    }
+}
+
 /// Regression: a recipe's own model was refused at a gateway each time, as the session's model was given the other form.
 #[test]
 fn a_recipes_model_gets_tools_in_the_form_that_a_gateway_takes() {
@@ -81,8 +118,8 @@ fn a_gateway_that_takes_no_tools_ends_the_prompt_with_advice() {
     assert!(error.contains("Its Responses API was tried too"), "{error}");
 }
 
-/// A session at a service that answers its calls with these bodies, and the number of calls so far.
-fn at_a_service(kind: &'static str, bodies: Vec<&'static str>) -> (TestSession, Arc<AtomicUsize>) {
+/// A session at a service that answers its calls with these statuses and bodies, and the number of calls so far.
+fn at_a_service(kind: &'static str, bodies: Vec<(u16, &'static str)>) -> (TestSession, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("an address");
     let calls = Arc::new(AtomicUsize::new(0));
@@ -108,15 +145,15 @@ fn at_a_service(kind: &'static str, bodies: Vec<&'static str>) -> (TestSession, 
             let (status, body) = match head.starts_with("POST") {
                 true => {
                     count.fetch_add(1, Ordering::Relaxed);
-                    ("200 OK", bodies.next().expect("one more call than expected"))
+                    bodies.next().expect("one more call than expected")
                 }
                 // It has no list of models.
-                false => ("404 Not Found", ""),
+                false => (404, ""),
             };
             let length = body.len();
             write!(
                 stream,
-                "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                "HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
             )
             .expect("it is sent");
         }
@@ -140,7 +177,7 @@ const REPLY: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"H
 /// conversation was compacted because a gateway hiccuped.
 #[test]
 fn an_empty_reply_far_below_the_window_is_tried_again() {
-    let (mut test, calls) = at_a_service("text/event-stream", vec!["", REPLY]);
+    let (mut test, calls) = at_a_service("text/event-stream", vec![(200, ""), (200, REPLY)]);
     assert_eq!(test.ask("Hello?"), StopReason::EndTurn);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     assert!(!test.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. })));
@@ -152,7 +189,7 @@ fn an_empty_reply_far_below_the_window_is_tried_again() {
 fn an_error_of_another_content_type_is_shown() {
     for kind in ["text/plain", "text/event-stream"] {
         let body = r#"{"error":{"message":"Top up first.","code":"insufficient_quota"}}"#;
-        let (mut test, calls) = at_a_service(kind, vec![body]);
+        let (mut test, calls) = at_a_service(kind, vec![(200, body)]);
         let ticket = test.prompt("Hello?");
         let error = test.client.answer(ticket).expect_err("it is an error").to_string();
         assert!(error.contains("wants the account's billing settled: Top up first."), "{error}");

@@ -15,7 +15,7 @@ use crate::failure::{self, ErrorResponse};
 use crate::http::{CallTimeouts, read_start, reason};
 use crate::model_endpoint::Endpoint;
 use crate::wire::stream::Decoding;
-use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
+use crate::{ProviderError, ProviderEvent, retry};
 
 /// Maximum bytes that are read of an error body.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -156,9 +156,7 @@ impl ReplyStream {
         logged.answered(status);
         let headers = response.headers().clone();
         let request_id = request_id(&headers);
-        let kind = header(&headers, "content-type").unwrap_or_default();
-        let is_text_of_another_kind = kind.starts_with("application/json") || kind.starts_with("text/html");
-        if status == 200 && !is_text_of_another_kind {
+        if status == 200 {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
             let last_received = Instant::now();
             if let Some(reservation) = &mut reservation {
@@ -177,12 +175,6 @@ impl ReplyStream {
             });
         }
         let body = read_error(&mut response).await;
-        if status == 200 && (kind.starts_with("text/html") || !body.contains("\"error\"")) {
-            let what = format!("answered with {kind} instead of a stream of events");
-            let hint = format!("Check that {} is the base URL of the service.", endpoint.shown_url());
-            let error = failure::error(&endpoint, ErrorClass::Broken, &what, Some(hint));
-            return Err(logged.failed(error));
-        }
         Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
     }
 

@@ -15,7 +15,7 @@ pub(super) struct ErrorBody {
     pub request_id: Option<String>,
     pub used: Option<u64>,
     pub limit: Option<u64>,
-    /// The parts of the request that the error names as data: `param`, and `loc` of lists of faults.
+    /// The parts of the request that the error names as data; those of lists of faults begin their messages.
     pub paths: Vec<String>,
     /// Whether the error has a reply of the model that the service could not use.
     pub has_failed_generation: bool,
@@ -53,8 +53,7 @@ impl ErrorBody {
             .filter_map(text)
             .collect();
         let mut message = text_of(error).or_else(|| text_of(value)).unwrap_or_default();
-        let mut paths = Vec::new();
-        collect_paths(value, &mut paths);
+        let mut paths: Vec<String> = [value, error].into_iter().filter_map(|it| text(&it["param"])).collect();
         // OpenRouter passes on the upstream provider's message separately; it may itself be an error object.
         let raw = &error["metadata"]["raw"];
         if !raw.is_null() {
@@ -157,19 +156,6 @@ fn text_of(value: &Value) -> Option<String> {
             Some(path.unwrap_or_default() + &text)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
-    }
-}
-
-/// Collects the parts of a request that an error names as data.
-fn collect_paths(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            found.extend(fields.get("param").and_then(Value::as_str).map(str::to_owned));
-            found.extend(fields.get("loc").and_then(path_of));
-            fields.values().for_each(|field| collect_paths(field, found));
-        }
-        Value::Array(members) => members.iter().for_each(|member| collect_paths(member, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

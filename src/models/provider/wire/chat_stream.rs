@@ -1,6 +1,6 @@
 //! Decodes the stream of Chat Completions, chunk by chunk, including the deviations of compatible servers: calls
-//! without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, two field names
-//! for thinking, a missing `[DONE]`. Pure.
+//! without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, several field names
+//! for thinking, a missing `[DONE]`, a message in one piece. Pure.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -52,13 +52,22 @@ impl Decode for ChatDecoder {
             return Ok(());
         }
         let chunk: ChatChunk = read_event(data)?;
-        if !matches!(chunk.error, None | Some(Value::Null)) {
+        let is_reply = chunk.choices.is_some();
+        if is_given(&chunk.error) || !is_reply && (is_given(&chunk.message) || is_given(&chunk.detail)) {
             // The reply has ended: OpenRouter sends the reason once more, as an error.
             return if self.stop.is_some() { Ok(()) } else { Err(DecodeError::Provider(data.to_owned())) };
         }
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
             if let Some(delta) = choice.delta {
                 self.delta(delta, out);
+            }
+            // Replies in one piece. Perplexity's also have an empty piece, and its streams repeat the message.
+            if let Some(message) = choice.message.filter(|_| !self.begun) {
+                self.delta(message, out);
+            }
+            if is_given(&choice.error) && choice.finish_reason.as_ref().is_none_or(|reason| reason == "error")
+            {
+                return Err(DecodeError::Provider(json!({ "error": choice.error }).to_string()));
             }
             if let Some(reason) = choice.finish_reason {
                 self.stop = Some(stop(&reason));
@@ -146,6 +155,8 @@ impl ChatDecoder {
         let thoughts = [
             ("reasoning_content", delta.reasoning_content),
             ("reasoning", delta.reasoning),
+            ("reasoning_text", delta.reasoning_text),
+            ("thinking", delta.thinking),
             ("content", Some(thought)),
         ];
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -234,15 +245,24 @@ fn start(at: usize, call: &StreamedCall, out: &mut Vec<ProviderEvent>) {
 }
 
 fn stop(reason: &str) -> ReplyStop {
-    match reason {
-        "length" => ReplyStop::MaxTokens,
-        // Z.AI, instead of an error.
-        "model_context_window_exceeded" => ReplyStop::WindowExceeded,
-        "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
-        "error" => ReplyStop::Other { reason: "error".into() },
+    match reason.to_lowercase().as_str() {
+        "length" | "max_tokens" | "max_output_tokens" => ReplyStop::MaxTokens,
+        // Of Z.AI and Mistral, instead of an error.
+        "model_context_window_exceeded" | "model_length" => ReplyStop::WindowExceeded,
+        "content_filter" | "content-filter" | "sensitive" | "safety" => {
+            ReplyStop::Refused { reason: "the provider's content filter".into() }
+        }
+        // Of OpenRouter, Z.AI, DeepSeek, and of vLLM and SGLang: the reply is incomplete.
+        "error" | "network_error" | "insufficient_system_resource" | "abort" | "aborted" | "cancelled" => {
+            ReplyStop::Other { reason: reason.to_owned() }
+        }
         // `stop`, `tool_calls`, `function_call` and the inventions of other servers.
         _ => ReplyStop::Finished,
     }
+}
+
+fn is_given(field: &Option<Value>) -> bool {
+    field.as_ref().is_some_and(|field| !field.is_null())
 }
 
 #[derive(Deserialize)]
@@ -250,16 +270,24 @@ struct ChatChunk {
     choices: Option<Vec<ChatChoice>>,
     usage: Option<Value>,
     error: Option<Value>,
+    /// Of errors that are not wrapped.
+    message: Option<Value>,
+    detail: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct ChatChoice {
     #[serde(default, deserialize_with = "lenient")]
     index: Option<u32>,
+    #[serde(default, deserialize_with = "lenient")]
     delta: Option<ChatDelta>,
+    /// The whole message, of replies in one piece.
+    #[serde(default, deserialize_with = "lenient")]
+    message: Option<ChatDelta>,
     #[serde(default, deserialize_with = "lenient")]
     finish_reason: Option<String>,
     usage: Option<Value>,
+    error: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -274,6 +302,11 @@ struct ChatDelta {
     /// Sent by Ollama and OpenRouter.
     #[serde(default, deserialize_with = "lenient")]
     reasoning: Option<String>,
+    /// Sent by GitHub Copilot.
+    #[serde(default, deserialize_with = "lenient")]
+    reasoning_text: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    thinking: Option<String>,
     /// Sent by OpenRouter.
     #[serde(default, deserialize_with = "lenient")]
     reasoning_details: Option<Vec<Value>>,
@@ -299,9 +332,22 @@ impl ChatText {
             ChatText::Parts(parts) => parts,
             ChatText::Part(part) => vec![part],
         };
-        let texts = |list: &[Value]| list.iter().filter_map(|part| part["text"].as_str()).collect::<String>();
-        let thoughts = parts.iter().filter_map(|part| part["thinking"].as_array());
-        (thoughts.map(|list| texts(list)).collect(), texts(&parts))
+        let is_thought = |part: &&Value| {
+            matches!(part["type"].as_str(), Some("thinking" | "reasoning" | "reasoning_content"))
+        };
+        let (thoughts, texts): (Vec<&Value>, Vec<&Value>) = parts.iter().partition(is_thought);
+        let text = texts.iter().filter_map(|part| part.as_str().or(part["text"].as_str())).collect();
+        (thoughts.into_iter().map(thought_of).collect(), text)
+    }
+}
+
+/// The text of a part with thinking: a string, or a list of parts with texts, under one of these names.
+fn thought_of(part: &Value) -> String {
+    let found = ["thinking", "reasoning", "summary", "text"].into_iter().map(|name| &part[name]);
+    match found.into_iter().find(|value| !value.is_null()) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
     }
 }
 

@@ -22,6 +22,8 @@ mod parts;
 mod responses;
 mod responses_events;
 mod responses_stream;
+#[cfg(test)]
+mod shapes_tests;
 pub mod sse;
 pub mod stream;
 mod think_tags;
@@ -31,7 +33,7 @@ mod turns;
 mod usage_tests;
 #[cfg(test)]
 pub(crate) mod views_tests;
-pub(super) mod whole;
+mod whole;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,12 +1,13 @@
 //! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller provides the bytes.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::halves::SplitCharacters;
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
 use super::think_tags::ThinkTags;
+use super::whole::as_events;
 use super::{Decode, decoder_of};
 use crate::failure::{self, ErrorResponse};
 use crate::model_endpoint::Endpoint;
@@ -29,14 +30,38 @@ pub struct Decoding {
     endpoint: Endpoint,
     request_id: Option<String>,
     events: SseParser,
-    decoder: Box<dyn Decode>,
+    decoding: EventDecoding,
     received: usize,
-    halves: SplitCharacters,
     tags: ThinkTags,
-    /// The start of the body.
+    /// The start of the body, after white space.
     head: Vec<u8>,
+    /// The body, if it begins like JSON: a reply in one piece, or a stream without the framing of events.
+    json: Option<Vec<u8>>,
+}
+
+/// Decodes events until the final one.
+#[derive(Debug)]
+struct EventDecoding {
+    decoder: Box<dyn Decode>,
+    halves: SplitCharacters,
     /// Whether the final event was received.
     whole: bool,
+}
+
+impl EventDecoding {
+    fn event(&mut self, data: &str, arrived: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        let data = data.trim();
+        if data.is_empty() || self.whole {
+            return Ok(());
+        }
+        let marked = mark_unpaired_surrogates(data);
+        if marked.is_some() {
+            self.halves.found();
+        }
+        let result = self.decoder.event(marked.as_deref().unwrap_or(data), arrived);
+        self.whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
+        result
+    }
 }
 
 /// Why an event could not be decoded.
@@ -73,15 +98,14 @@ impl Decoding {
         // The services of the vendors separate thinking themselves.
         let tags = if endpoint.own_api { ThinkTags::Passed } else { ThinkTags::Opening(String::new()) };
         Decoding {
-            halves: SplitCharacters::default(),
+            decoding: EventDecoding { decoder, halves: SplitCharacters::default(), whole: false },
             tags,
             endpoint,
             request_id,
             events: SseParser::default(),
-            decoder,
             received: 0,
             head: Vec::new(),
-            whole: false,
+            json: None,
         }
     }
 
@@ -94,29 +118,47 @@ impl Decoding {
                 self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
             );
         }
-        self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES_MAX - self.head.len())]);
-        let Decoding { events, decoder, whole, halves, .. } = self;
+        let is_start = self.head.is_empty();
+        let blanks = piece.iter().take_while(|byte| is_start && is_before_body(byte)).count();
+        let body = &piece[blanks..];
+        self.head.extend_from_slice(&body[..body.len().min(HEAD_BYTES_MAX - self.head.len())]);
+        if is_start && matches!(body.first(), Some(b'{' | b'[')) {
+            self.json = Some(Vec::new());
+        }
+        if let Some(json) = &mut self.json {
+            json.extend_from_slice(body);
+            return Ok(());
+        }
         let mut arrived = Vec::new();
-        let result = events.push(piece, |data| {
-            let data = data.trim();
-            if data.is_empty() || *whole {
-                return Ok(());
+        let result = self.events.push(piece, |data| self.decoding.event(data, &mut arrived));
+        self.add(arrived, out);
+        result.map_err(|error| self.fault(error))
+    }
+
+    /// Decodes what was not followed by the end of an event: a body of JSON, or the last event of a stream if it is
+    /// complete. No proper prefix of an object is an object.
+    fn decode_rest(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
+        let Decoding { endpoint, events, decoding, json, .. } = self;
+        let mut arrived = Vec::new();
+        let result = match json {
+            Some(json) => {
+                let values = serde_json::Deserializer::from_slice(json).into_iter::<Value>();
+                let mut events =
+                    values.map_while(Result::ok).flat_map(|value| as_events(endpoint.wire, value));
+                events.try_for_each(|event| decoding.event(&event.to_string(), &mut arrived))
             }
-            let marked = mark_unpaired_surrogates(data);
-            if marked.is_some() {
-                halves.found();
-            }
-            let result = decoder.event(marked.as_deref().unwrap_or(data), &mut arrived);
-            *whole = matches!(arrived.last(), Some(ProviderEvent::Stopped(_)));
-            result
-        });
+            None => events.push(b"\n\n", |data| {
+                let is_json = data.starts_with('{') && serde_json::from_str::<IgnoredAny>(data).is_ok();
+                if is_json || data == "[DONE]" { decoding.event(data, &mut arrived) } else { Ok(()) }
+            }),
+        };
         self.add(arrived, out);
         result.map_err(|error| self.fault(error))
     }
 
     /// Adds events to those that have arrived before, as they are meant.
     fn add(&mut self, events: Vec<ProviderEvent>, out: &mut Vec<ProviderEvent>) {
-        let events = self.tags.split(self.halves.join(events));
+        let events = self.tags.split(self.decoding.halves.join(events));
         events.into_iter().for_each(|event| append(out, event));
         self.scrub_reason(out);
     }
@@ -134,7 +176,7 @@ impl Decoding {
 
     /// Whether the final event was received; anything after it is ignored.
     pub fn is_whole(&self) -> bool {
-        self.whole
+        self.decoding.whole
     }
 
     /// Handles the end of the stream. Returns an error if it was cut off or entirely empty.
@@ -142,20 +184,28 @@ impl Decoding {
         if self.is_whole() {
             return Ok(());
         }
-        if let Some(body) = self.other_body() {
+        let before = out.len();
+        self.decode_rest(out)?;
+        if self.is_whole() {
+            return Ok(());
+        }
+        let mut arrived = Vec::new();
+        let ended = self.decoding.decoder.end(&mut arrived);
+        self.add(arrived, out);
+        let Err(unfinished) = ended else { return Ok(()) };
+        if let Some(body) = self.other_body().filter(|_| out.len() == before) {
+            let is_error = || ["error", "message", "detail", "msg"].iter().any(|name| body.contains(name));
             let kind = match body.trim_start().starts_with('<') {
                 true => "a page",
                 false if failure::is_binary(&body) => "bytes that are no text, perhaps compressed,",
+                false if self.json.is_some() && !is_error() => "other JSON",
                 false => return Err(self.fault(DecodeError::Provider(body))),
             };
             let what = format!("answered with {kind} instead of a stream of events");
             let hint = format!("Check that {} is the base URL of the service.", self.endpoint.shown_url());
             return Err(failure::error(&self.endpoint, ErrorClass::Broken, &what, Some(hint)));
         }
-        let mut arrived = Vec::new();
-        let ended = self.decoder.end(&mut arrived);
-        self.add(arrived, out);
-        ended.map_err(|unfinished| match unfinished {
+        Err(match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => failure::error(
                 &self.endpoint,
                 ErrorClass::Empty,
@@ -216,6 +266,11 @@ impl Decoding {
             ),
         }
     }
+}
+
+/// Whether a byte is white space or of a byte order mark, which may precede a body.
+fn is_before_body(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || b"\xEF\xBB\xBF".contains(byte)
 }
 
 /// How a stream without a final event ended.

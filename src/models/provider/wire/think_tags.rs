@@ -4,10 +4,11 @@
 use crate::ProviderEvent;
 
 /// The tags of models, in the text of their replies.
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 7] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),

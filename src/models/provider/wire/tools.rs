@@ -14,26 +14,40 @@ use epitome_tokens::model_name::Family;
 /// Schemas within schemas; deeper ones accept everything.
 const DEPTH_MAX: usize = 32;
 
+/// Maximum schemas of a tool, counted as often as they are referred to; further ones accept everything.
+const SCHEMAS_MAX: usize = 500;
+
 /// Maximum bytes of a schema.
 const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
-/// The restrictions of a provider on schemas, beyond those of JSON Schema.
+/// What a provider accepts of the schemas of tools, beyond what all accept: valid JSON Schema (draft 2020-12) for an object
+/// whose root has no alternatives, in which lists say what they contain, `required` names properties that exist, references
+/// lead to a part of the schema, and `type` is not beside `anyOf` (Moonshot).
 struct SchemaRules {
     /// Symbols in the names of properties; `None` for all that are visible.
     key_symbols: Option<&'static str>,
     key_chars_max: usize,
+    /// Whether `$ref` may be beside other keywords. Gemini and Moonshot refuse most of those, so a copy of what is referred to
+    /// is sent instead.
+    has_references: bool,
+    /// Whether regular expressions of any syntax are accepted. OpenAI's are those of Python, and llama.cpp's are a part of them.
+    has_patterns: bool,
 }
 
 /// Anthropic's: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
-const OF_CLAUDE: SchemaRules = SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64 };
-const OF_OTHERS: SchemaRules = SchemaRules { key_symbols: None, key_chars_max: 256 };
+const OF_CLAUDE: SchemaRules =
+    SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64, has_references: true, has_patterns: true };
+const OF_OPENAI: SchemaRules =
+    SchemaRules { key_symbols: None, key_chars_max: 256, has_references: true, has_patterns: false };
+/// Of Gemini and Moonshot, and of the many servers for open models, whose rules are not published.
+const OF_OTHERS: SchemaRules = SchemaRules { has_references: false, ..OF_OPENAI };
 
-/// The rules of an endpoint's provider. Gateways pass requests for Claude on to Anthropic.
+/// The rules of an endpoint's provider. Gateways pass requests on to the vendor of the model.
 fn rules_of(endpoint: &Endpoint) -> &'static SchemaRules {
-    match endpoint.wire {
-        WireFormat::AnthropicMessages => &OF_CLAUDE,
-        _ if Family::detect(&endpoint.model) == Family::Claude => &OF_CLAUDE,
-        WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => &OF_OTHERS,
+    match (endpoint.wire, Family::detect(&endpoint.model)) {
+        (WireFormat::AnthropicMessages, _) | (_, Family::Claude) => &OF_CLAUDE,
+        (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi) => &OF_OPENAI,
+        _ => &OF_OTHERS,
     }
 }
 
@@ -128,23 +142,20 @@ pub(super) fn list_of_tools(
     out
 }
 
-/// The schema of a tool in a form that the provider accepts, or why there is none. A property that it would refuse is left
-/// out if the tool does not require it.
+/// The schema of a tool in a form that the provider accepts, or why there is none. It accepts all that the original does, but
+/// for properties that the provider would refuse: the tool checks its input itself.
 fn acceptable(rules: &SchemaRules, tool: &ToolSpec) -> Result<Value, String> {
     if !is_accepted_name(&tool.name) {
         return Err("the service does not accept its name".to_owned());
     }
-    let mut schema = match &tool.schema {
-        Value::Object(fields) => fields.clone(),
-        // `true`, and whatever else is no schema, accepts everything.
-        _ => Map::new(),
-    };
-    adapt(rules, &mut schema, 0)?;
-    if schema.get("type") != Some(&json!("object")) {
-        schema.insert("type".to_owned(), json!("object"));
-    }
-    schema.entry("properties").or_insert_with(|| json!({}));
-    let schema = Value::Object(schema);
+    let original = &tool.schema;
+    let mut root = Map::new();
+    root.insert("type".to_owned(), json!("object"));
+    root.insert("properties".to_owned(), json!({}));
+    Adapting { rules, original, expanded: Vec::new(), left: SCHEMAS_MAX }.merge(original, true, &mut root);
+    let root = Value::Object(root);
+    let schema =
+        Adapting { rules, original, expanded: Vec::new(), left: SCHEMAS_MAX }.object(fields_of(&root), 0)?;
     match schema.to_string().len() > SCHEMA_BYTES_MAX {
         true => Err(format!("its schema has more than {} KiB", SCHEMA_BYTES_MAX / 1024)),
         false => Ok(schema),
@@ -155,38 +166,31 @@ fn acceptable(rules: &SchemaRules, tool: &ToolSpec) -> Result<Value, String> {
 #[derive(Clone, Copy)]
 enum KeywordValue {
     Schema,
+    SchemaOrFlag,
     Schemas,
     NamedSchemas,
     Types,
     Text,
     Number,
-    Flag,
+    Count,
     Names,
     Values,
+    Any,
 }
 
-/// The keywords of draft 2020-12 that are checked. Providers ignore unknown ones, and refuse known ones with another value.
-const KEYWORDS: [(KeywordValue, &str); 9] = [
+/// The keywords of draft 2020-12 that are sent. Providers ignore some of the others, and refuse some.
+const KEYWORDS: [(KeywordValue, &str); 11] = [
     (KeywordValue::Types, "type"),
-    (KeywordValue::NamedSchemas, "properties patternProperties dependentSchemas $defs definitions"),
-    (
-        KeywordValue::Schema,
-        "items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties contentSchema not if \
-         then else",
-    ),
+    (KeywordValue::NamedSchemas, "properties patternProperties $defs definitions"),
+    (KeywordValue::Schema, "items contains propertyNames not"),
+    (KeywordValue::SchemaOrFlag, "additionalProperties"),
     (KeywordValue::Schemas, "allOf anyOf oneOf prefixItems"),
     (KeywordValue::Names, "required"),
-    (KeywordValue::Values, "enum examples"),
-    (
-        KeywordValue::Text,
-        "description title format pattern contentEncoding contentMediaType $ref $id $schema $anchor $comment",
-    ),
-    (
-        KeywordValue::Number,
-        "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength minItems maxItems \
-         minProperties maxProperties",
-    ),
-    (KeywordValue::Flag, "uniqueItems deprecated"),
+    (KeywordValue::Values, "enum"),
+    (KeywordValue::Text, "description title format pattern $ref"),
+    (KeywordValue::Number, "minimum maximum exclusiveMinimum exclusiveMaximum"),
+    (KeywordValue::Count, "minLength maxLength minItems maxItems minProperties maxProperties"),
+    (KeywordValue::Any, "const default"),
 ];
 
 fn kind_of(keyword: &str) -> Option<KeywordValue> {
@@ -196,43 +200,10 @@ fn kind_of(keyword: &str) -> Option<KeywordValue> {
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Makes a schema valid, at all levels. The result accepts all that the original does: the tool checks its input itself.
-fn adapt(rules: &SchemaRules, schema: &mut Map<String, Value>, depth: usize) -> Result<(), String> {
-    // A tuple is written so since draft 2020-12.
-    if let Some(Value::Array(_)) = schema.get("items") {
-        let parts = schema.remove("items").unwrap_or_default();
-        schema.insert("prefixItems".to_owned(), parts);
-    }
-    schema.retain(|name, value| kind_of(name).is_none_or(|kind| is_valid(kind, value)));
-    drop_refused_properties(rules, schema)?;
-    let is_list = schema.get("type").is_some_and(|kind| {
-        kind == "array" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("array")))
-    });
-    if is_list {
-        schema.entry("items").or_insert_with(|| json!({}));
-    }
-    for (keyword, value) in schema.iter_mut() {
-        let inner: Vec<&mut Value> = match (kind_of(keyword), value) {
-            (Some(KeywordValue::Schema), value) => vec![value],
-            (Some(KeywordValue::Schemas), Value::Array(members)) => members.iter_mut().collect(),
-            (Some(KeywordValue::NamedSchemas), Value::Object(fields)) => fields.values_mut().collect(),
-            _ => continue,
-        };
-        for schema in inner {
-            match schema {
-                Value::Object(fields) if depth < DEPTH_MAX => adapt(rules, fields, depth + 1)?,
-                Value::Bool(_) => {}
-                other => *other = json!({}),
-            }
-        }
-    }
-    Ok(())
-}
-
 fn is_valid(kind: KeywordValue, value: &Value) -> bool {
     let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
     match kind {
-        KeywordValue::Schema => value.is_object() || value.is_boolean(),
+        KeywordValue::Schema | KeywordValue::SchemaOrFlag => value.is_object() || value.is_boolean(),
         KeywordValue::Schemas | KeywordValue::Values => {
             value.as_array().is_some_and(|members| !members.is_empty())
         }
@@ -243,8 +214,162 @@ fn is_valid(kind: KeywordValue, value: &Value) -> bool {
         }
         KeywordValue::Text => value.is_string(),
         KeywordValue::Number => value.is_number(),
-        KeywordValue::Flag => value.is_boolean(),
+        KeywordValue::Count => value.is_u64(),
         KeywordValue::Names => value.as_array().is_some_and(|names| names.iter().all(Value::is_string)),
+        KeywordValue::Any => true,
+    }
+}
+
+/// The fields of a schema.
+type Fields<'a> = Vec<(&'a str, &'a Value)>;
+
+fn fields_of(schema: &Value) -> Fields<'_> {
+    schema.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value)).collect()
+}
+
+/// The conversion of one tool's schema.
+struct Adapting<'a> {
+    rules: &'a SchemaRules,
+    original: &'a Value,
+    /// The references that are being replaced by what they refer to.
+    expanded: Vec<&'a Value>,
+    /// How many more schemas are converted.
+    left: usize,
+}
+
+impl<'a> Adapting<'a> {
+    /// Adds the keywords of a schema to those of the root, and the properties of its alternatives, which no provider accepts
+    /// there. `is_all` if the root requires what this schema requires.
+    fn merge(&mut self, schema: &'a Value, is_all: bool, root: &mut Map<String, Value>) {
+        const NOT_AT_ROOT: [&str; 7] = ["$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"];
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        for (name, value) in fields_of(schema).into_iter().filter(|(name, _)| !NOT_AT_ROOT.contains(name)) {
+            match (root.get_mut(name), value) {
+                (Some(Value::Object(known)), Value::Object(more)) if name == "properties" => {
+                    for (name, value) in more {
+                        known.entry(name).or_insert_with(|| value.clone());
+                    }
+                }
+                (Some(Value::Array(known)), Value::Array(more)) if name == "required" && is_all => {
+                    known.extend_from_slice(more);
+                }
+                (None, _) if name != "required" || is_all => {
+                    root.insert(name.to_owned(), value.clone());
+                }
+                _ => {}
+            }
+        }
+        if let Some(target) = self.target(&schema["$ref"]) {
+            self.expanded.push(&schema["$ref"]);
+            self.merge(target, is_all, root);
+            self.expanded.pop();
+        }
+        for (name, is_each) in [("allOf", true), ("anyOf", false), ("oneOf", false)] {
+            for member in schema[name].as_array().into_iter().flatten() {
+                self.merge(member, is_all && is_each, root);
+            }
+        }
+    }
+
+    /// What a reference refers to, unless it is within that.
+    fn target(&self, reference: &Value) -> Option<&'a Value> {
+        let target = self.original.pointer(reference.as_str()?.strip_prefix('#')?)?;
+        let is_within = self.expanded.contains(&reference) || self.expanded.len() >= DEPTH_MAX;
+        (target.is_object() && !is_within).then_some(target)
+    }
+
+    /// Whether a reference is sent: to the root, or to one of its definitions, which are all sent.
+    fn is_kept(&self, reference: &Value) -> bool {
+        let Some(path) = reference.as_str().and_then(|reference| reference.strip_prefix('#')) else {
+            return false;
+        };
+        let is_definition = path.starts_with("/$defs/") || path.starts_with("/definitions/");
+        let is_sent =
+            is_definition && path.matches('/').count() == 2 && self.original.pointer(path).is_some();
+        self.rules.has_references && (path.is_empty() || is_sent)
+    }
+
+    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, String> {
+        if depth >= DEPTH_MAX || self.left == 0 {
+            return Ok(json!({}));
+        }
+        self.left -= 1;
+        self.object(fields_of(schema), depth + 1)
+    }
+
+    fn object(&mut self, mut fields: Fields<'a>, depth: usize) -> Result<Value, String> {
+        let replaced = fields.iter().position(|(name, value)| *name == "$ref" && !self.is_kept(value));
+        let reference = replaced.map(|at| fields.remove(at).1);
+        if let Some(reference) = reference
+            && let Some(target) = self.target(reference)
+        {
+            let mut more = fields_of(target);
+            more.retain(|(name, _)| fields.iter().all(|(own, _)| own != name));
+            fields.extend(more);
+            self.expanded.push(reference);
+            let found = self.object(fields, depth);
+            self.expanded.pop();
+            return found;
+        }
+        let mut out = Map::new();
+        for (mut name, value) in fields {
+            // A tuple is written so since draft 2020-12.
+            if name == "items" && value.is_array() {
+                name = "prefixItems";
+            }
+            let Some(kind) = kind_of(name).filter(|kind| is_valid(*kind, value)) else { continue };
+            let value = match (kind, value) {
+                (KeywordValue::SchemaOrFlag, Value::Bool(flag)) => Value::Bool(*flag),
+                (KeywordValue::Schema | KeywordValue::SchemaOrFlag, value) => self.schema(value, depth)?,
+                (KeywordValue::Schemas, Value::Array(members)) => {
+                    members.iter().map(|member| self.schema(member, depth)).collect::<Result<Value, _>>()?
+                }
+                (KeywordValue::NamedSchemas, Value::Object(named)) => {
+                    let adapted =
+                        named.iter().map(|(name, one)| Ok((name.clone(), self.schema(one, depth)?)));
+                    Value::Object(adapted.collect::<Result<Map<String, Value>, String>>()?)
+                }
+                (KeywordValue::Types | KeywordValue::Names, Value::Array(names)) => {
+                    let mut known = BTreeSet::new();
+                    names.iter().filter(|name| known.insert(name.as_str())).cloned().collect()
+                }
+                (_, value) => value.clone(),
+            };
+            out.insert(name.to_owned(), value);
+        }
+        self.finish(&mut out)?;
+        Ok(Value::Object(out))
+    }
+
+    /// Makes the keywords of a schema fit each other and the rules.
+    fn finish(&self, schema: &mut Map<String, Value>) -> Result<(), String> {
+        if !self.rules.has_patterns {
+            schema.remove("pattern");
+            if schema.remove("patternProperties").is_some() {
+                schema.remove("additionalProperties");
+            }
+        }
+        if !self.rules.has_references {
+            schema.remove("$defs");
+            schema.remove("definitions");
+        }
+        drop_refused_properties(self.rules, schema)?;
+        let kind = schema.get("type").cloned().unwrap_or_default();
+        if kind == "array" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("array"))) {
+            schema.entry("items").or_insert_with(|| json!({}));
+        }
+        if let Some(Value::Array(members)) = schema.get_mut("anyOf")
+            && !kind.is_null()
+        {
+            for member in members.iter_mut().filter_map(Value::as_object_mut) {
+                if !member.contains_key("$ref") && !member.contains_key("anyOf") {
+                    member.entry("type").or_insert_with(|| kind.clone());
+                }
+            }
+            schema.remove("type");
+        }
+        Ok(())
     }
 }
 
@@ -257,27 +382,29 @@ fn drop_refused_properties(rules: &SchemaRules, schema: &mut Map<String, Value>)
         };
         !name.is_empty() && name.chars().count() <= rules.key_chars_max && name.chars().all(is_known)
     };
-    let required: Vec<Value> = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return Ok(()) };
-    if let Some(refused) =
+    let required = schema.remove("required");
+    let mut required = required.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    let refused = properties.as_ref().and_then(|properties| {
         properties.keys().find(|name| !is_accepted(name) && required.contains(&json!(name)))
-    {
+    });
+    if let Some(refused) = refused {
         return Err(format!("the service does not accept the name of its parameter {refused:?}"));
     }
-    properties.retain(|name, _| is_accepted(name));
-    let kept: Vec<Value> = required
-        .iter()
-        .filter(|name| name.as_str().is_some_and(|name| properties.contains_key(name)))
-        .cloned()
-        .collect();
-    if kept.len() != required.len() {
-        schema.insert("required".to_owned(), kept.into());
+    if let Some(properties) = properties {
+        properties.retain(|name, _| is_accepted(name));
+        required.retain(|name| name.as_str().is_some_and(|name| properties.contains_key(name)));
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), required.into());
+        }
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::endpoint::{test_chat_endpoint, test_endpoint};
 
@@ -313,7 +440,7 @@ mod tests {
             (json!("none"), object(json!({}))),
             (json!({"type": "any", "properties": []}), object(json!({}))),
             (object(json!({"a": {"description": 7, "type": "str"}})), object(json!({"a": {}}))),
-            (object(json!({"a": null, "b": true})), object(json!({"a": {}, "b": true}))),
+            (object(json!({"a": null, "b": true})), object(json!({"a": {}, "b": {}}))),
             (
                 object(json!({"a": {"type": "array", "items": [{"type": "string"}]}})),
                 object(json!({"a": {"type": "array", "prefixItems": [{"type": "string"}], "items": {}}})),
@@ -341,6 +468,200 @@ mod tests {
         }
         let found = acceptable(&OF_CLAUDE, &tool("t", deep)).expect("it is cut");
         assert!(found.to_string().len() < 2_000, "{found}");
+    }
+
+    /// OpenAI and Anthropic refuse alternatives at the root of a schema, Gemini and Moonshot most of what is beside a reference,
+    /// and OpenAI patterns that Python can't compile: a tool with one of these made every request fail.
+    #[test]
+    fn published_restrictions_are_kept() {
+        let object = |properties: Value| json!({"type": "object", "properties": properties});
+        let city =
+            json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
+        let referring = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "$defs": {"City": city},
+            "properties": {"city": {"$ref": "#/$defs/City", "description": "Where."}}, "required": ["city", "gone"],
+        });
+        let mut expanded = object(json!({"city": city}));
+        expanded["properties"]["city"]["description"] = json!("Where.");
+        expanded["required"] = json!(["city"]);
+        let mut kept = referring.clone();
+        kept["required"] = json!(["city"]);
+        kept.as_object_mut().expect("an object").remove("$schema");
+        let tree = object(json!({"children": {"type": "array", "items": {"$ref": "#"}}}));
+        let one_level = object(json!({"children": {"type": "array", "items": {}}}));
+        let mut two_levels = tree.clone();
+        two_levels["properties"]["children"]["items"] = one_level;
+        let pattern = object(json!({"a": {"type": "string", "pattern": "^(?!\\p{Cc})"}}));
+        for (rules, schema, expected) in [
+            (&OF_OTHERS, referring.clone(), expanded),
+            (&OF_OPENAI, referring, kept),
+            (&OF_OTHERS, tree.clone(), two_levels),
+            (&OF_CLAUDE, tree.clone(), tree),
+            (&OF_CLAUDE, pattern.clone(), pattern.clone()),
+            (&OF_OPENAI, pattern, object(json!({"a": {"type": "string"}}))),
+            (
+                &OF_CLAUDE,
+                json!({"anyOf": [object(json!({"a": {}})), {"properties": {"b": {}}, "required": ["b"]}]}),
+                object(json!({"a": {}, "b": {}})),
+            ),
+            (
+                &OF_CLAUDE,
+                json!({"allOf": [{"$ref": "#/definitions/x"}], "definitions": {"x": {"required": ["a"], "properties": {"a": {}}}}}),
+                json!({
+                    "type": "object", "properties": {"a": {}}, "required": ["a"],
+                    "definitions": {"x": {"required": ["a"], "properties": {"a": {}}}},
+                }),
+            ),
+            (
+                &OF_OTHERS,
+                object(json!({"a": {"type": "string", "anyOf": [{"enum": ["x"]}, {"type": "null"}]}})),
+                object(json!({"a": {"anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}]}})),
+            ),
+            (&OF_OPENAI, object(json!({"a": {"$ref": "https://example.com/a"}})), object(json!({"a": {}}))),
+        ] {
+            let found = acceptable(rules, &tool("t", schema.clone()));
+            assert_eq!(found, Ok(expected), "{schema}");
+        }
+    }
+
+    /// What a validator with these rules has to say about a schema that is sent.
+    fn fault(rules: &SchemaRules, root: &Value) -> Option<String> {
+        let mut schemas = boon::Schemas::new();
+        let mut compiler = boon::Compiler::new();
+        let meta = compiler.compile("https://json-schema.org/draft/2020-12/schema", &mut schemas);
+        if let Err(error) = schemas.validate(root, meta.expect("it is built in")) {
+            return Some(error.to_string());
+        }
+        let at_root = ["oneOf", "anyOf", "allOf", "enum", "const", "not", "$ref"];
+        if root["type"] != "object" || at_root.iter().any(|name| root.get(name).is_some()) {
+            return Some("the root is not that of an object".to_owned());
+        }
+        let mut open = vec![root];
+        while let Some(schema) = open.pop() {
+            let named = |name: &str| schema[name].as_object().into_iter().flatten();
+            let single =
+                ["items", "contains", "propertyNames", "not"].iter().filter_map(|name| schema.get(name));
+            let listed =
+                ["allOf", "anyOf", "oneOf", "prefixItems"].iter().filter_map(|name| schema[*name].as_array());
+            open.extend(single.chain(listed.flatten()));
+            open.extend(schema.get("additionalProperties").filter(|one| !one.is_boolean()));
+            open.extend(
+                ["properties", "patternProperties", "$defs", "definitions"]
+                    .iter()
+                    .flat_map(|name| named(name))
+                    .map(|(_, one)| one),
+            );
+            let keys: Vec<&String> = named("properties").map(|(name, _)| name).collect();
+            let is_symbol = |c: char| {
+                rules.key_symbols.is_none_or(|known| c.is_ascii_alphanumeric() || known.contains(c))
+            };
+            let reference = schema["$ref"].as_str();
+            let required = schema["required"].as_array();
+            for (is_fault, what) in [
+                (!schema.is_object(), "a schema that is no object"),
+                (
+                    keys.iter().any(|key| key.is_empty() || !key.chars().all(is_symbol)),
+                    "the name of a property",
+                ),
+                (keys.iter().any(|key| key.chars().count() > rules.key_chars_max), "a long name"),
+                (
+                    required
+                        .is_some_and(|names| !names.iter().all(|name| keys.iter().any(|key| name == *key))),
+                    "required",
+                ),
+                (
+                    schema["type"].to_string().contains("\"array\"") && schema.get("items").is_none(),
+                    "a list of nothing",
+                ),
+                (schema.get("type").is_some() && schema.get("anyOf").is_some(), "a type beside anyOf"),
+                (schema["items"].is_array(), "a tuple"),
+                (!rules.has_references && reference.is_some(), "a reference"),
+                (
+                    reference
+                        .is_some_and(|path| !path.starts_with('#') || root.pointer(&path[1..]).is_none()),
+                    "a reference to nothing",
+                ),
+                (!rules.has_patterns && schema.get("pattern").is_some(), "a pattern"),
+            ] {
+                if is_fault {
+                    return Some(format!("{what}: {schema}"));
+                }
+            }
+        }
+        (root.to_string().len() > SCHEMA_BYTES_MAX).then(|| "it is large".to_owned())
+    }
+
+    fn one_of(words: &str) -> impl Strategy<Value = String> + Clone + use<> {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        proptest::sample::select(words)
+    }
+
+    /// Schemas in which any keyword may have a wrong value.
+    fn any_schema() -> impl Strategy<Value = Value> {
+        let keywords = KEYWORDS.into_iter().flat_map(|(_, names)| names.split_whitespace());
+        let keywords: Vec<&str> = keywords.chain(["$schema", "$id", "nullable", "if"]).collect();
+        let keys = || one_of("a b type required $.x ä ");
+        let texts = one_of(
+            "# #/$defs/a #/definitions/b #/properties/a #/nothing https://example.com string array any ^(?!x)",
+        );
+        let leaf = prop_oneof![
+            Just(json!({})),
+            any::<bool>().prop_map(Value::from),
+            (-3i64..10).prop_map(Value::from),
+            texts.clone().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 60, 5, move |inner| {
+            let types = one_of("array object string null any");
+            let names = |value| prop::collection::vec(value, 0..4).prop_map(Value::from);
+            let field = prop_oneof![
+                (Just("type".to_owned()), types.clone().prop_map(Value::from)),
+                (Just("type".to_owned()), names(types)),
+                (Just("required".to_owned()), names(keys())),
+                (one_of("$ref pattern"), texts.clone().prop_map(Value::from)),
+                (one_of("items not contains additionalProperties"), inner.clone()),
+                (
+                    one_of("allOf anyOf oneOf prefixItems items"),
+                    prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from)
+                ),
+                (
+                    one_of("properties $defs definitions patternProperties"),
+                    prop::collection::hash_map(keys(), inner.clone(), 0..4)
+                        .prop_map(|named| Value::Object(named.into_iter().collect())),
+                ),
+                (proptest::sample::select(keywords.clone()).prop_map(str::to_owned), inner),
+            ];
+            prop::collection::vec(field, 0..6).prop_map(|fields| Value::Object(fields.into_iter().collect()))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+        #[test]
+        fn whatever_a_schema_is_the_provider_accepts_what_is_sent(schema in any_schema()) {
+            for rules in [&OF_CLAUDE, &OF_OPENAI, &OF_OTHERS] {
+                if let Ok(sent) = acceptable(rules, &tool("t", schema.clone())) {
+                    prop_assert_eq!(fault(rules, &sent), None, "{} from {}", sent, schema);
+                    prop_assert_eq!(acceptable(rules, &tool("t", sent.clone())), Ok(sent));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn references_in_great_numbers_cost_little() {
+        let refers = |next: usize| json!({ "$ref": format!("#/$defs/d{next}") });
+        let definitions: Map<String, Value> = (0..40)
+            .map(|at| {
+                (
+                    format!("d{at}"),
+                    json!({"type": "object", "properties": {"a": refers(at + 1), "b": refers(at + 1)}}),
+                )
+            })
+            .collect();
+        let schema = json!({"type": "object", "properties": {"a": refers(0)}, "$defs": definitions});
+        let began = std::time::Instant::now();
+        let found = acceptable(&OF_OTHERS, &tool("t", schema));
+        assert!(found.is_err_and(|why| why.contains("KiB")) || began.elapsed().as_millis() < 500);
     }
 
     #[test]

@@ -1,28 +1,19 @@
-//! A reply in one piece, as the stream that would have brought it. So each format has one decoder. Pure.
+//! A reply in one piece, as the events of the stream that would have brought it. So each format has one decoder. Pure.
 
 use serde_json::{Value, json};
 
 use epitome_config::WireFormat;
 
-/// The stream for the body of a reply. A body that is no JSON object stays as it is: some services stream all the same, and
-/// the decoder reports what else it may be.
-pub(in super::super) fn as_stream(wire: WireFormat, body: Vec<u8>) -> Vec<u8> {
-    let Ok(reply @ Value::Object(_)) = serde_json::from_slice::<Value>(&body) else { return body };
-    let events = match wire {
-        _ if !reply["error"].is_null() => vec![reply],
-        WireFormat::AnthropicMessages => messages(reply),
-        WireFormat::OpenAiChat => chat(reply),
-        WireFormat::OpenAiResponses => {
-            let kind = match reply["status"].as_str() {
-                Some("incomplete") => "response.incomplete",
-                Some("failed") => "response.failed",
-                _ => "response.completed",
-            };
-            vec![json!({ "type": kind, "response": reply })]
+/// The events for the JSON values of a body that is no stream of events: one reply, or the chunks of one.
+pub(super) fn as_events(wire: WireFormat, body: Value) -> Vec<Value> {
+    match (wire, body) {
+        (_, Value::Array(values)) => values.into_iter().flat_map(|value| as_events(wire, value)).collect(),
+        (WireFormat::AnthropicMessages, reply) if reply["content"].is_array() => messages(reply),
+        (WireFormat::OpenAiResponses, reply) if reply["output"].is_array() => {
+            vec![json!({ "type": "response.completed", "response": reply })]
         }
-        WireFormat::Gemini => vec![reply],
-    };
-    events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>().into_bytes()
+        (_, chunk) => vec![chunk],
+    }
 }
 
 fn messages(mut reply: Value) -> Vec<Value> {
@@ -36,17 +27,6 @@ fn messages(mut reply: Value) -> Vec<Value> {
     events.push(json!({ "type": "message_delta", "delta": { "stop_reason": stop }, "usage": usage }));
     events.push(json!({ "type": "message_stop" }));
     events
-}
-
-fn chat(mut reply: Value) -> Vec<Value> {
-    for choice in reply["choices"].as_array_mut().into_iter().flatten() {
-        let mut message = choice["message"].take();
-        for (index, call) in message["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
-            call["index"] = json!(index);
-        }
-        choice["delta"] = message;
-    }
-    vec![reply]
 }
 
 #[cfg(test)]
@@ -91,7 +71,7 @@ mod tests {
             let endpoint = Endpoint { wire, ..test_endpoint("openai/any") };
             let mut decoding = Decoding::new(endpoint, "p".to_owned(), None);
             let mut events = Vec::new();
-            decoding.push(&as_stream(wire, body.to_string().into_bytes()), &mut events).expect("a reply");
+            decoding.push(body.to_string().as_bytes(), &mut events).expect("a reply");
             decoding.end(&mut events).expect("its end");
             let text: String = events
                 .iter()
@@ -107,13 +87,6 @@ mod tests {
             });
             assert_eq!(usage, Some((7, 3)), "{wire:?}: {events:?}");
             assert!(matches!(events.last(), Some(ProviderEvent::Stopped(ReplyStop::Finished))), "{wire:?}");
-        }
-    }
-
-    #[test]
-    fn other_bodies_stay_as_they_are() {
-        for body in ["data: {}\n\n", "<html>", ""] {
-            assert_eq!(as_stream(WireFormat::OpenAiChat, body.into()), body.as_bytes());
         }
     }
 }
