@@ -17,6 +17,7 @@ use super::lineage::Lineage;
 use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
 use super::overrides::Overrides;
+use super::own_grants::OwnGrants;
 use super::permissions::Permissions;
 use super::responder::Responder;
 use super::services::SessionServices;
@@ -38,6 +39,7 @@ pub(super) struct Core {
     pub log: SessionLog,
     pub clients: ClientList,
     pub permissions: Permissions,
+    pub own_grants: OwnGrants,
     pub model: ModelLink,
     pub settings: Configured,
     pub services: SessionServices,
@@ -103,6 +105,7 @@ impl Core {
             log: SessionLog::new(journal, ReplyDraft::of(&services.paths.data, thread.session()), &thread),
             clients: ClientList::new(thread.session().clone()),
             permissions: Permissions::new(thread.rules()),
+            own_grants: OwnGrants::of(&services.store, &services.paths.data, &thread),
             model: ModelLink::new(&services, &settings, &thread),
             settings: Configured { settings: Arc::new(settings), overrides: opening.overrides.clone() },
             services,
@@ -140,6 +143,7 @@ impl Core {
         self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
         self.permissions.apply(&entry.change);
+        self.own_grants.record(&entry.change, &self.thread);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
             self.model.add_cost(cost);

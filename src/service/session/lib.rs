@@ -76,6 +76,7 @@ mod models;
 mod optional_tools;
 mod output_truncation;
 mod overrides;
+mod own_grants;
 mod permissions;
 pub mod port;
 mod preflight;

@@ -102,6 +102,7 @@ impl Session {
             log: _,
             clients,
             permissions: _,
+            own_grants: _,
             model: _,
             settings,
             services,
