@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
+use super::digest::ApprovedScript;
 use super::discover::{HookCandidate, HookSearch};
 use super::payload::PROTOCOL;
 use super::process::{self, HookProgram, ProcessSpec};
@@ -180,8 +181,12 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
-        // Its digest is that of the file that runs, and commands can't change it.
-        sandbox: None,
+        sandbox: candidate.origin.sandbox(
+            search.sandbox,
+            search.workspace,
+            Vec::new(),
+            Some(ApprovedScript::executable(&candidate.path, &candidate.digest)),
+        ),
     };
     let stdout = process::stdout_of(process::run(spec).await.map_err(ProgramError::Start)?);
     match stdout {

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::digest::{ApprovedScript, PinError};
 use super::output::{ProcessExit, RawOutcome};
 use super::read::shown;
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
@@ -22,6 +23,7 @@ use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::program::shell;
 use epitome_platform::reaper::Reaper;
 use epitome_platform::sandbox::Confinement;
+use epitome_platform::sealed::SealedProgram;
 use epitome_tools::Workspace;
 use epitome_tools::sandbox::{self, GitChanges, SandboxRules};
 
@@ -66,16 +68,32 @@ pub struct HookSandbox {
     pub workspace: Arc<Workspace>,
     /// Files of Epitome's that the hook may read and change.
     pub own_files: Vec<PathBuf>,
+    /// If this is all that it runs, it runs outside.
+    pub approved: Option<ApprovedScript>,
+}
+
+/// How a program starts: in a sandbox, or as a copy of what the user approved.
+enum HookStart {
+    Plain,
+    Confined(Confinement, Vec<(OsString, OsString)>),
+    Approved(SealedProgram),
 }
 
 impl HookSandbox {
-    /// Returns the sandbox with additional variables, or nothing if this system has none. Reads the disk and blocks.
-    fn make(self) -> Option<(Confinement, Vec<(OsString, OsString)>)> {
-        let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None)?;
+    /// Reads the disk and blocks. Fails if an approved script was changed.
+    fn prepare(self) -> io::Result<HookStart> {
+        if let Some(approved) = self.approved
+            && let Some(copy) = approved.copy().map_err(io::Error::other)?
+        {
+            return Ok(HookStart::Approved(copy));
+        }
+        let Some(made) = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None) else {
+            return Ok(HookStart::Plain);
+        };
         let mut confinement = made.confinement;
         let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
         confinement.paths.writable.extend(own);
-        Some((confinement, made.variables))
+        Ok(HookStart::Confined(confinement, made.variables))
     }
 }
 
@@ -129,15 +147,23 @@ pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
 /// Starts the process.
 pub(super) async fn start(spec: &ProcessSpec) -> io::Result<Piped> {
     let started = unless_busy(async || {
-        let sandbox = match spec.sandbox.clone() {
-            Some(sandbox) => blocking::run(move || sandbox.make()).await,
-            None => None,
+        let start = match spec.sandbox.clone() {
+            Some(sandbox) => blocking::run(move || sandbox.prepare()).await?,
+            None => HookStart::Plain,
         };
-        let (sandbox, variables) = sandbox.unzip();
+        // The copy has to exist until the program runs.
+        let (sandbox, variables, copy) = match start {
+            HookStart::Plain => (None, None, None),
+            HookStart::Confined(sandbox, variables) => (Some(sandbox), Some(variables), None),
+            HookStart::Approved(copy) => (None, None, Some(copy)),
+        };
         let environment = spec.environment.iter().cloned();
         let more = spec.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
         let environment = environment.chain(variables.unwrap_or_default()).chain(more);
-        let command = spec.program.command(&spec.environment);
+        let command = match &copy {
+            Some(copy) => spec.program.command_of_copy(copy),
+            None => spec.program.command(&spec.environment),
+        };
         Piped::start(spec.reaper.clone(), EndPolicy::Terminate, sandbox, command, &spec.cwd, environment)
             .await
     });
@@ -162,6 +188,15 @@ impl HookProgram {
     /// An executable that follows the contract of hooks, called with `run`.
     pub fn script(path: &Path) -> HookProgram {
         HookProgram::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
+    }
+
+    /// Runs the copy instead of the file. A line that is only a script has no arguments.
+    fn command_of_copy(&self, copy: &SealedProgram) -> Command {
+        let mut command = Command::new(copy.path());
+        if let HookProgram::File { arguments, .. } = self {
+            command.args(arguments);
+        }
+        command
     }
 
     fn command(&self, environment: &[(OsString, OsString)]) -> Command {
@@ -247,6 +282,7 @@ fn explained(spec: &ProcessSpec, error: io::Error) -> io::Error {
         _ if !spec.cwd.is_dir() => {
             format!("the directory {} no longer exists, so nothing can run in it", spec.cwd.display())
         }
+        _ if error.get_ref().is_some_and(|error| error.is::<PinError>()) => error.to_string(),
         HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
         HookProgram::File { path, .. } => unstartable(path, &error),
     };

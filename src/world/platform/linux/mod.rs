@@ -8,6 +8,7 @@ pub mod late_timers;
 pub mod launcher;
 pub mod memory_trim;
 pub mod sandbox;
+pub mod sealed;
 pub mod stragglers;
 pub mod unnamed_file;
 
