@@ -160,8 +160,11 @@ impl<'a> LineCheck<'a> {
             | "simple_expansion"
             | "brace_expression"
             | "herestring_redirect"
-            | "redirected_statement"
             | "variable_assignments" => self.is_one_line(node),
+            "redirected_statement" => {
+                let body = node.named_child(0).filter(|body| self.is_followed_by_dash(*body));
+                self.is_one_line(node) || body.is_some()
+            }
             "for_statement" => {
                 let mut words = children(node).into_iter().map(|child| literal(child, self.line));
                 match words.find_map(|word| effects::for_any_program(&word)) {
@@ -176,8 +179,10 @@ impl<'a> LineCheck<'a> {
             }
             "command" | "declaration_command" | "unset_command" => {
                 let command = self.words(node);
-                self.allowed(&command)?;
-                self.options(node, &command)?;
+                if !self.is_text(node) {
+                    self.allowed(&command)?;
+                    self.options(node, &command)?;
+                }
                 self.is_one_line(node)
             }
             "command_name" => self.is_literal_name(node),
@@ -235,7 +240,18 @@ impl<'a> LineCheck<'a> {
             words.push_str(self.unquoted(child).unwrap_or_else(|| self.text(child)));
             end = Some(child.end_byte());
         }
+        if self.is_followed_by_dash(command) {
+            words.push_str(" -");
+        }
         words
+    }
+
+    /// Whether a command ends with the argument `-` and one here-document: the grammar skips that argument.
+    fn is_followed_by_dash(&self, command: Node<'_>) -> bool {
+        let statement = command.parent().filter(|parent| parent.kind() == "redirected_statement");
+        let [body, document] = statement.map(children).unwrap_or_default()[..] else { return false };
+        let between = &self.line[body.end_byte()..document.start_byte()];
+        body == command && document.kind() == "heredoc_redirect" && matches!(between, " - " | " -")
     }
 
     /// Returns the content of a quoted word that means the same without quotes.
@@ -343,6 +359,21 @@ impl<'a> LineCheck<'a> {
             && is_mark(&self.line[line_start..line_end])
             && !body.lines().any(is_mark)
             && self.has_blank_gaps(redirect)
+    }
+
+    /// Whether a command is a long way to write a text: `"$(cat <<'E' … E)"`.
+    fn is_text(&self, command: Node<'_>) -> bool {
+        let statement = command.parent().filter(|parent| parent.kind() == "redirected_statement");
+        let document = statement.and_then(|statement| statement.named_child(1));
+        let body = document
+            .and_then(|document| children(document).into_iter().find(|child| child.kind() == "heredoc_body"));
+        let is_substituted = statement
+            .and_then(|statement| statement.parent())
+            .is_some_and(|parent| parent.kind() == "command_substitution" && parent.named_child_count() == 1);
+        is_substituted
+            && self.text(command) == "cat"
+            && statement.is_some_and(|statement| statement.named_child_count() == 2)
+            && body.is_some_and(|body| self.is_quoted(body))
     }
 
     fn is_quoted(&self, body: Node<'_>) -> bool {
