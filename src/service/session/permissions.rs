@@ -20,6 +20,7 @@ use epitome_thread::{
     ToolDisplay,
 };
 use epitome_tools::command_line;
+use epitome_tools::git_commands::is_ordinary_git;
 use epitome_tools::permission::ruled;
 use epitome_tools::permission::{DiskFacts, PermissionVerdict};
 use epitome_tools::{Access, Toolbox, Workspace};
@@ -49,6 +50,9 @@ pub(super) struct Permissions {
     /// The user's saved permissions for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
     open: Option<OpenPermission>,
+    /// Whether the user has allowed a command to change a repository in this turn: further ordinary commands of Git are then
+    /// allowed as well, as the prompt says.
+    allows_git: bool,
 }
 
 /// A permission prompt without an answer.
@@ -119,7 +123,13 @@ impl Permissions {
             session: SessionPermissions::new(rules),
             saved: saved_permissions::SavedPermissionsReader::default(),
             open: None,
+            allows_git: false,
         }
+    }
+
+    /// The turn has ended, and with it what was allowed for it.
+    pub fn end_turn(&mut self) {
+        self.allows_git = false;
     }
 
     /// Uses the parent's list of rules from now on.
@@ -227,6 +237,12 @@ impl Permissions {
                 let by = Decider::Hook { hook: hook.clone() };
                 Ruling::Allowed(access, Some(RecordedDecision { allowed: true, by }))
             }
+            (PermissionVerdict::Ask { .. }, None)
+                if self.allows_git && judged.because.is_none() && is_ordinary_git(&access) =>
+            {
+                let by = Decider::Person { answer: PermissionChoice::Once };
+                Ruling::Allowed(access, Some(RecordedDecision { allowed: true, by }))
+            }
             (PermissionVerdict::Allow { .. }, _) => Ruling::Allowed(access, judged.decided),
             (PermissionVerdict::Deny { why }, _) => Ruling::Settled(Permit::Denied(why), judged.decided),
             (PermissionVerdict::Ask { always }, _) => ask(access, always, judged.because),
@@ -322,7 +338,8 @@ impl Permissions {
     /// Handles an answer; returns `None` if it is late or unknown. `is_same`: whether the call would still touch what
     /// the user was asked about.
     pub fn answer(&mut self, ask: AskId, decision: &UserDecision, is_same: bool) -> Option<PermissionAnswer> {
-        let OpenPermission { call, always, because, .. } = self.open.take_if(|open| open.ask == ask)?;
+        let OpenPermission { call, access, always, because, .. } =
+            self.open.take_if(|open| open.ask == ask)?;
         let person = |answer| Decider::Person { answer };
         let mut rule = None;
         let (permit, by) = match decision {
@@ -352,6 +369,8 @@ impl Permissions {
             ),
             UserDecision::Absent => (Permit::Denied(no_user(because.as_deref())), Decider::Nobody),
         };
+        let changes_git = matches!(access, Access::Command { changes_git: true, .. });
+        self.allows_git |= changes_git && is_ordinary_git(&access) && permit == Permit::Allowed;
         let decided = RecordedDecision { allowed: permit == Permit::Allowed, by };
         Some(PermissionAnswer { call, permit, decided, rule })
     }

@@ -1,6 +1,8 @@
 //! Recognizes command lines that change a Git repository. Pure.
 
+use super::Access;
 use super::command_line::parts::CommandParts;
+use super::command_line::refused;
 
 /// Subcommands that never change the Git directory, whatever their arguments; some of them write files elsewhere. All
 /// others, including unknown ones, are assumed to change it.
@@ -62,6 +64,38 @@ const READING: [&str; 56] = [
     "verify-pack",
     "version",
 ];
+
+/// Ordinary subcommands that run no other programs than Git's hooks and those of its settings, unless an option says so.
+const PLAIN: [&str; 17] = [
+    "add",
+    "branch",
+    "checkout",
+    "cherry-pick",
+    "commit",
+    "diff",
+    "log",
+    "merge",
+    "mv",
+    "rebase",
+    "reset",
+    "restore",
+    "revert",
+    "rm",
+    "show",
+    "status",
+    "switch",
+];
+
+/// Whether a line certainly consists of ordinary commands of Git in the current directory.
+pub(crate) fn is_plain(line: &str) -> bool {
+    let patterns: Vec<String> = PLAIN.iter().map(|subcommand| format!("git {subcommand} *")).collect();
+    !line.trim().is_empty() && refused(line, &patterns).is_none()
+}
+
+/// Whether an access is such a line, in the sandbox.
+pub fn is_ordinary_git(access: &Access) -> bool {
+    matches!(access, Access::Command { line, confined: true, .. } if is_plain(line))
+}
 
 /// Subcommands that change a repository only with some arguments; `None` for others.
 fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
@@ -238,6 +272,34 @@ mod tests {
                 "{line}: {:?}",
                 CommandParts::parse(line).commands
             );
+        }
+    }
+
+    #[test]
+    fn lines_of_ordinary_commands_are_plain() {
+        for (line, expected) in [
+            ("git add -A && git commit -qm 'a; b'", true),
+            ("git commit -m \"$(cat <<'EOF'\na\nEOF\n)\"", true),
+            ("git switch -c feature; git status", true),
+            ("git rebase main", true),
+            ("git rebase -x make main", false),
+            ("git rebase --exec=make main", false),
+            ("git -c core.fsmonitor=./x status", false),
+            ("git -C lib commit -m x", false),
+            ("cd lib && git commit -m x", false),
+            ("GIT_DIR=x git commit -m x", false),
+            ("./git commit -m x", false),
+            ("git commit -m x && make", false),
+            ("git commit -m \"$(make)\"", false),
+            ("git log --output=x", false),
+            ("git submodule update", false),
+            ("git update-index --add --cacheinfo 160000,a,b", false),
+            ("git push", false),
+            ("git config user.name x", false),
+            ("git", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plain(line), expected, "{line}");
         }
     }
 
