@@ -14,9 +14,9 @@ use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that names
-/// another directory for both.
-const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
+/// Entries of a Git directory that make Git execute something: hooks, the configuration, the file that names another
+/// directory for both, and directories with remotes, whose hooks run.
+const OF_GIT: [&str; 6] = ["hooks", "config", OF_WORKTREES, COMMON, "remotes", "branches"];
 
 /// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
 const OF_WORKTREES: &str = "config.worktree";
@@ -128,6 +128,20 @@ pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> 
     paths
 }
 
+/// Returns the files that the user's settings include. With dotfiles, they are in a repository, which may be the workspace.
+pub(crate) fn included(home: &Path) -> Vec<PathBuf> {
+    let of_user = [".gitconfig", ".config/git/config"].map(|name| home.join(name));
+    let sections = |file: &PathBuf| -> Vec<PathBuf> {
+        let above = file.parent().unwrap_or(home).to_path_buf();
+        let named = settings_in(file, |section| section.to_ascii_lowercase().starts_with("include"), "path");
+        named
+            .into_iter()
+            .map(|name| name.strip_prefix("~/").map_or_else(|| above.join(&name), |below| home.join(below)))
+            .collect()
+    };
+    of_user.iter().flat_map(sections).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// Returns the targets of entries that are links: they may be in the workspace.
 pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     let links = OF_GIT.iter().map(|name| git.join(name)).filter(|path| path.is_symlink());
@@ -149,8 +163,10 @@ fn fix_below(paths: &mut SandboxPaths, git: &Path, directory: &Path) {
 /// Creates the missing entries through which a command could make Git execute something, because only existing paths
 /// can be frozen. They are not removed, because a mount ends when the file below it is removed.
 fn complete(git: &Path) {
-    // Git itself creates this directory in most repositories.
-    let _ = std::fs::create_dir(git.join("hooks"));
+    // Git itself creates the first of these directories in most repositories, and no longer the others.
+    for name in ["hooks", "remotes", "branches"] {
+        let _ = std::fs::create_dir(git.join(name));
+    }
     put_new(&git.join(COMMON), COMMON_TEXT);
     if is_true(git, "extensions", "worktreeconfig") {
         put_new(&git.join(OF_WORKTREES), "");
@@ -204,12 +220,17 @@ fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
 
 /// Returns all values of this key in a settings file; section and key must be in lower case.
 fn settings(file: &Path, section: &str, key: &str) -> Vec<String> {
+    settings_in(file, |header| header.eq_ignore_ascii_case(section), key)
+}
+
+/// The same for all sections whose header matches.
+fn settings_in(file: &Path, is_section: impl Fn(&str) -> bool, key: &str) -> Vec<String> {
     let text = text_of(file).unwrap_or_default();
     let (mut is_in_section, mut found) = (false, Vec::new());
     for line in text.lines() {
         let mut line = line.trim();
         if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            is_in_section = header.trim().eq_ignore_ascii_case(section);
+            is_in_section = is_section(header.trim());
             line = rest.trim();
         }
         let line = line.split(['#', ';']).next().unwrap_or_default();
