@@ -59,7 +59,7 @@ pub struct DiskFacts {
     obeyed: Vec<PathBuf>,
     /// The directories among the paths that are read.
     directories: Vec<PathBuf>,
-    /// Whether a line that changes a repository runs nothing but Git.
+    /// Whether Git runs nothing else in the session's directory, for a command that changes a repository.
     runs_only_git: bool,
     /// The name and address of the remote that a line talks to.
     remote: Option<(String, String)>,
@@ -73,7 +73,7 @@ impl DiskFacts {
             let cwd = &workspace.cwd;
             let named = RemoteCommand::parse(line).filter(|_| !confined);
             return DiskFacts {
-                runs_only_git: *confined && *changes_git && is_plain(line) && git::runs_only_git(cwd),
+                runs_only_git: *confined && *changes_git && git::runs_only_git(cwd),
                 remote: named.and_then(|command| git::remote(cwd, command.remote, command.is_push())),
                 ..DiskFacts::default()
             };
@@ -221,7 +221,7 @@ fn command(
         Mode::ReadOnly => denied("Commands cannot be run"),
         Mode::Full => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // `ruled::judge` has checked that the sandbox is complete.
-        Mode::Auto if confined && (!changes_git || facts.runs_only_git) => {
+        Mode::Auto if confined && (!changes_git || facts.runs_only_git && is_plain(line)) => {
             PermissionVerdict::Allow { by: AllowedBy::Mode(mode) }
         }
         // A rule for the line doesn't cover the effects of its programs on a repository.

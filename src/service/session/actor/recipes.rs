@@ -16,7 +16,7 @@ use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
-use epitome_recipe::parse::Recipe;
+use epitome_recipe::parse::{Recipe, RecipeSource};
 use epitome_recipe::render::{Rendered, ShellCall, ShellOutputs};
 use epitome_recipe::watch::Registration;
 use epitome_thread::{Change, Content, Message, Origin, Seq, Trigger};
