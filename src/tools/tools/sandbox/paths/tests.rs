@@ -134,6 +134,24 @@ fn a_repository_that_a_git_file_names_is_protected() {
     assert_eq!(disk.below(&paths.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
 }
 
+/// Regression: with a worktree of the repository in the workspace, no command that changes Git could be started, because the
+/// settings were replaced twice.
+#[test]
+fn a_repository_with_worktrees_in_the_workspace_is_protected_once() {
+    let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/HEAD", "w/t/x"]);
+    fs::write(disk.root.join("w/t/.git"), "gitdir: ../.git/worktrees/t\n").expect("written");
+    let back = disk.root.join("w/t/.git").display().to_string();
+    fs::write(disk.root.join("w/.git/worktrees/t/gitdir"), back).expect("written");
+    let mut frozen = disk.paths("w", ALL).frozen;
+    assert!(
+        frozen.contains(&disk.root.join("w/.git/config")) && frozen.contains(&disk.root.join("w/t/.git"))
+    );
+    let all = frozen.len();
+    frozen.sort();
+    frozen.dedup();
+    assert_eq!(frozen.len(), all);
+}
+
 /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
 #[test]
 fn worktrees_in_a_bare_clone_stay_writable() {
