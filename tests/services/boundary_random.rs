@@ -218,7 +218,8 @@ impl World {
         let environment = epitome::tools::sandbox::outside(&self.workspace);
         hook.args(["-c", "env true && { ${EDITOR-true} || true; }"])
             .current_dir(&self.workspace.cwd)
-            .env_clear();
+            .env_clear()
+            .stderr(std::process::Stdio::null());
         assert!(hook.envs(environment.iter().cloned()).status().expect("there is a shell").success());
         // An approved script of the repository, which runs outside of the sandbox if it is still the approved one.
         let script =

@@ -222,11 +222,9 @@ pub(super) fn files(
 /// The variables of this shell that commands don't get: a build that needs one fails without a reason that is easy to see.
 fn withheld(settings: &Settings) -> DoctorLine {
     let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let names = endpoint::exposure(settings).withheld(&environment);
-    let what = match names.is_empty() {
-        true => "commands get all of this shell".to_owned(),
-        false => format!("commands don't get {}, unless `environment.commands` names them", names.join(", ")),
-    };
+    let names = endpoint::exposure(settings).withheld(&environment).join(", ");
+    let names = if names.is_empty() { "none" } else { &names };
+    let what = format!("withheld from commands, unless `environment.commands` names them: {names}");
     DoctorLine::ok("variables", what)
 }
 

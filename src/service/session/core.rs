@@ -40,7 +40,6 @@ pub(super) struct Core {
     pub log: SessionLog,
     pub clients: ClientList,
     pub permissions: Permissions,
-    pub own_grants: OwnGrants,
     pub model: ModelLink,
     pub settings: Configured,
     pub services: SessionServices,
@@ -106,8 +105,10 @@ impl Core {
         let core = Core {
             log: SessionLog::new(journal, ReplyDraft::of(&services.paths.data, thread.session()), &thread),
             clients: ClientList::new(thread.session().clone()),
-            permissions: Permissions::new(thread.rules()),
-            own_grants: OwnGrants::of(&services.store, &services.paths.data, &thread),
+            permissions: Permissions::new(
+                thread.rules(),
+                OwnGrants::of(&services.store, &services.paths.data, &thread),
+            ),
             model: ModelLink::new(&services, &settings, &thread),
             settings: Configured { settings: Arc::new(settings), overrides: opening.overrides.clone() },
             services,
@@ -145,7 +146,6 @@ impl Core {
         self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
         self.permissions.apply(&entry.change);
-        self.own_grants.record(&entry.change, &self.thread);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
             self.model.add_cost(cost);

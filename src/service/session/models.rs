@@ -67,7 +67,7 @@ impl Core {
 
     /// Withdraws permissions of the log that somebody else gave, and leaves a mode that the policy does not allow any longer.
     pub(super) fn adopt_policy(&mut self) {
-        let foreign = self.own_grants.foreign(&self.thread, self.settings.mode);
+        let foreign = self.permissions.foreign(&self.thread, self.settings.mode);
         if !foreign.is_empty() {
             let words = |change: &Change| match change {
                 Change::Forgotten { rule } => rule.words(),

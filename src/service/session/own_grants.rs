@@ -13,6 +13,8 @@ use epitome_thread::{Change, Mode, Rule, Thread};
 pub(super) struct OwnGrants {
     /// `None` if nobody else can write the log.
     file: Option<PathBuf>,
+    /// The session's directory.
+    cwd: PathBuf,
 }
 
 /// The content of the file.
@@ -26,13 +28,14 @@ struct Granted {
 
 impl OwnGrants {
     pub fn of(store: &Store, data: &Path, thread: &Thread) -> OwnGrants {
-        OwnGrants { file: store.place().map(|_| grants_path(data, thread.session())) }
+        let file = store.place().map(|_| grants_path(data, thread.session()));
+        OwnGrants { file, cwd: thread.cwd().to_path_buf() }
     }
 
     /// Records a change that was committed here. If that fails, the permission applies until the session is opened again. Blocks on the disk.
-    pub fn record(&self, change: &Change, thread: &Thread) {
+    pub fn record(&self, change: &Change) {
         let Some(file) = &self.file else { return };
-        let granted = || granted(file, thread.cwd());
+        let granted = || granted(file, &self.cwd);
         let granted = match change {
             Change::ModeChosen { mode } => Granted { mode: *mode, ..granted() },
             Change::Allowed { rule } | Change::Forgotten { rule } => {
@@ -53,7 +56,7 @@ impl OwnGrants {
     /// Blocks on the disk.
     pub fn foreign(&self, thread: &Thread, mode: Mode) -> Vec<Change> {
         let Some(file) = &self.file else { return Vec::new() };
-        let granted = granted(file, thread.cwd());
+        let granted = granted(file, &self.cwd);
         let own = [Mode::Ask, Mode::ReadOnly, granted.mode, mode];
         let foreign_mode = (!own.contains(&thread.mode())).then_some(Change::ModeChosen { mode });
         let foreign = thread.rules().iter().filter(|rule| !granted.rules.contains(rule));
@@ -89,15 +92,16 @@ mod tests {
     #[test]
     fn only_permissions_that_were_given_here_count() {
         let directory = tempfile::tempdir().expect("a directory");
-        let own = OwnGrants { file: Some(directory.path().join("grants/s_1")) };
+        let at = |cwd: &str| OwnGrants { file: Some(directory.path().join("grants/s_1")), cwd: cwd.into() };
+        let own = at("/w");
         let allowed = |line: &str| Change::Allowed { rule: Rule::Command { line: line.to_owned() } };
         let forgotten = |line: &str| Change::Forgotten { rule: Rule::Command { line: line.to_owned() } };
         let chosen = |mode| Change::ModeChosen { mode };
-        let foreign = |cwd: &str, changes: &[Change]| own.foreign(&thread(cwd, changes), Mode::Ask);
+        let foreign = |cwd: &str, changes: &[Change]| at(cwd).foreign(&thread(cwd, changes), Mode::Ask);
         let planted = [chosen(Mode::Full), allowed("make")];
         assert_eq!(foreign("/w", &planted), [chosen(Mode::Ask), forgotten("make")]);
         let given = [chosen(Mode::AcceptEdits), allowed("make")];
-        given.iter().for_each(|change| own.record(change, &thread("/w", &given)));
+        given.iter().for_each(|change| own.record(change));
         assert_eq!(foreign("/w", &given), []);
         assert_eq!(foreign("/w", &[chosen(Mode::ReadOnly)]), []);
         let more = [given.as_slice(), &[chosen(Mode::Full), allowed("sh x")]].concat();
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(own.foreign(&thread("/w", &more), Mode::Full), [forgotten("sh x")]);
         // They were given for another directory.
         assert_eq!(foreign("/home/me", &given), [chosen(Mode::Ask), forgotten("make")]);
-        let of_files = OwnGrants { file: None };
+        let of_files = OwnGrants { file: None, ..own };
         assert_eq!(of_files.foreign(&thread("/w", &planted), Mode::Ask), []);
     }
 }

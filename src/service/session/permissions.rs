@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
+use super::own_grants::OwnGrants;
 use super::saved_permissions;
 use super::session_permissions::SessionPermissions;
 use super::{AskId, PermissionRequest, SessionEvent, UserDecision};
@@ -16,8 +17,8 @@ use epitome_secrets as secrets;
 use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
-    CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, ToolCall,
-    ToolDisplay,
+    CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, Thread,
+    ToolCall, ToolDisplay,
 };
 use epitome_tools::command_line;
 use epitome_tools::git_commands::is_ordinary_git;
@@ -49,6 +50,8 @@ pub(super) struct Permissions {
     session: SessionPermissions,
     /// The user's saved permissions for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
+    /// What was given in this session on this machine.
+    own: OwnGrants,
     open: Option<OpenPermission>,
     /// Whether the user has allowed a command to change a repository in this turn: further ordinary commands of Git are then
     /// allowed as well, as the prompt says.
@@ -118,8 +121,9 @@ pub(super) struct PermissionAnswer {
 
 impl Permissions {
     /// Starts with the rules in the session's log.
-    pub fn new(rules: &[Rule]) -> Permissions {
+    pub fn new(rules: &[Rule], own: OwnGrants) -> Permissions {
         Permissions {
+            own,
             session: SessionPermissions::new(rules),
             saved: saved_permissions::SavedPermissionsReader::default(),
             open: None,
@@ -142,8 +146,14 @@ impl Permissions {
         self.session.clone()
     }
 
+    /// Returns the changes that withdraw what somebody else gave; `mode` is that of the settings.
+    pub fn foreign(&self, thread: &Thread, mode: Mode) -> Vec<Change> {
+        self.own.foreign(thread, mode)
+    }
+
     /// Applies a committed change.
     pub fn apply(&self, change: &Change) {
+        self.own.record(change);
         match change {
             Change::Allowed { rule } => self.session.allow(rule),
             Change::Forgotten { rule } => self.session.forget(rule),

@@ -4,17 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::claude::action::ClaudeAction;
-use super::digest::ApprovedScript;
 use super::event::HookEvent;
-use super::process::HookSandbox;
 use epitome_recipe::foreign::PluginFolders;
-use epitome_tools::sandbox::{self, SandboxRules};
+use epitome_tools::sandbox;
 use epitome_tools::{Workspace, normal};
 
 /// Default timeout of a run.
@@ -58,24 +55,6 @@ impl HookOrigin {
             true => workspace.exposure().for_programs_of_repository(&environment),
             false => workspace.exposure().for_users_programs(&environment),
         }
-    }
-
-    /// The sandbox for executables of this origin; `None` for the user's own, and if the sandbox is off. `approved`: what the
-    /// user has approved to run outside.
-    pub fn sandbox(
-        self,
-        rules: &Arc<SandboxRules>,
-        workspace: &Workspace,
-        own_files: Vec<PathBuf>,
-        approved: Option<ApprovedScript>,
-    ) -> Option<HookSandbox> {
-        let (rules, workspace) = (rules.clone(), Arc::new(workspace.clone()));
-        (self.is_repository() && rules.enabled).then_some(HookSandbox {
-            rules,
-            workspace,
-            own_files,
-            approved,
-        })
     }
 
     pub fn is_repository(self) -> bool {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::ApprovedScript;
 use super::discover::{HookCandidate, HookSearch};
 use super::payload::PROTOCOL;
-use super::process::{self, HookProgram, ProcessSpec};
+use super::process::{self, HookProgram, HookSandbox, ProcessSpec};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_files::paths::Paths;
 
@@ -181,7 +181,8 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
-        sandbox: candidate.origin.sandbox(
+        sandbox: HookSandbox::of(
+            candidate.origin,
             search.sandbox,
             search.workspace,
             Vec::new(),

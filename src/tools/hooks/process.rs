@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::{ApprovedScript, PinError};
+use super::hook::HookOrigin;
 use super::output::{ProcessExit, RawOutcome};
 use super::read::shown;
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
@@ -72,28 +73,45 @@ pub struct HookSandbox {
     pub approved: Option<ApprovedScript>,
 }
 
-/// How a program starts: in a sandbox, or as a copy of what the user approved.
-enum HookStart {
-    Plain,
-    Confined(Confinement, Vec<(OsString, OsString)>),
-    Approved(SealedProgram),
+/// How a program starts: in a sandbox with additional variables, or as a copy of what the user approved, which has to exist
+/// until the program runs.
+#[derive(Default)]
+struct HookStart {
+    sandbox: Option<Confinement>,
+    variables: Vec<(OsString, OsString)>,
+    copy: Option<SealedProgram>,
 }
 
 impl HookSandbox {
+    /// The sandbox for executables of this origin; `None` for the user's own, and if the sandbox is off.
+    pub fn of(
+        origin: HookOrigin,
+        rules: &Arc<SandboxRules>,
+        workspace: &Workspace,
+        own_files: Vec<PathBuf>,
+        approved: Option<ApprovedScript>,
+    ) -> Option<HookSandbox> {
+        let (rules, workspace) = (rules.clone(), Arc::new(workspace.clone()));
+        (origin.is_repository() && rules.enabled).then_some(HookSandbox {
+            rules,
+            workspace,
+            own_files,
+            approved,
+        })
+    }
+
     /// Reads the disk and blocks. Fails if an approved script was changed.
     fn prepare(self) -> io::Result<HookStart> {
-        if let Some(approved) = self.approved
-            && let Some(copy) = approved.copy().map_err(io::Error::other)?
-        {
-            return Ok(HookStart::Approved(copy));
+        let copy = self.approved.map_or(Ok(None), |approved| approved.copy()).map_err(io::Error::other)?;
+        if copy.is_some() {
+            return Ok(HookStart { copy, ..HookStart::default() });
         }
-        let Some(made) = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None) else {
-            return Ok(HookStart::Plain);
-        };
-        let mut confinement = made.confinement;
+        let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None);
         let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
-        confinement.paths.writable.extend(own);
-        Ok(HookStart::Confined(confinement, made.variables))
+        Ok(made.map_or_else(HookStart::default, |mut made| {
+            made.confinement.paths.writable.extend(own);
+            HookStart { sandbox: Some(made.confinement), variables: made.variables, copy: None }
+        }))
     }
 }
 
@@ -147,19 +165,13 @@ pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
 /// Starts the process.
 pub(super) async fn start(spec: &ProcessSpec) -> io::Result<Piped> {
     let started = unless_busy(async || {
-        let start = match spec.sandbox.clone() {
+        let HookStart { sandbox, variables, copy } = match spec.sandbox.clone() {
             Some(sandbox) => blocking::run(move || sandbox.prepare()).await?,
-            None => HookStart::Plain,
-        };
-        // The copy has to exist until the program runs.
-        let (sandbox, variables, copy) = match start {
-            HookStart::Plain => (None, None, None),
-            HookStart::Confined(sandbox, variables) => (Some(sandbox), Some(variables), None),
-            HookStart::Approved(copy) => (None, None, Some(copy)),
+            None => HookStart::default(),
         };
         let environment = spec.environment.iter().cloned();
         let more = spec.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
-        let environment = environment.chain(variables.unwrap_or_default()).chain(more);
+        let environment = environment.chain(variables).chain(more);
         let command = match &copy {
             Some(copy) => spec.program.command_of_copy(copy),
             None => spec.program.command(&spec.environment),

@@ -29,7 +29,7 @@ use super::hook::{Hook, HookKind};
 use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
-use super::process::{self, HookProgram, ProcessSpec};
+use super::process::{self, HookProgram, HookSandbox, ProcessSpec};
 use super::resident::{HookServices, Resident, Residents};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
@@ -279,6 +279,12 @@ fn spec_of(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdi
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
-        sandbox: hook.origin.sandbox(&runner.sandbox, workspace, runner.transcript.files(), approved),
+        sandbox: HookSandbox::of(
+            hook.origin,
+            &runner.sandbox,
+            workspace,
+            runner.transcript.files(),
+            approved,
+        ),
     }
 }

@@ -179,7 +179,8 @@ impl<'a> LineCheck<'a> {
             }
             "command" | "declaration_command" | "unset_command" => {
                 let command = self.words(node);
-                if !self.is_text(node) {
+                let around = node.parent().and_then(|statement| statement.parent());
+                if around.and_then(|around| document_in(around, self.line)).is_none() {
                     self.allowed(&command)?;
                     self.options(node, &command)?;
                 }
@@ -361,21 +362,6 @@ impl<'a> LineCheck<'a> {
             && self.has_blank_gaps(redirect)
     }
 
-    /// Whether a command is a long way to write a text: `"$(cat <<'E' … E)"`.
-    fn is_text(&self, command: Node<'_>) -> bool {
-        let statement = command.parent().filter(|parent| parent.kind() == "redirected_statement");
-        let document = statement.and_then(|statement| statement.named_child(1));
-        let body = document
-            .and_then(|document| children(document).into_iter().find(|child| child.kind() == "heredoc_body"));
-        let is_substituted = statement
-            .and_then(|statement| statement.parent())
-            .is_some_and(|parent| parent.kind() == "command_substitution" && parent.named_child_count() == 1);
-        is_substituted
-            && self.text(command) == "cat"
-            && statement.is_some_and(|statement| statement.named_child_count() == 2)
-            && body.is_some_and(|body| self.is_quoted(body))
-    }
-
     fn is_quoted(&self, body: Node<'_>) -> bool {
         let start = body.parent().and_then(|redirect| {
             children(redirect).into_iter().find(|child| child.kind() == "heredoc_start")
@@ -401,6 +387,18 @@ impl<'a> LineCheck<'a> {
 
 fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
     node.children(&mut node.walk()).collect()
+}
+
+/// The text in `"$(cat <<'E' … E)"`, a long way to write one.
+fn document_in<'a>(substitution: Node<'_>, line: &'a str) -> Option<&'a str> {
+    let statement = substitution.named_child(0).filter(|_| substitution.named_child_count() == 1)?;
+    let [command, document] = children(statement)[..] else { return None };
+    let parts = children(document);
+    let part = |kind: &str| Some(&line[parts.iter().find(|part| part.kind() == kind)?.byte_range()]);
+    let is_text = (substitution.kind(), statement.kind()) == ("command_substitution", "redirected_statement")
+        && &line[command.byte_range()] == "cat"
+        && delimiter(part("heredoc_start")?).1;
+    part("heredoc_body").filter(|_| is_text)
 }
 
 /// The delimiter of a here-document, and whether it is quoted, in which case its text isn't expanded.

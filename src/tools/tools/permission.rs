@@ -74,7 +74,8 @@ impl DiskFacts {
             let named = RemoteCommand::parse(line).filter(|_| !confined);
             return DiskFacts {
                 runs_only_git: *confined && *changes_git && git::runs_only_git(cwd),
-                remote: named.and_then(|command| git::remote(cwd, command.remote, command.is_push())),
+                remote: named
+                    .and_then(|command| git::remote(cwd, command.remote, command.subcommand == "push")),
                 ..DiskFacts::default()
             };
         }
@@ -260,10 +261,6 @@ impl<'a> RemoteCommand<'a> {
             && !line.contains(':');
         is_plain.then(|| RemoteCommand { subcommand, remote: names.first().copied() })
     }
-
-    fn is_push(&self) -> bool {
-        self.subcommand == "push"
-    }
 }
 
 /// Returns the rule that "always" adds for a line outside of the sandbox, and its text. Only for lines that run nothing of the
@@ -271,9 +268,9 @@ impl<'a> RemoteCommand<'a> {
 /// of hosts. A program's name does not show that it runs nothing of the workspace (`make`, `npm publish`), so these are named.
 fn outside_rule(line: &str, facts: &DiskFacts) -> Option<(Rule, String)> {
     if let (Some(command), Some((name, address))) = (RemoteCommand::parse(line), &facts.remote) {
-        let (what, limit) = match command.is_push() {
-            true => ("pushing to", ", but never by force"),
-            false => (command.subcommand, ""),
+        let (what, limit) = match command.subcommand {
+            "push" => ("pushing to", ", but never by force"),
+            other => (other, ""),
         };
         // No command line looks like this.
         let line = format!("git {} {name} ({address})", command.subcommand);

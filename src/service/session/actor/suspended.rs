@@ -102,7 +102,6 @@ impl Session {
             log: _,
             clients,
             permissions: _,
-            own_grants: _,
             model: _,
             settings,
             services,

@@ -282,22 +282,18 @@ pub(crate) fn runs_only_git(root: &Path) -> bool {
 
 /// A remote of the repository that contains a directory: its name and its address. `named`: a word of the command. Reads
 /// only the settings of the repository.
-pub(crate) fn remote(
-    directory_inside: &Path,
-    named: Option<&str>,
-    is_for_push: bool,
-) -> Option<(String, String)> {
-    let root = directory_inside.ancestors().find(|root| root.join(".git").symlink_metadata().is_ok())?;
+pub(crate) fn remote(below: &Path, named: Option<&str>, pushes: bool) -> Option<(String, String)> {
+    let root = below.ancestors().find(|root| root.join(".git").symlink_metadata().is_ok())?;
     let config = directory(root)?.join("config");
     let own = named_directory(root).unwrap_or_else(|| root.join(".git"));
     let head = text_of(&own.join("HEAD"))?;
     let branch = format!("branch \"{}\"", head.trim().strip_prefix("ref: refs/heads/").unwrap_or_default());
-    let of_push =
-        || setting(&config, &branch, "pushremote").or_else(|| setting(&config, "remote", "pushdefault"));
-    let usual = || is_for_push.then(of_push).flatten().or_else(|| setting(&config, &branch, "remote"));
+    let key = |section: &str, key| setting(&config, section, key);
+    let for_push = || key(&branch, "pushremote").or_else(|| key("remote", "pushdefault"));
+    let usual = || pushes.then(for_push).flatten().or_else(|| key(&branch, "remote"));
     let name = named.map(str::to_owned).or_else(usual).unwrap_or_else(|| "origin".to_owned());
     let section = format!("remote \"{name}\"");
-    let mut addresses = if is_for_push { settings(&config, &section, "pushurl") } else { Vec::new() };
+    let mut addresses = if pushes { settings(&config, &section, "pushurl") } else { Vec::new() };
     if addresses.is_empty() {
         addresses = settings(&config, &section, "url");
     }
