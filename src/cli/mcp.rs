@@ -18,7 +18,7 @@ use crate::atomic_file::{lock_for_change, replace_keeping_mode};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::session::MCP_LOGINS;
-use crate::tools::question::QuestionSender;
+use crate::tools::question::{QuestionKind, QuestionMessage, QuestionReply, QuestionSender, QuestionSupport};
 use epitome_config::{McpServer, McpSource, McpTransport};
 use epitome_hooks::servers;
 use epitome_mcp::{FirstStart, Hub, McpContext, McpEvent, ServerState, is_logged_in, log_out};
@@ -365,8 +365,21 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     log_out_of(project, &url)?;
     let state = serve::runtime()?.block_on(async {
         let context = project.mcp_context();
-        // Without a client that answers questions, the link arrives as a notice.
-        let (questions, _asked) = QuestionSender::new();
+        // Links are not shown as questions here, so that of the login arrives as a notice.
+        let (questions, mut asked) = QuestionSender::new();
+        questions.set_shows(QuestionSupport { forms: true, urls: false });
+        tokio::spawn(async move {
+            while let Some(message) = asked.recv().await {
+                let QuestionMessage::Question { question, reply } = message else { continue };
+                drop(reply.send(match question.wants == QuestionKind::consent() {
+                    true if terminal::agreed(&question.message).unwrap_or(false) => {
+                        QuestionReply::Accepted(serde_json::Map::new())
+                    }
+                    true => QuestionReply::Declined,
+                    false => QuestionReply::Unable,
+                }));
+            }
+        });
         let (mut hub, mut news) = Hub::new(context, questions);
         hub.start([server], |_| false);
         let settled = async {

@@ -15,6 +15,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use epitome::hooks::digest::ApprovedScript;
+use epitome::store::digest;
 use epitome::thread::{Mode, OutcomeStatus};
 use epitome::tools::permission::{DiskFacts, PermissionVerdict, decide};
 use epitome::tools::reaper::Reaper;
@@ -39,6 +41,20 @@ const ATTACKS_MAX: u64 = 10 * STEPS / STEPS_PER_ATTACK;
 /// Contained in the files that neither commands nor tools may read.
 const SECRET: &str = "SECRET-9c1f";
 
+/// The script that the user has approved.
+const APPROVED: &str = "#!/bin/sh\ntrue\n";
+
+/// Lines of Git that random system calls would hardly make. The links to repositories that they leave are in the index, in a
+/// commit, or only in a reflog.
+const LINES: [&str; 4] = [
+    "rm -rf new; git init -q new && cd new && git commit -q --allow-empty -m n && git config core.fsmonitor 'touch ~/planted; false' \
+     && cd .. && git add new && git commit -qm new && git reset -q --hard HEAD~1",
+    "rm -rf more; git init -q more && git -C more commit -q --allow-empty -m n && git -C more config core.fsmonitor 'touch \
+     ~/planted; false' && git add more",
+    "git config remote.up.url ./cache.git; git config core.fsmonitor 'touch ~/planted; false'",
+    "git worktree add -q tree -b tree; git config core.hooksPath cache.git/hooks",
+];
+
 /// Contained in everything that an attack or a tool writes.
 const PLANTED: &str = "PLANTED-77";
 
@@ -52,7 +68,7 @@ static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
 
 /// Paths that attacks and tools use, relative to the workspace.
-const PATHS: [&str; 43] = [
+const PATHS: [&str; 49] = [
     "a",
     "b",
     "d",
@@ -92,6 +108,15 @@ const PATHS: [&str; 43] = [
     ".git/refs/heads/main",
     ".git/index.lock",
     ".githooks/post-commit",
+    // Remotes in files, and a repository for one.
+    ".git/remotes/up",
+    ".git/branches/up",
+    "cache.git/hooks/update",
+    // What the user's settings of Git include, and a program in a variable.
+    "dot/gitconfig",
+    "edit",
+    // A script that the user has approved.
+    "check",
     // Programs that a hook finds on the `PATH`.
     ".venv/bin",
     ".venv/bin/bash",
@@ -129,21 +154,38 @@ impl World {
             let is_secret = ["id", "hosts.yml", "kube"].iter().any(|name| path.ends_with(name));
             fs::write(path, if is_secret { SECRET } else { "anybody may read this\n" }).expect("written");
         }
-        for path in ["home/w/d/e", "home/w/lib", "home/w/.vscode", "home/w/.venv/bin", "tmp"] {
+        for path in [
+            "home/w/d/e",
+            "home/w/lib",
+            "home/w/.vscode",
+            "home/w/.venv/bin",
+            "home/w/dot",
+            "home/.config/fish",
+            "tmp",
+        ] {
             fs::create_dir_all(root.join(path)).expect("made");
         }
         for path in ["a", "d/e/f", ".envrc", ".vscode/tasks.json"] {
             fs::write(root.join("home/w").join(path), "plain\n").expect("written");
         }
+        fs::write(root.join("home/w/dot/gitconfig"), "").expect("written");
+        for script in ["check", "edit"] {
+            let path = root.join("home/w").join(script);
+            fs::write(&path, APPROVED).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
+        fs::write(root.join("home/.config/fish/fish_variables"), SECRET).expect("written");
         // Epitome makes it before a command, for copies of Git's settings.
         let staging = root.join("home/.cache/epitome/staging");
         fs::create_dir_all(&staging).expect("made");
         fs::set_permissions(&staging, fs::Permissions::from_mode(0o700)).expect("set");
         let path = std::env::var("PATH").unwrap_or_default();
-        fs::write(root.join("home/.gitconfig"), "[core]\n\thooksPath = .githooks\n").expect("written");
+        let settings = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ~/w/dot/gitconfig\n";
+        fs::write(root.join("home/.gitconfig"), settings).expect("written");
         let environment = vec![
             ("PATH".into(), format!("{}:{path}", root.join("home/w/.venv/bin").display()).into()),
             ("KUBECONFIG".into(), root.join("home/moved/kube").into_os_string()),
+            ("EDITOR".into(), root.join("home/w/edit").into_os_string()),
             ("HOME".into(), root.join("home").into_os_string()),
             ("TMPDIR".into(), root.join("tmp").into_os_string()),
         ];
@@ -154,6 +196,7 @@ impl World {
         };
         world.git(&["init", "-q", "-b", "main", "."]);
         world.git(&["init", "-q", "-b", "main", "lib"]);
+        world.git(&["init", "-q", "--bare", "cache.git"]);
         for at in [".", "lib"] {
             let me = ["-c", "user.name=a", "-c", "user.email=a@b"];
             world.git(&[&["-C", at][..], &me, &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
@@ -173,8 +216,18 @@ impl World {
     fn hook(&self) {
         let mut hook = Command::new("bash");
         let environment = epitome::tools::sandbox::outside(&self.workspace);
-        hook.args(["-c", "env true"]).current_dir(&self.workspace.cwd).env_clear();
+        hook.args(["-c", "env true && { ${EDITOR-true} || true; }"])
+            .current_dir(&self.workspace.cwd)
+            .env_clear()
+            .stderr(std::process::Stdio::null());
         assert!(hook.envs(environment.iter().cloned()).status().expect("there is a shell").success());
+        // An approved script of the repository, which runs outside of the sandbox if it is still the approved one.
+        let script =
+            ApprovedScript::executable(&self.workspace.cwd.join("check"), &digest(APPROVED.as_bytes()));
+        if let Ok(Some(copy)) = script.copy() {
+            let mut check = Command::new(copy.path());
+            assert!(check.env("HOME", self.root.join("home")).status().expect("it starts").success());
+        }
     }
 
     fn context(&self) -> ToolContext {
@@ -233,9 +286,14 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         let printed = runtime.block_on(attack(&world, &tools, seed, &done));
         let context = format!("seed {seed} (EPITOME_SEED={seed} EPITOME_STEPS=1)");
         assert!(!printed.contains(SECRET), "{context}: a secret was read: {printed}");
-        for git in
-            [&["status"][..], &["-C", "lib", "status"], &["commit", "-q", "--allow-empty", "-m", "next"]]
-        {
+        for git in [
+            &["status"][..],
+            &["-C", "lib", "status"],
+            &["push", "-q", "up", "HEAD:refs/heads/pushed"],
+            &["reset", "-q", "--hard", "HEAD@{1}"],
+            &["status"],
+            &["commit", "-q", "--allow-empty", "-m", "next"],
+        ] {
             world.git(git);
         }
         world.hook();
@@ -402,7 +460,7 @@ fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
         }
     };
     let (one, two) = (any(random), any(random));
-    match random.u8(..22) {
+    match random.u8(..23) {
         0 => drop(fs::create_dir_all(&one)),
         1 => drop(fs::remove_file(&one)),
         2 => drop(fs::remove_dir(&one)),
@@ -416,7 +474,8 @@ fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
         11 => drop(fs::write(&one, PLANTED)),
         12 => {
             let evil = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"touch ~/planted; false\"\n";
-            drop(fs::write(&one, if random.bool() { evil } else { "gitdir: ../d\n" }));
+            let texts = [evil, "gitdir: ../d\n", "URL: cache.git\n", "cache.git\n"];
+            drop(fs::write(&one, random.choice(texts).expect("there are some")));
         }
         13 => {
             let hook = fs::write(&one, "#!/bin/sh\ntouch ~/planted\n");
@@ -439,6 +498,12 @@ fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
         }
         19 => drop(fs::copy(&one, &two)),
         20 => drop(fs::OpenOptions::new().append(true).open(&one).map(|file| file.set_len(3))),
+        // A process is slow.
+        21 if random.u8(..60) == 0 => {
+            let line = random.choice(LINES).expect("there are some");
+            let names = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "EMAIL"].map(|name| (name, "a@b"));
+            drop(Command::new("sh").args(["-c", line]).envs(names).output());
+        }
         _ => drop(std::os::unix::fs::chown(&one, Some(random.u32(..3)), None)),
     }
 }

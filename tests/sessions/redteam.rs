@@ -4,6 +4,7 @@
 //! The rows are printed as `docs/builders/red-team.md`, and a test keeps the page up to date: `UPDATE=1 cargo test
 //! --test sessions red_team_page` writes it.
 
+mod advisories;
 mod agents;
 mod commands;
 mod files;
@@ -25,7 +26,7 @@ use range::{Expect, Group, Row};
 /// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
-const GROUPS: [fn() -> Group; 13] = [
+const GROUPS: [fn() -> Group; 14] = [
     paths::group,
     secrets::group,
     commands::group,
@@ -39,6 +40,7 @@ const GROUPS: [fn() -> Group; 13] = [
     web::group,
     web::pages,
     mcp::group,
+    advisories::group,
 ];
 
 #[test]
@@ -99,6 +101,11 @@ fn no_url_reaches_the_internal_network() {
 #[test]
 fn no_web_page_floods_a_session_or_impersonates_the_user() {
     web::pages().hold();
+}
+
+#[test]
+fn no_published_escape_of_another_agent_works() {
+    advisories::group().hold();
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::config::Settings;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::provider::endpoint;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
@@ -214,7 +215,17 @@ pub(super) fn files(
     lines.extend(found.problems.iter().map(|problem| DoctorLine::problem("hooks", problem)));
     lines.extend(servers::lines(&project));
     lines.push(keys(settings, get));
+    lines.push(withheld(settings));
     Ok(lines)
+}
+
+/// The variables of this shell that commands don't get: a build that needs one fails without a reason that is easy to see.
+fn withheld(settings: &Settings) -> DoctorLine {
+    let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let names = endpoint::exposure(settings).withheld(&environment).join(", ");
+    let names = if names.is_empty() { "none" } else { &names };
+    let what = format!("withheld from commands, unless `environment.commands` names them: {names}");
+    DoctorLine::ok("variables", what)
 }
 
 fn settings_file(file: &Path) -> String {

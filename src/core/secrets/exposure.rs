@@ -63,6 +63,13 @@ impl Exposure {
         }
     }
 
+    /// The names of the variables that commands don't get.
+    pub fn withheld(&self, environment: &[(OsString, OsString)]) -> Vec<String> {
+        let given = self.for_commands(environment);
+        let is_withheld = |(name, _): &&(OsString, OsString)| !given.iter().any(|(kept, _)| kept == name);
+        environment.iter().filter(is_withheld).map(|(name, _)| name.to_string_lossy().into_owned()).collect()
+    }
+
     /// The variables for hooks and MCP servers that the user configured: all except the keys of model providers.
     pub fn for_users_programs(&self, environment: &[(OsString, OsString)]) -> VariableList {
         let keys = self.values_of_provider_keys(environment);

@@ -186,7 +186,7 @@ impl Session {
         self.hooks.set_source(source);
     }
 
-    /// Leaves a mode that the policy does not allow any longer.
+    /// See `Core::adopt_policy`.
     pub(super) fn adopt_policy(&mut self) {
         self.core.adopt_policy();
     }

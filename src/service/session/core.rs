@@ -17,6 +17,7 @@ use super::host::HostProcess;
 use super::lineage::Lineage;
 use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
+use super::own_grants::OwnGrants;
 use super::permissions::Permissions;
 use super::responder::Responder;
 use super::services::SessionServices;
@@ -31,6 +32,7 @@ use epitome_store::{Journal, StoreError};
 use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
 use epitome_tools::Workspace;
+use epitome_tools::permission::ruled;
 
 /// See the module.
 pub(super) struct Core {
@@ -90,7 +92,7 @@ impl Core {
         services.checkpoints.get_or_insert_with(|| {
             Checkpoints::new(&services.paths.data, thread.session(), Bounds::default())
         });
-        let (settings, problems) =
+        let (settings, mut problems) =
             opening.overrides.load(&services.paths, thread.cwd(), &opening.environment);
         let workspace = Workspace::new(
             thread.cwd().to_path_buf(),
@@ -99,10 +101,14 @@ impl Core {
         )
         .exposing(Arc::new(endpoint::exposure(&settings)))
         .sharing(services.running.clone());
+        problems.extend(ruled::unmatched(&settings.permissions, &workspace));
         let core = Core {
             log: SessionLog::new(journal, ReplyDraft::of(&services.paths.data, thread.session()), &thread),
             clients: ClientList::new(thread.session().clone()),
-            permissions: Permissions::new(thread.rules()),
+            permissions: Permissions::new(
+                thread.rules(),
+                OwnGrants::of(&services.store, &services.paths.data, &thread),
+            ),
             model: ModelLink::new(&services, &settings, &thread),
             settings: Configured { settings: Arc::new(settings), overrides: opening.overrides.clone() },
             services,

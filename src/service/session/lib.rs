@@ -74,6 +74,7 @@ mod model_link;
 mod models;
 mod optional_tools;
 mod output_truncation;
+mod own_grants;
 mod permissions;
 mod preflight;
 mod prompt;

@@ -65,8 +65,22 @@ impl Core {
         }
     }
 
-    /// Leaves a mode that the policy does not allow any longer.
+    /// Withdraws permissions of the log that somebody else gave, and leaves a mode that the policy does not allow any longer.
     pub(super) fn adopt_policy(&mut self) {
+        let foreign = self.permissions.foreign(&self.thread, self.settings.mode);
+        if !foreign.is_empty() {
+            let words = |change: &Change| match change {
+                Change::Forgotten { rule } => rule.words(),
+                _ => format!("the mode {:?}", self.thread.mode().name()),
+            };
+            let words: Vec<String> = foreign.iter().map(words).collect();
+            foreign.into_iter().for_each(|change| drop(self.commit(change)));
+            let text = format!(
+                "The session's log has permissions that were not given on this machine. They were withdrawn: {}.",
+                words.join("; ")
+            );
+            self.notify(NoticeSeverity::Warning, text);
+        }
         let Some(why) = self.settings.policy.refuses_mode(self.thread.mode()) else { return };
         let mode = self.settings.mode;
         if self.commit(Change::ModeChosen { mode }).is_ok() {

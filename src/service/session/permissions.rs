@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
+use super::own_grants::OwnGrants;
 use super::saved_permissions;
 use super::session_permissions::SessionPermissions;
 use super::{AskId, PermissionRequest, SessionEvent, UserDecision};
@@ -16,10 +17,11 @@ use epitome_secrets as secrets;
 use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
-    CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, ToolCall,
-    ToolDisplay,
+    CallId, Change, Decider, Mode, PermissionChoice, REFUSED_BECAUSE, RecordedDecision, Rule, Thread,
+    ToolCall, ToolDisplay,
 };
 use epitome_tools::command_line;
+use epitome_tools::git_commands::is_ordinary_git;
 use epitome_tools::permission::ruled;
 use epitome_tools::permission::{DiskFacts, PermissionVerdict};
 use epitome_tools::{Access, Toolbox, Workspace};
@@ -48,7 +50,12 @@ pub(super) struct Permissions {
     session: SessionPermissions,
     /// The user's saved permissions for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
+    /// What was given in this session on this machine.
+    own: OwnGrants,
     open: Option<OpenPermission>,
+    /// Whether the user has allowed a command to change a repository in this turn: further ordinary commands of Git are then
+    /// allowed as well, as the prompt says.
+    allows_git: bool,
 }
 
 /// A permission prompt without an answer.
@@ -114,12 +121,19 @@ pub(super) struct PermissionAnswer {
 
 impl Permissions {
     /// Starts with the rules in the session's log.
-    pub fn new(rules: &[Rule]) -> Permissions {
+    pub fn new(rules: &[Rule], own: OwnGrants) -> Permissions {
         Permissions {
+            own,
             session: SessionPermissions::new(rules),
             saved: saved_permissions::SavedPermissionsReader::default(),
             open: None,
+            allows_git: false,
         }
+    }
+
+    /// The turn has ended, and with it what was allowed for it.
+    pub fn end_turn(&mut self) {
+        self.allows_git = false;
     }
 
     /// Uses the parent's list of rules from now on.
@@ -132,8 +146,14 @@ impl Permissions {
         self.session.clone()
     }
 
+    /// Returns the changes that withdraw what somebody else gave; `mode` is that of the settings.
+    pub fn foreign(&self, thread: &Thread, mode: Mode) -> Vec<Change> {
+        self.own.foreign(thread, mode)
+    }
+
     /// Applies a committed change.
     pub fn apply(&self, change: &Change) {
+        self.own.record(change);
         match change {
             Change::Allowed { rule } => self.session.allow(rule),
             Change::Forgotten { rule } => self.session.forget(rule),
@@ -225,6 +245,12 @@ impl Permissions {
                 if judged.because.is_none() =>
             {
                 let by = Decider::Hook { hook: hook.clone() };
+                Ruling::Allowed(access, Some(RecordedDecision { allowed: true, by }))
+            }
+            (PermissionVerdict::Ask { .. }, None)
+                if self.allows_git && judged.because.is_none() && is_ordinary_git(&access) =>
+            {
+                let by = Decider::Person { answer: PermissionChoice::Once };
                 Ruling::Allowed(access, Some(RecordedDecision { allowed: true, by }))
             }
             (PermissionVerdict::Allow { .. }, _) => Ruling::Allowed(access, judged.decided),
@@ -322,7 +348,8 @@ impl Permissions {
     /// Handles an answer; returns `None` if it is late or unknown. `is_same`: whether the call would still touch what
     /// the user was asked about.
     pub fn answer(&mut self, ask: AskId, decision: &UserDecision, is_same: bool) -> Option<PermissionAnswer> {
-        let OpenPermission { call, always, because, .. } = self.open.take_if(|open| open.ask == ask)?;
+        let OpenPermission { call, access, always, because, .. } =
+            self.open.take_if(|open| open.ask == ask)?;
         let person = |answer| Decider::Person { answer };
         let mut rule = None;
         let (permit, by) = match decision {
@@ -352,6 +379,8 @@ impl Permissions {
             ),
             UserDecision::Absent => (Permit::Denied(no_user(because.as_deref())), Decider::Nobody),
         };
+        let changes_git = matches!(access, Access::Command { changes_git: true, .. });
+        self.allows_git |= changes_git && is_ordinary_git(&access) && permit == Permit::Allowed;
         let decided = RecordedDecision { allowed: permit == Permit::Allowed, by };
         Some(PermissionAnswer { call, permit, decided, rule })
     }

@@ -5,12 +5,10 @@
 //!
 //! Only files that a line names directly are covered; files that a script reads or starts are not.
 //!
-//! The files are hashed right before each run and then opened by the system by name: a file replaced in the
-//! milliseconds in between is still run. Running the exact bytes that were hashed, from a private
-//! copy, would close that gap but break what scripts rely on: `$0`, neighboring files, the interpreter of a
-//! virtual environment. It would not add protection either: a process that can write there at that moment
-//! can also change what the script reads and starts, at any time. Consent protects against what a repository
-//! *ships*; nothing here protects against programs that already run as the user.
+//! The files are hashed right before each run. What runs in the sandbox is then opened by name. A script that runs outside
+//! of it (`ApprovedScript`) is copied into memory, and the bytes that were hashed are those that run; so its `$0` is not its
+//! path. Consent protects against what a repository *ships* and what commands write; nothing here protects against programs
+//! that already run as the user.
 
 use epitome_config::VariableError;
 use std::collections::BTreeMap;
@@ -23,6 +21,9 @@ use sha2::{Digest, Sha256};
 use super::claude::command_line::{DIRECTORIES_MAX, PATHS_MAX, files_named};
 use super::hook::{Hook, HookKind};
 use epitome_config::McpServer;
+use epitome_platform::os::PermissionsExt as _;
+use epitome_platform::root::read_regular;
+use epitome_platform::sealed::SealedProgram;
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::{self, RenderContext, Rendered, ShellCall, ShellOutputs};
@@ -66,6 +67,11 @@ pub fn unchanged(hook: &Hook) -> bool {
 
 /// Computes the digest of a hook's current version on disk.
 pub fn hash_hook(hook: &Hook) -> Result<String, PinError> {
+    hash_with(hook, hash_named)
+}
+
+/// The digest of a hook. `sum_of`: the digest of a file that the line of a settings file names.
+fn hash_with(hook: &Hook, sum_of: impl Fn(&Path) -> Result<Sha256Sum, PinError>) -> Result<String, PinError> {
     let HookKind::Claude { line, group: _, matcher, only_if, options } = &hook.kind else {
         return hash_files(&hook.files);
     };
@@ -76,9 +82,50 @@ pub fn hash_hook(hook: &Hook) -> Result<String, PinError> {
         [line.as_str(), matcher, only_if, &limit].into_iter().chain(names).map(hash_text).collect();
     parts.extend(options.action.digested().map(|text| hash_text(&text)));
     for file in hook.files.iter().skip(1) {
-        parts.push(hash_named(file)?);
+        parts.push(sum_of(file)?);
     }
     Ok(joined(&parts))
+}
+
+/// A script of a repository that the user has approved.
+#[derive(Clone)]
+pub struct ApprovedScript {
+    path: PathBuf,
+    /// The hook of a settings file that consists of it.
+    hook: Option<Hook>,
+    /// The approved digest.
+    digest: String,
+}
+
+impl ApprovedScript {
+    /// The executable with this digest.
+    pub fn executable(path: &Path, digest: &str) -> ApprovedScript {
+        ApprovedScript { path: path.to_path_buf(), hook: None, digest: digest.to_owned() }
+    }
+
+    /// The script that is all that a hook in this directory runs; `None` if it may run anything else.
+    pub fn of(hook: &Hook, cwd: &Path) -> Option<ApprovedScript> {
+        let path = hook.script(cwd)?;
+        let of_settings = matches!(hook.kind, HookKind::Claude { .. }).then(|| hook.clone());
+        Some(ApprovedScript { path, hook: of_settings, digest: hook.digest.clone() })
+    }
+
+    /// Copies the script into memory, where it can't change before it runs. Fails if it is not the approved one; `None` if it
+    /// is not executable, or the system can't execute it from there. Blocks on disk I/O.
+    pub fn copy(&self) -> Result<Option<SealedProgram>, PinError> {
+        let unreadable = |source| PinError::Unreadable { path: self.path.clone(), source };
+        let bytes = read_regular(&self.path, FILE_BYTES_MAX).map_err(unreadable)?;
+        let sum = Sha256::digest(&bytes);
+        let sum_of = |file: &Path| if file == self.path { Ok(sum) } else { hash_named(file) };
+        let now =
+            self.hook.as_ref().map_or_else(|| Ok(format!("{sum:x}")), |hook| hash_with(hook, sum_of))?;
+        if now != self.digest {
+            return Err(PinError::Changed);
+        }
+        let is_program = bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF");
+        let may_run = self.path.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
+        Ok(SealedProgram::new(&bytes).ok().filter(|_| is_program && may_run))
+    }
 }
 
 /// The digest of a declaration's files, the declaration first.

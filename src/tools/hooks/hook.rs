@@ -3,18 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::claude::action::ClaudeAction;
 use super::event::HookEvent;
-use super::process::HookSandbox;
 use epitome_recipe::foreign::PluginFolders;
-use epitome_tools::Workspace;
-use epitome_tools::sandbox::{self, SandboxRules};
+use epitome_tools::sandbox;
+use epitome_tools::{Workspace, normal};
 
 /// Default timeout of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(30);
@@ -59,17 +57,6 @@ impl HookOrigin {
         }
     }
 
-    /// The sandbox for executables of this origin; `None` for the user's own, and if the sandbox is off.
-    pub fn sandbox(
-        self,
-        rules: &Arc<SandboxRules>,
-        workspace: &Workspace,
-        own_files: Vec<PathBuf>,
-    ) -> Option<HookSandbox> {
-        let (rules, workspace) = (rules.clone(), Arc::new(workspace.clone()));
-        (self.is_repository() && rules.enabled).then_some(HookSandbox { rules, workspace, own_files })
-    }
-
     pub fn is_repository(self) -> bool {
         match self {
             HookOrigin::Repository => true,
@@ -97,24 +84,34 @@ pub enum HookKind {
 }
 
 impl Hook {
-    /// Whether the consent covers the program that runs: the executable itself, or a script that a line of two words at most
-    /// names. Commands can't change these files. Another line may run whatever is in the workspace.
-    pub fn is_pinned(&self) -> bool {
-        let HookKind::Claude { line, .. } = &self.kind else { return true };
-        let pinned = |word: &str| {
-            let word = word.trim_matches(['"', '\'']);
-            let prefixes = ["$CLAUDE_PROJECT_DIR/", "${CLAUDE_PROJECT_DIR}/", "./"];
-            let name = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)).unwrap_or(word);
-            let is_plain = name.chars().all(|c| c.is_alphanumeric() || "/._-+@".contains(c));
-            is_plain && self.files.iter().skip(1).any(|file| file.ends_with(name) && file.is_file())
+    /// The script that is all that the hook runs, for a hook in this directory; `None` if it may run anything else. Only a
+    /// line that is one of the files which the digest covers is a script.
+    pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
+        let line = match &self.kind {
+            HookKind::Script { path } | HookKind::Resident { path } => return Some(path.clone()),
+            HookKind::Claude { line, .. } => line.trim().replace('"', ""),
+            HookKind::Declared { .. } | HookKind::Webhook { .. } => return None,
         };
-        match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [script] => pinned(script),
-            [program, script] => {
-                !program.contains(|c: char| !c.is_alphanumeric() && c != '.') && pinned(script)
-            }
-            _ => false,
-        }
+        let of_project = ["$CLAUDE_PROJECT_DIR/", "${CLAUDE_PROJECT_DIR}/"]
+            .iter()
+            .find_map(|name| line.strip_prefix(name));
+        let (directory, name) = match of_project {
+            Some(name) => (self.project(cwd), name),
+            None => (cwd, &*line),
+        };
+        // A name without a slash is looked up on the `PATH`.
+        let is_path = of_project.is_some() || name.contains('/');
+        let is_plain = name.chars().all(|c| c.is_alphanumeric() || "/._-+@".contains(c));
+        let script = normal(&directory.join(name));
+        (is_path && is_plain && self.files.iter().skip(1).any(|file| *file == script)).then_some(script)
+    }
+
+    /// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook and for a plugin's
+    /// hook.
+    pub fn project<'a>(&'a self, cwd: &'a Path) -> &'a Path {
+        let is_of_plugin = matches!(&self.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
+        let settings = self.files.first().filter(|_| self.origin.is_repository() && !is_of_plugin);
+        settings.and_then(|settings| settings.parent()?.parent()).unwrap_or(cwd)
     }
 }
 
@@ -253,26 +250,29 @@ pub struct HookConditions {
 mod tests {
     use super::*;
 
-    /// A line may run whatever is in the workspace, while its digest covers only the files that it names.
+    /// A line may run whatever is in the workspace, while its digest covers only the files that it names: `make Makefile` and
+    /// `sh tools/check.sh` ran outside of the sandbox.
     #[test]
-    fn only_a_line_that_is_one_named_script_is_pinned() {
-        let repository = tempfile::tempdir().expect("a directory");
-        let script = repository.path().join(".claude/check.sh");
-        std::fs::create_dir_all(script.parent().expect("a folder")).expect("it is made");
-        std::fs::write(&script, "true").expect("it is written");
-        let files = vec![repository.path().join(".claude/settings.json"), script];
-        for (line, is_pinned) in [
+    fn only_a_line_that_is_one_named_script_is_a_script() {
+        let script = PathBuf::from("/w/.claude/check.sh");
+        let files = vec!["/w/.claude/settings.json".into(), script.clone(), "/w/Makefile".into()];
+        for (line, is_script) in [
             (".claude/check.sh", true),
-            ("sh .claude/check.sh", true),
+            ("./.claude/check.sh ", true),
+            ("/w/.claude/check.sh", true),
             ("\"$CLAUDE_PROJECT_DIR/.claude/check.sh\"", true),
-            ("python3 -m tools.guard", false),
-            ("sh .claude/other.sh", false),
-            ("sh .claude/*.sh", false),
-            ("sh $SCRIPT", false),
-            ("./run .claude/check.sh", false),
-            ("xargs sh .claude/check.sh", false),
-            ("sh .claude/check.sh; make", false),
-            ("make", false),
+            ("\"$CLAUDE_PROJECT_DIR\"/.claude/check.sh", true),
+            ("${CLAUDE_PROJECT_DIR}/.claude/check.sh", true),
+            ("sh .claude/check.sh", false),
+            ("make Makefile", false),
+            ("Makefile", false),
+            (".claude/check.sh --all", false),
+            (".claude/check.sh;make", false),
+            ("$CLAUDE_PROJECT_DIRx/.claude/check.sh", false),
+            ("'$CLAUDE_PROJECT_DIR/.claude/check.sh'", false),
+            (".claude/other.sh", false),
+            (".claude/*.sh", false),
+            ("$SCRIPT", false),
         ] {
             let kind = HookKind::Claude {
                 line: line.to_owned(),
@@ -290,7 +290,7 @@ mod tests {
                 digest: String::new(),
                 files: files.clone(),
             };
-            assert_eq!(hook.is_pinned(), is_pinned, "{line}");
+            assert_eq!(hook.script(Path::new("/w")), is_script.then(|| script.clone()), "{line}");
         }
     }
 }

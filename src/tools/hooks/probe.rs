@@ -13,9 +13,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
+use super::digest::ApprovedScript;
 use super::discover::{HookCandidate, HookSearch};
 use super::payload::PROTOCOL;
-use super::process::{self, HookProgram, ProcessSpec};
+use super::process::{self, HookProgram, HookSandbox, ProcessSpec};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_files::paths::Paths;
 
@@ -180,8 +181,13 @@ async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<Strin
         ],
         limit: ANSWER_TIME_MAX,
         reaper: search.reaper.clone(),
-        // Its digest is that of the file that runs, and commands can't change it.
-        sandbox: None,
+        sandbox: HookSandbox::of(
+            candidate.origin,
+            search.sandbox,
+            search.workspace,
+            Vec::new(),
+            Some(ApprovedScript::executable(&candidate.path, &candidate.digest)),
+        ),
     };
     let stdout = process::stdout_of(process::run(spec).await.map_err(ProgramError::Start)?);
     match stdout {

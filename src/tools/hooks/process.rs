@@ -13,6 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::digest::{ApprovedScript, PinError};
+use super::hook::HookOrigin;
 use super::output::{ProcessExit, RawOutcome};
 use super::read::shown;
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
@@ -22,6 +24,7 @@ use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::program::shell;
 use epitome_platform::reaper::Reaper;
 use epitome_platform::sandbox::Confinement;
+use epitome_platform::sealed::SealedProgram;
 use epitome_tools::Workspace;
 use epitome_tools::sandbox::{self, GitChanges, SandboxRules};
 
@@ -66,16 +69,49 @@ pub struct HookSandbox {
     pub workspace: Arc<Workspace>,
     /// Files of Epitome's that the hook may read and change.
     pub own_files: Vec<PathBuf>,
+    /// If this is all that it runs, it runs outside.
+    pub approved: Option<ApprovedScript>,
+}
+
+/// How a program starts: in a sandbox with additional variables, or as a copy of what the user approved, which has to exist
+/// until the program runs.
+#[derive(Default)]
+struct HookStart {
+    sandbox: Option<Confinement>,
+    variables: Vec<(OsString, OsString)>,
+    copy: Option<SealedProgram>,
 }
 
 impl HookSandbox {
-    /// Returns the sandbox with additional variables, or nothing if this system has none. Reads the disk and blocks.
-    fn make(self) -> Option<(Confinement, Vec<(OsString, OsString)>)> {
-        let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None)?;
-        let mut confinement = made.confinement;
+    /// The sandbox for executables of this origin; `None` for the user's own, and if the sandbox is off.
+    pub fn of(
+        origin: HookOrigin,
+        rules: &Arc<SandboxRules>,
+        workspace: &Workspace,
+        own_files: Vec<PathBuf>,
+        approved: Option<ApprovedScript>,
+    ) -> Option<HookSandbox> {
+        let (rules, workspace) = (rules.clone(), Arc::new(workspace.clone()));
+        (origin.is_repository() && rules.enabled).then_some(HookSandbox {
+            rules,
+            workspace,
+            own_files,
+            approved,
+        })
+    }
+
+    /// Reads the disk and blocks. Fails if an approved script was changed.
+    fn prepare(self) -> io::Result<HookStart> {
+        let copy = self.approved.map_or(Ok(None), |approved| approved.copy()).map_err(io::Error::other)?;
+        if copy.is_some() {
+            return Ok(HookStart { copy, ..HookStart::default() });
+        }
+        let made = sandbox::confinement(&self.rules, &self.workspace, GitChanges::None);
         let own = self.own_files.iter().filter_map(|file| file.canonicalize().ok());
-        confinement.paths.writable.extend(own);
-        Some((confinement, made.variables))
+        Ok(made.map_or_else(HookStart::default, |mut made| {
+            made.confinement.paths.writable.extend(own);
+            HookStart { sandbox: Some(made.confinement), variables: made.variables, copy: None }
+        }))
     }
 }
 
@@ -129,15 +165,17 @@ pub fn stdout_of(ran: RawOutcome) -> Result<Vec<u8>, ProgramError> {
 /// Starts the process.
 pub(super) async fn start(spec: &ProcessSpec) -> io::Result<Piped> {
     let started = unless_busy(async || {
-        let sandbox = match spec.sandbox.clone() {
-            Some(sandbox) => blocking::run(move || sandbox.make()).await,
-            None => None,
+        let HookStart { sandbox, variables, copy } = match spec.sandbox.clone() {
+            Some(sandbox) => blocking::run(move || sandbox.prepare()).await?,
+            None => HookStart::default(),
         };
-        let (sandbox, variables) = sandbox.unzip();
         let environment = spec.environment.iter().cloned();
         let more = spec.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
-        let environment = environment.chain(variables.unwrap_or_default()).chain(more);
-        let command = spec.program.command(&spec.environment);
+        let environment = environment.chain(variables).chain(more);
+        let command = match &copy {
+            Some(copy) => spec.program.command_of_copy(copy),
+            None => spec.program.command(&spec.environment),
+        };
         Piped::start(spec.reaper.clone(), EndPolicy::Terminate, sandbox, command, &spec.cwd, environment)
             .await
     });
@@ -162,6 +200,15 @@ impl HookProgram {
     /// An executable that follows the contract of hooks, called with `run`.
     pub fn script(path: &Path) -> HookProgram {
         HookProgram::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
+    }
+
+    /// Runs the copy instead of the file. A line that is only a script has no arguments.
+    fn command_of_copy(&self, copy: &SealedProgram) -> Command {
+        let mut command = Command::new(copy.path());
+        if let HookProgram::File { arguments, .. } = self {
+            command.args(arguments);
+        }
+        command
     }
 
     fn command(&self, environment: &[(OsString, OsString)]) -> Command {
@@ -247,6 +294,7 @@ fn explained(spec: &ProcessSpec, error: io::Error) -> io::Error {
         _ if !spec.cwd.is_dir() => {
             format!("the directory {} no longer exists, so nothing can run in it", spec.cwd.display())
         }
+        _ if error.get_ref().is_some_and(|error| error.is::<PinError>()) => error.to_string(),
         HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
         HookProgram::File { path, .. } => unstartable(path, &error),
     };

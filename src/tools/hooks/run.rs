@@ -23,12 +23,13 @@ use tracing::{Instrument as _, Span, info_span};
 use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
 use super::claude::action::{self, ClaudeAction};
+use super::digest::ApprovedScript;
 use super::event::HookEvent;
 use super::hook::{Hook, HookKind};
 use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
-use super::process::{self, HookProgram, ProcessSpec};
+use super::process::{self, HookProgram, HookSandbox, ProcessSpec};
 use super::resident::{HookServices, Resident, Residents};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
@@ -179,7 +180,8 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
         HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
             let mut spec = spec_of(runner, hook, event, program, line(&input()));
-            spec.more.push(("CLAUDE_PROJECT_DIR", project(hook, &spec.cwd)));
+            let project = hook.project(&spec.cwd).as_os_str().to_owned();
+            spec.more.push(("CLAUDE_PROJECT_DIR", project));
             if let Some(plugin) = &options.plugin {
                 spec.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
                 spec.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
@@ -268,6 +270,7 @@ fn spec_of(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdi
         ("EPITOME_HOOK_PROTOCOL", OsString::from(PROTOCOL.to_string())),
         ("EPITOME_HOOK_NAME", OsString::from(&hook.name)),
     ];
+    let approved = ApprovedScript::of(hook, &workspace.cwd).filter(|_| hook.origin.is_repository());
     ProcessSpec {
         program,
         stdin,
@@ -276,18 +279,12 @@ fn spec_of(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdi
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),
-        sandbox: match hook.is_pinned() {
-            true => None,
-            false => hook.origin.sandbox(&runner.sandbox, workspace, runner.transcript.files()),
-        },
+        sandbox: HookSandbox::of(
+            hook.origin,
+            &runner.sandbox,
+            workspace,
+            runner.transcript.files(),
+            approved,
+        ),
     }
-}
-
-/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook and for a plugin's
-/// hook.
-fn project(hook: &Hook, cwd: &Path) -> OsString {
-    let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
-    let settings = hook.files.first().filter(|_| hook.origin.is_repository() && !is_of_plugin);
-    let root = settings.and_then(|settings| settings.parent()?.parent());
-    root.unwrap_or(cwd).as_os_str().to_owned()
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationRequest, CredentialStore, OAuthHttpClient,
     OAuthHttpClientFuture, OAuthHttpRequest, OAuthState, StoredCredentials,
@@ -39,12 +40,16 @@ pub async fn stored_login(url: &str, context: &McpContext) -> Option<Authorizati
     if !file_of(&context.logins, url).exists() {
         return None;
     }
-    let mut manager = manager(url, context).await.ok()?;
+    let mut manager = manager(url, context, None).await.ok()?;
     manager.initialize_from_store().await.ok()?.then_some(manager)
 }
 
-async fn manager(url: &str, context: &McpContext) -> Result<AuthorizationManager, AuthError> {
-    let exchange = Arc::new(Exchange(context.http.clone()));
+async fn manager(
+    url: &str,
+    context: &McpContext,
+    origins: Option<Arc<LoginOrigins>>,
+) -> Result<AuthorizationManager, AuthError> {
+    let exchange = Arc::new(Exchange { http: context.http.clone(), origins });
     let mut manager = AuthorizationManager::new_with_oauth_http_client(url, exchange).await?;
     manager.set_credential_store(TokenFile(file_of(&context.logins, url)));
     Ok(manager)
@@ -61,6 +66,8 @@ pub enum LoginError {
     Late,
     #[error("you declined the login")]
     Declined,
+    #[error("its login is with {0}, and you have not agreed to that; `epitome mcp login` asks in a terminal")]
+    OtherOrigin(String),
     #[error("{what}: {}", plain(source))]
     Auth { what: &'static str, source: Box<AuthError> },
 }
@@ -81,8 +88,10 @@ pub async fn login(
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), LoginError> {
     let listener = RedirectListener::open(CALLBACK).await?;
+    let origins = Arc::new(LoginOrigins::new(name, url, questions));
     let begun = async {
-        let mut state = OAuthState::Unauthorized(manager(url, context).await?);
+        let manager = manager(url, context, Some(origins.clone())).await?;
+        let mut state = OAuthState::Unauthorized(manager);
         let mut request = AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
         if let Some(challenge) = challenge {
             request = request.with_challenge(challenge);
@@ -91,10 +100,13 @@ pub async fn login(
         let link = state.get_authorization_url().await?;
         Ok::<_, AuthError>((state, link))
     };
-    let (mut state, link) = begun.await.map_err(LoginError::of("its login cannot be started"))?;
+    let begun = begun.await.map_err(|error| origins.explain("its login cannot be started", error));
+    let (mut state, link) = begun?;
     if !is_private(&link) {
         return Err(LoginError::NotHttps);
     }
+    // The user sees that page.
+    origins.agree(&link);
     let id = format!("login_{:016x}", fastrand::u64(..));
     let shown = show(name, link, id.clone(), questions, news);
     let back =
@@ -114,7 +126,7 @@ pub async fn login(
     };
     let done = state.handle_callback_url(&address).await;
     questions.done(id).await;
-    done.map_err(LoginError::of("its login failed"))
+    done.map_err(|error| origins.explain("its login failed", error))
 }
 
 /// Whether an address is encrypted or of this machine, and names no user.
@@ -168,12 +180,70 @@ fn plain(error: &AuthError) -> String {
 // ── The authorization server ───────────────────────────────────────────────────────────────────────
 
 /// Sends OAuth requests over the session's network. Redirects are not followed.
-struct Exchange(Http);
+struct Exchange {
+    http: Http,
+    /// Where registrations and codes may go; `None` for a stored login, to which the user has agreed.
+    origins: Option<Arc<LoginOrigins>>,
+}
+
+/// The origins to which a login may send something: that of the server, that of the login's page, and those that the user
+/// agrees to. A server chooses these addresses, which may be of another service.
+struct LoginOrigins {
+    name: String,
+    questions: QuestionSender,
+    agreed: Mutex<Vec<String>>,
+    refused: Mutex<Option<String>>,
+}
+
+impl LoginOrigins {
+    fn new(name: &str, url: &str, questions: &QuestionSender) -> LoginOrigins {
+        let (agreed, refused) = (Mutex::new(vec![origin(url)]), Mutex::default());
+        LoginOrigins { name: name.to_owned(), questions: questions.clone(), agreed, refused }
+    }
+
+    fn agree(&self, address: &str) {
+        self.agreed.lock().push(origin(address));
+    }
+
+    async fn check(&self, address: &str) -> io::Result<()> {
+        let origin = origin(address);
+        if self.agreed.lock().contains(&origin) {
+            return Ok(());
+        }
+        let message = format!(
+            "To log you in, the MCP server {} uses {origin}, which is another address than its own. Do you agree?",
+            self.name
+        );
+        let question = UserQuestion { message, wants: QuestionKind::consent(), call: None };
+        if let QuestionReply::Accepted(_) = self.questions.ask(question).await {
+            self.agreed.lock().push(origin);
+            return Ok(());
+        }
+        *self.refused.lock() = Some(origin);
+        Err(io::Error::other("the user has not agreed to the address"))
+    }
+
+    fn explain(&self, what: &'static str, error: AuthError) -> LoginError {
+        self.refused.lock().take().map_or_else(|| LoginError::of(what)(error), LoginError::OtherOrigin)
+    }
+}
+
+/// Scheme, host and port of an address.
+fn origin(address: &str) -> String {
+    let address = address.parse::<http::Uri>().unwrap_or_default();
+    let port = address.port().map_or(String::new(), |port| format!(":{port}"));
+    format!("{}://{}{port}", address.scheme_str().unwrap_or_default(), address.host().unwrap_or_default())
+}
 
 impl OAuthHttpClient for Exchange {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
-            let answer = self.0.exchange(request.request, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
+            if let Some(origins) =
+                self.origins.as_ref().filter(|_| request.request.method() != http::Method::GET)
+            {
+                origins.check(&request.request.uri().to_string()).await?;
+            }
+            let answer = self.http.exchange(request.request, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
             answer.map_err(|why| io::Error::other(why).into())
         })
     }
@@ -253,6 +323,9 @@ async fn on_disk<T: Send + 'static>(
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use epitome_tools::question::{QuestionMessage, QuestionSupport};
+    use serde_json::Map;
+
     use super::*;
 
     /// Addresses were compared by their beginnings.
@@ -272,6 +345,34 @@ mod tests {
         ] {
             assert_eq!(is_private(link), expected, "{link}");
         }
+    }
+
+    /// A server chose where Epitome registered and sent the code of a login, such as a service of the internal network.
+    #[tokio::test]
+    async fn another_origin_than_the_servers_needs_a_question() {
+        let (questions, mut asked) = QuestionSender::new();
+        let origins = |questions| LoginOrigins::new("tracker", "https://mcp.example/mcp", questions);
+        let unseen = origins(&questions);
+        assert!(unseen.check("https://mcp.example:443/register").await.is_err(), "nobody can be asked");
+        assert!(unseen.check("https://mcp.example/register").await.is_ok());
+        questions.set_shows(QuestionSupport { forms: true, urls: false });
+        let seen = origins(&questions);
+        seen.agree("https://login.example/authorize?x=1");
+        assert!(seen.check("https://login.example/token").await.is_ok());
+        for (reply, is_allowed) in
+            [(QuestionReply::Declined, false), (QuestionReply::Accepted(Map::new()), true)]
+        {
+            let answer = async {
+                let Some(QuestionMessage::Question { question, reply: to }) = asked.recv().await else {
+                    panic!("no question")
+                };
+                assert!(question.message.contains("http://10.0.0.1:8080"), "{}", question.message);
+                to.send(reply).expect("it waits");
+            };
+            let (checked, ()) = tokio::join!(seen.check("http://10.0.0.1:8080/register"), answer);
+            assert_eq!(checked.is_ok(), is_allowed);
+        }
+        assert!(seen.check("http://10.0.0.1:8080/token").await.is_ok(), "the user has agreed");
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use epitome_thread::visible::{invisible_in, model_says};
 use epitome_thread::{CallDisplay, Mode, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
-use super::git_commands::changes_repository;
+use super::git_commands::{changes_repository, is_plain};
 use super::output::{CommandOutput, Finished};
 use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
@@ -138,10 +138,16 @@ impl ParsedTool for Bash {
             parts.push("Runs in the background until it ends, is ended, or the session ends.".to_owned());
         }
         if call.changes_git && call.outside.is_none() {
-            parts.push(
-                "May change the Git repository (`.git`), except for its hooks and settings that name programs."
-                    .to_owned(),
-            );
+            let further = match is_plain(&call.command) {
+                true => {
+                    " If you allow it, further ordinary Git commands of this turn (`git commit`, `switch`, `rebase` …) are \
+                         allowed, too."
+                }
+                false => "",
+            };
+            parts.push(format!(
+                "May change the Git repository (`.git`), except for its hooks and settings that name programs.{further}"
+            ));
         }
         if let Some(reason) = &call.outside {
             parts.push(outside_note("it", reason));

@@ -243,6 +243,32 @@ fn long_lines_and_deep_nesting_are_refused_without_a_crash() {
     assert!(refusal.len() < 400, "{refusal}");
 }
 
+/// Models write messages of several lines in this way, and a rule such as `git commit *` never covered them.
+#[test]
+fn a_quoted_here_document_is_a_text() {
+    let message = "git commit -m \"$(cat <<'EOF'\nFix it\n\n`rm x` $(rm y)\nEOF\n)\"";
+    assert_eq!(with(&["git commit *"], message), None);
+    assert_eq!(with(&["git add *", "git commit *"], &format!("git add -A && {message}")), None);
+    assert_eq!(with(&["python3 *"], "python3 - <<'PY'\nimport os\nprint('a; b')\nPY"), None);
+    assert_eq!(with(&["git commit -F -"], "git commit -F - <<'E'\nFix it\nE"), None);
+    assert!(with(&["git commit -F"], "git commit -F - <<'E'\nFix it\nE").is_some());
+    assert_eq!(with(&["python3 *"], "python3 <<'PY'\nprint(1)\nPY\n"), None);
+    for line in [
+        "git commit -m \"$(cat <<EOF\n$(rm x)\nEOF\n)\"",
+        "git commit -m \"$(cat <<EOF\na\nEOF\n)\"",
+        "git commit -m \"$(cat key <<'EOF'\na\nEOF\n)\"",
+        "git commit -m \"$(tee <<'EOF'\na\nEOF\n)\"",
+        "git commit -m \"$(cat <<'EOF' > x\na\nEOF\n)\"",
+        "git commit -m \"$(cat <<'EOF'; rm x\na\nEOF\n)\"",
+        "git commit -m \"$(cat <<'EOF' | sh\na\nEOF\n)\"",
+        "git commit -m \"$(cat <<'EOF'\na\nEOF\nrm x)\"",
+        "git commit -m x; cat <<'EOF'\na\nEOF",
+        "git commit -m \"$(cat)\"",
+    ] {
+        assert!(with(&["git commit *"], line).is_some(), "{line}");
+    }
+}
+
 proptest::proptest! {
     /// For any text: no panic, and nothing runs except `echo` with words.
     #[test]

@@ -1,89 +1,54 @@
 //! Recognizes command lines that change a Git repository. Pure.
 
+use super::Access;
 use super::command_line::parts::CommandParts;
+use super::command_line::refused;
 
 /// Subcommands that never change the Git directory, whatever their arguments; some of them write files elsewhere. All
 /// others, including unknown ones, are assumed to change it.
-const READING: [&str; 56] = [
-    "annotate",
-    "archive",
-    "blame",
-    "bugreport",
-    "cat-file",
-    "check-attr",
-    "check-ignore",
-    "check-mailmap",
-    "check-ref-format",
-    "cherry",
-    "clean",
-    "column",
-    "count-objects",
-    "describe",
-    "diagnose",
-    "diff",
-    "diff-files",
-    "diff-index",
-    "diff-pairs",
-    "diff-tree",
-    "difftool",
-    "fast-export",
-    "fmt-merge-msg",
-    "for-each-ref",
-    "format-patch",
-    "fsck",
-    "get-tar-commit-id",
-    "grep",
-    "help",
-    "interpret-trailers",
-    "last-modified",
-    "log",
-    "ls-files",
-    "ls-remote",
-    "ls-tree",
-    "mailinfo",
-    "mailsplit",
-    "merge-base",
-    "merge-file",
-    "name-rev",
-    "patch-id",
-    "range-diff",
-    "request-pull",
-    "rev-list",
-    "rev-parse",
-    "shortlog",
-    "show",
-    "show-branch",
-    "show-index",
-    "show-ref",
-    "status",
-    "stripspace",
-    "unpack-file",
-    "var",
-    "verify-pack",
-    "version",
-];
+const READING: &str = "annotate archive blame bugreport cat-file check-attr check-ignore check-mailmap check-ref-format cherry \
+    clean column count-objects describe diagnose diff diff-files diff-index diff-pairs diff-tree difftool \
+    fast-export fmt-merge-msg for-each-ref format-patch fsck get-tar-commit-id grep help interpret-trailers \
+    last-modified log ls-files ls-remote ls-tree mailinfo mailsplit merge-base merge-file name-rev patch-id \
+    range-diff request-pull rev-list rev-parse shortlog show show-branch show-index show-ref status \
+    stripspace unpack-file var verify-pack version";
+
+/// Ordinary subcommands that run no other programs than Git's hooks and those of its settings, unless an option says so.
+const PLAIN: &str = "add branch checkout cherry-pick commit diff log merge mv rebase reset restore revert rm show status switch";
+
+/// Whether a line certainly consists of ordinary commands of Git in the current directory.
+pub(crate) fn is_plain(line: &str) -> bool {
+    let patterns: Vec<String> = PLAIN.split(' ').map(|subcommand| format!("git {subcommand} *")).collect();
+    !line.trim().is_empty() && refused(line, &patterns).is_none()
+}
+
+/// Whether an access is such a line, in the sandbox.
+pub fn is_ordinary_git(access: &Access) -> bool {
+    matches!(access, Access::Command { line, confined: true, .. } if is_plain(line))
+}
 
 /// Subcommands that change a repository only with some arguments; `None` for others.
 fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
     let words: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with('-')).collect();
     let first = words.first().copied();
     let is_first = |listing: &[&str]| first.is_some_and(|first| listing.contains(&first));
+    let has_of = |options: &str| rest.iter().any(|word| is_listed(options, option(word)));
     let has = |options: &[&str]| rest.iter().any(|word| options.contains(&option(word)));
     let lists_or_nothing = |listing: &[&str]| first.is_some() && !is_first(listing);
     Some(match subcommand {
         "branch" => {
-            first.is_some() && !has(&LISTS)
+            first.is_some() && !has_of(LISTS)
                 || rest.iter().any(|word| ["-d", "-D", "-m", "-M", "-c", "-C", "-f", "-u"].contains(word))
-                || has(&CHANGES)
+                || has_of(CHANGES)
         }
         "tag" => {
-            first.is_some() && !has(&LISTS) && !has(&["-n", "-v", "--verify"])
+            first.is_some() && !has_of(LISTS) && !has(&["-n", "-v", "--verify"])
                 || has(&["-d", "-f"])
-                || has(&CHANGES)
+                || has_of(CHANGES)
         }
         // One name without a value queries the setting.
         "config" => {
-            let asks = has(&LISTS) || is_first(&["get", "list"]) || has(&["-l"]);
+            let asks = has_of(LISTS) || is_first(&["get", "list"]) || has(&["-l"]);
             let edits =
                 has(&["-e", "--edit", "--unset", "--unset-all", "--remove-section", "--rename-section"]);
             edits || (!asks && (words.len() > 1 || is_first(&["edit"])))
@@ -140,38 +105,22 @@ fn changes<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
         }
     };
     let rest: Vec<&str> = words.collect();
-    !READING.contains(&subcommand) && changes_by_arguments(subcommand, &rest).unwrap_or(true)
+    !is_listed(READING, subcommand) && changes_by_arguments(subcommand, &rest).unwrap_or(true)
+}
+
+fn is_listed(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|listed| listed == word)
 }
 
 fn option(word: &str) -> &str {
     word.split('=').next().unwrap_or(word)
 }
 
-const LISTS: [&str; 12] = [
-    "-l",
-    "--list",
-    "--show-current",
-    "--format",
-    "--contains",
-    "--no-contains",
-    "--merged",
-    "--no-merged",
-    "--points-at",
-    "--get",
-    "--get-all",
-    "--get-regexp",
-];
+const LISTS: &str = "-l --list --show-current --format --contains --no-contains --merged --no-merged --points-at --get \
+    --get-all --get-regexp";
 
-const CHANGES: [&str; 8] = [
-    "--delete",
-    "--move",
-    "--copy",
-    "--force",
-    "--set-upstream-to",
-    "--unset-upstream",
-    "--edit-description",
-    "--track",
-];
+const CHANGES: &str =
+    "--delete --move --copy --force --set-upstream-to --unset-upstream --edit-description --track";
 
 #[cfg(test)]
 mod tests {
@@ -241,6 +190,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lines_of_ordinary_commands_are_plain() {
+        for (line, expected) in [
+            ("git add -A && git commit -qm 'a; b'", true),
+            ("git commit -m \"$(cat <<'EOF'\na\nEOF\n)\"", true),
+            ("git switch -c feature; git status", true),
+            ("git rebase main", true),
+            ("git rebase -x make main", false),
+            ("git rebase --exec=make main", false),
+            ("git -c core.fsmonitor=./x status", false),
+            ("git -C lib commit -m x", false),
+            ("cd lib && git commit -m x", false),
+            ("GIT_DIR=x git commit -m x", false),
+            ("./git commit -m x", false),
+            ("git commit -m x && make", false),
+            ("git commit -m \"$(make)\"", false),
+            ("git log --output=x", false),
+            ("git submodule update", false),
+            ("git update-index --add --cacheinfo 160000,a,b", false),
+            ("git push", false),
+            ("git config user.name x", false),
+            ("git", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plain(line), expected, "{line}");
+        }
+    }
+
     /// The list was written from memory. This test compares it with the commands of the installed Git: each of them
     /// must be in the list, or be one of those that change something.
     #[test]
@@ -264,7 +241,7 @@ mod tests {
         };
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let is_known = |name: &&str| {
-            READING.contains(name)
+            is_listed(READING, name)
                 || CHANGING.split_whitespace().any(|known| known == *name)
                 || name.contains("--")
                 || name.contains('.')
@@ -275,7 +252,7 @@ mod tests {
         let version = std::process::Command::new("git").arg("--version").output().expect("it runs").stdout;
         let is_newer = |name: &str| !String::from_utf8_lossy(&version).contains(name);
         assert!(unknown.is_empty() || is_newer(" 2.47."), "{unknown:?}");
-        for name in READING {
+        for name in READING.split_whitespace() {
             assert!(!changes_repository(&format!("git {name} x")), "{name}");
             assert!(!CHANGING.split_whitespace().any(|known| known == name), "{name} is in both lists");
         }

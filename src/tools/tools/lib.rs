@@ -15,7 +15,7 @@ mod error;
 mod file_edit;
 mod file_read;
 mod file_write;
-mod git_commands;
+pub mod git_commands;
 mod glob_tool;
 mod grep_tool;
 mod input;

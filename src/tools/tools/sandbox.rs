@@ -6,7 +6,7 @@
 //! programs that the user consented to; they run without it.
 
 mod denied;
-mod git;
+pub(crate) mod git;
 mod git_links;
 mod git_settings;
 mod hint;

@@ -32,9 +32,9 @@ const OPENED: &[(&str, &str)] = &[
     ),
     (
         ".config",
-        "bat black cabal cargo ccache clangd cmake composer direnv environment.d fd fish flake8 fontconfig gdb ghc git go htop \
-         locale.conf matplotlib mise mypy nextest.toml nixpkgs npm nvim pnpm pycodestyle pylint pylintrc ripgrep ruff rustfmt \
-         stack starship.toml systemd tmux user-dirs.dirs user-dirs.locale uv yapf yarn zsh",
+        "bat black cabal cargo ccache clangd cmake composer direnv fd fish flake8 fontconfig gdb ghc git go htop \
+         locale.conf matplotlib mise mypy nextest.toml nixpkgs nvim pnpm pycodestyle pylint pylintrc ripgrep ruff rustfmt \
+         stack starship.toml tmux user-dirs.dirs user-dirs.locale uv yapf yarn zsh",
     ),
     (
         ".local/share",
@@ -60,6 +60,7 @@ const IN_HOME: &[&str] = &[
     ".bundle/config",
     ".cargo/credentials.toml",
     ".cargo/credentials",
+    ".config/fish/fish_variables",
     ".gradle/gradle.properties",
     ".hex/hex.config",
     ".m2/settings-security.xml",

@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
 use super::disk::CancelFlag;
+use super::git_commands::is_plain;
 use super::running::RunningNote;
-use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings};
+use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings, git};
 use crate::ToolError;
 use epitome_platform::group::{CommandExit, EndPolicy, KILL_GRACE, RunningCommand};
 use epitome_platform::program::{is_program, shell};
@@ -109,10 +110,14 @@ pub(super) fn start(
             root.path().display()
         )));
     }
-    let environment = match limits {
-        ShellRestriction::Outside => sandbox::outside(workspace),
-        ShellRestriction::Sandbox(..) | ShellRestriction::None => workspace.environment.clone(),
+    // If the user was not asked because Git runs nothing else, that must be the user's Git.
+    let is_only_git = || is_plain(line) && git::runs_only_git(&workspace.cwd);
+    let is_of_user = match limits {
+        ShellRestriction::Outside => true,
+        ShellRestriction::Sandbox(_, changes) => *changes != GitChanges::None && is_only_git(),
+        ShellRestriction::None => false,
     };
+    let environment = if is_of_user { sandbox::outside(workspace) } else { workspace.environment.clone() };
     let shell = shell(&environment);
     let failed = |error: io::Error| {
         let text = match error.kind() {
@@ -132,11 +137,8 @@ pub(super) fn start(
     };
     let (pipe, write) = pipe::from_child().map_err(failed)?;
     let mut command = Command::new(&shell);
-    let line = match limits {
-        // A repository's hook may have exported code, to which the user has not consented outside.
-        ShellRestriction::Outside => line.to_owned(),
-        ShellRestriction::Sandbox(..) | ShellRestriction::None => with_exports(line, workspace),
-    };
+    // A repository's hook may have exported code, to which the user has not consented outside.
+    let line = if is_of_user { line.to_owned() } else { with_exports(line, workspace) };
     command.arg("-c").arg(line);
     let environment = workspace.exposure().for_commands(&environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);

@@ -5,6 +5,7 @@
 //! | `blocking` | work that may block |
 //! | `child_output`, `piped`, `pipe` | commands that run to their end, and commands with pipes |
 //! | `group`, `reaper`, `stragglers` | end all processes of a command |
+//! | `sealed` | programs that can't change before they run |
 //! | `sandbox`, `launcher` | restrict what a command can access, and start sandboxed commands |
 //! | `confinement` | compares how processes are confined |
 //! | `local` | connects processes |
@@ -67,4 +68,6 @@ pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "p
 /// The environment variable with the mark of a command's processes.
 pub const COMMAND_VARIABLE: &str = "EPITOME_COMMAND";
 
-pub use system::{confinement, directory_watch, entry_watch, holder, launcher, library_threads, memory_trim};
+pub use system::{
+    confinement, directory_watch, entry_watch, holder, launcher, library_threads, memory_trim, sealed,
+};

@@ -19,17 +19,18 @@ pub fn named<'a>(
         .filter(|file| is_program(file))
 }
 
-/// Variables besides those named `…PATH` that make programs load code from the files or directories that they name.
+/// Variables besides those named `…PATH` that make programs load code from the files or directories that they name, and are
+/// neither options nor programs.
 const LOADERS: [&str; 9] = [
     "BASH_ENV",
     "ENV",
+    "GIT_CONFIG_GLOBAL",
     "LD_PRELOAD",
-    "NODE_OPTIONS",
     "PERL5LIB",
     "PYTHONHOME",
     "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
     "RUBYLIB",
-    "RUBYOPT",
 ];
 
 /// Removes from `PATH` and other lists of directories with programs or code what a sandboxed command may have put there:
@@ -67,7 +68,10 @@ pub fn without_changeable(
         let value_text = value.to_string_lossy();
         let mut paths =
             value_text.split([':', '=', ' ']).filter(|part| part.contains('/')).map(PathBuf::from);
-        let is_loader = LOADERS.contains(&&*text);
+        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `EDITOR=/w/x`.
+        let is_loader = LOADERS.contains(&&*text)
+            || value_text.starts_with('-')
+            || is_program(Path::new(value_text.split(' ').next().unwrap_or_default()));
         (!is_loader || paths.all(|path| is_kept(&path))).then(|| (name.clone(), value.clone()))
     });
     given.collect()

@@ -11,6 +11,7 @@
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
 //! <data>/drafts/<session>           the reply that is streaming; deleted with the session
+//! <data>/grants/<session>           permissions given here, if the logs are elsewhere; deleted with the session
 //! <data>/listing                    the newest sessions, saved for the next process (listing, saved_listing)
 //! <data>/db/                        sled: threads as they are read       (rows, index, index_thread, saved_thread, resume, listing)
 //! ```
@@ -189,6 +190,11 @@ pub fn draft_path(data: &Path, session: &SessionId) -> PathBuf {
     data.join("drafts").join(&session.0)
 }
 
+/// Path of the record of the permissions that were given in a session on this machine; deleted with the session.
+pub fn grants_path(data: &Path, session: &SessionId) -> PathBuf {
+    data.join("grants").join(&session.0)
+}
+
 /// A random id of 80 bits: unique across processes and restarts.
 pub fn new_id() -> SessionId {
     SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
@@ -353,7 +359,9 @@ impl Store {
             return Ok(());
         }
         self.logs.delete(session)?;
-        self.paths.remove_file(&draft_path(&self.paths.data, session))?;
+        for path in [draft_path, grants_path] {
+            self.paths.remove_file(&path(&self.paths.data, session))?;
+        }
         let checkpoints = self.paths.checkpoints(session);
         remove_directory(&self.paths, &checkpoints).doing("remove", &checkpoints)
     }

@@ -70,7 +70,7 @@ fn try_it(test: &mut TestSession, decision: UserDecision) -> (Option<Arc<Permiss
 #[test]
 fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     // "Always" is offered only for what runs nothing of the workspace.
-    let line = "git fetch";
+    let line = "gh repo view";
     let outside =
         || bash(json!({"command": line, "outside_sandbox": true, "reason": "It needs the network"}));
     let replies =
@@ -91,6 +91,55 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     let (card, outcome) = try_it(&mut test, UserDecision::Reject);
     assert!(card.is_some(), "the same line within is another wish");
     assert_eq!(outcome.status, OutcomeStatus::Denied);
+}
+
+/// Makes a prompt, allows everything that it asks about, and returns the number of permission requests.
+fn requests_of_a_turn(test: &mut TestSession) -> usize {
+    let ticket = test.prompt("Go on");
+    let mut count = 0;
+    loop {
+        let ask = test.client.until(|out| match out {
+            SessionEvent::Ask { ask, .. } => Some(Some(*ask)),
+            SessionEvent::Entry { entry, .. } => {
+                matches!(entry.change, Change::TurnEnded { .. }).then_some(None)
+            }
+            _ => None,
+        });
+        let Some(ask) = ask else { break };
+        count += 1;
+        test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    }
+    test.reason(ticket);
+    count
+}
+
+/// Each Git line cost a question, which drove users to rules such as `bash(git commit *)`: these covered the repository's
+/// hooks, which run what the model has written.
+#[test]
+fn ordinary_git_commands_are_asked_about_once_per_turn() {
+    let turn = |lines: &[&str]| -> Vec<Vec<ModelStep>> {
+        let calls = lines.iter().map(|line| bash(json!({ "command": line })));
+        calls.chain([vec![text("ok")]]).collect()
+    };
+    let commit = "git commit -q --allow-empty -m \"$(cat <<'EOF'\nMessage\nEOF\n)\"";
+    let mut replies = turn(&["git switch -c one", commit, "git status"]);
+    replies.extend(turn(&[commit]));
+    replies.extend(turn(&[commit, "git config user.name x", "make; git status"]));
+    replies.extend(turn(&[commit]));
+    let mut test = started("[permissions]\nallow = [\"bash(git commit *)\"]\n", in_turn(replies));
+    let git = |arguments: &[&str]| {
+        let ended = std::process::Command::new("git").args(arguments).current_dir(test.cwd()).status();
+        assert!(ended.expect("there is git").success());
+    };
+    git(&["init", "-q", "-b", "main", "."]);
+    let hook = test.cwd().join(".git/hooks/pre-commit");
+    std::fs::create_dir_all(hook.parent().expect("it has one")).expect("made");
+    std::fs::write(&hook, "#!/bin/sh\nmake lint\n").expect("written");
+    assert_eq!(requests_of_a_turn(&mut test), 1, "the rule covers no repository with hooks");
+    assert_eq!(requests_of_a_turn(&mut test), 1, "the consent was for the turn");
+    assert_eq!(requests_of_a_turn(&mut test), 3, "it is for ordinary commands of Git only");
+    std::fs::remove_file(hook).expect("removed");
+    assert_eq!(requests_of_a_turn(&mut test), 0, "Git runs nothing else, so the rule covers it");
 }
 
 #[test]

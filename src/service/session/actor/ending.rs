@@ -112,6 +112,7 @@ impl Session {
         self.hooks.end_turn();
         self.subagents.end_turn();
         self.tools.end_turn();
+        self.core.permissions.end_turn();
         self.core.clients.forget_queued(self.core.thread.queued());
         self.work.take()
     }

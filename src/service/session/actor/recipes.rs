@@ -16,7 +16,7 @@ use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
-use epitome_recipe::parse::Recipe;
+use epitome_recipe::parse::{Recipe, RecipeSource};
 use epitome_recipe::render::{Rendered, ShellCall, ShellOutputs};
 use epitome_recipe::watch::Registration;
 use epitome_thread::{Change, Content, Message, Origin, Seq, Trigger};
@@ -100,12 +100,12 @@ impl Session {
                     MayRun::No => false,
                     MayRun::Unknown(item) => {
                         match self.hooks.ask_for_recipe(&self.core, item, &recipe, prompt) {
-                            Some(back) => return self.run_shell_calls(back, false, calls, outputs),
+                            Some(back) => return self.run_shell_calls(back, &recipe, false, calls, outputs),
                             None => return,
                         }
                     }
                 };
-                return self.run_shell_calls(prompt, may_run, calls, outputs);
+                return self.run_shell_calls(prompt, &recipe, may_run, calls, outputs);
             }
             Err(problem) => {
                 return prompt.responder.answer(Err(SessionError::Invalid(problem.to_string())));
@@ -215,12 +215,18 @@ impl Session {
     pub(super) fn run_shell_calls(
         &mut self,
         prompt: QueuedPrompt,
+        recipe: &Recipe,
         may_run: bool,
         calls: Vec<ShellCall>,
         mut outputs: ShellOutputs,
     ) {
         let toolbox = self.core.services.toolbox.clone();
-        let context = ToolContext::bare(self.core.workspace.clone());
+        let mut context = ToolContext::bare(self.core.workspace.clone());
+        // The user has seen a repository's lines, but these may run what commands have changed since.
+        if matches!(recipe.source, RecipeSource::Repository(_)) {
+            context.mode = self.core.thread.mode();
+            context.sandbox = self.core.sandbox_rules();
+        }
         let ticket = prompt.responder.ticket;
         let masker = self.tools.masker(&self.core);
         let running = async move {

@@ -3,7 +3,7 @@
 
 use tree_sitter::Node;
 
-use super::children;
+use super::{children, document_in};
 
 /// Represents text in a word that only the shell can determine.
 pub(super) const UNKNOWN: char = '\u{1}';
@@ -123,6 +123,7 @@ pub(super) fn expanded(node: Node<'_>, line: &str) -> String {
     // These expand to numbers only.
     match &line[node.byte_range()] {
         "$?" | "$#" | "$$" | "$!" => "0".to_owned(),
+        _ if let Some(text) = document_in(node, line) => quoted(text),
         _ => UNKNOWN.to_string(),
     }
 }

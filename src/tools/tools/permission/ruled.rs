@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher};
 
 use epitome_config::rules::{GLOB_PREFIX, PermissionDecision, RulePattern, WrittenRule, literal_brackets};
+use epitome_thread::problem::Problem;
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
 use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
@@ -266,8 +267,12 @@ impl<'a> ParsedCall<'a> {
             Access::Nothing => None,
             // Running outside of the sandbox needs more than a rule for the command.
             Access::Command { confined: false, .. } => None,
-            // So does a change of repositories by the programs of the line.
-            Access::Command { line, changes_git: true, .. } if !changes_repository(line) => None,
+            // So does a change of repositories by the programs of the line, or by hooks: these run files of the workspace.
+            Access::Command { line, changes_git: true, .. }
+                if !changes_repository(line) || !self.asked.facts.runs_only_git =>
+            {
+                None
+            }
             Access::Command { line, confined: true, .. } => {
                 self.allowing_line(line, &of_tool.collect::<Vec<_>>())
             }
@@ -350,6 +355,32 @@ impl DeniedHosts {
     pub fn has(&self, host: &str) -> bool {
         self.0.iter().any(|about| is_host_of(about, host))
     }
+}
+
+/// Reports ask and deny rules that name a path below which nothing exists: a rule that looks right may protect nothing. Rules of
+/// the user's own file are for many workspaces, so their relative paths are left out. Reads the disk.
+pub fn unmatched(rules: &[WrittenRule], workspace: &Workspace) -> Vec<Problem> {
+    let is_here = |rule: &WrittenRule, about: &str| {
+        let path = about.strip_prefix(GLOB_PREFIX).unwrap_or(about);
+        let is_of_workspace = workspace.roots().containing(&real_path(&rule.path)).is_some();
+        path.starts_with("//") || path.starts_with("~/") || path.contains('/') && is_of_workspace
+    };
+    let held =
+        rules.iter().filter(|rule| rule.word != PermissionDecision::Allow && is_of_files(&rule.pattern.tool));
+    let named = held.filter_map(|rule| Some((rule, rule.pattern.about.as_ref()?)));
+    let missing = named.filter(|(rule, about)| {
+        let globs = Globs::new(about, workspace, CaseSensitivity::Exact);
+        is_here(rule, about) && globs.named.iter().all(|path| path.symlink_metadata().is_err())
+    });
+    let hint = "it applies to what is created there; brackets and parentheses are literal unless it begins with `glob:`";
+    missing
+        .map(|(rule, _)| Problem {
+            is_notice: true,
+            ..Problem::new(&rule.path, format!("the rule {rule} matches nothing that exists"))
+                .at((rule.line, 1))
+                .with_hint(hint)
+        })
+        .collect()
 }
 
 /// Whether a rule for this tool name is about files.

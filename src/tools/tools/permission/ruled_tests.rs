@@ -518,3 +518,31 @@ fn a_rule_with_a_pattern_denies_or_is_rejected() {
         }
     }
 }
+
+/// `Read(app/[id]/**)` was taken for a pattern by its author's tool, and a misspelled directory protected nothing.
+#[test]
+fn a_rule_about_nothing_that_exists_is_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().canonicalize().expect("it is there");
+    std::fs::create_dir_all(root.join("app/[id]")).expect("made");
+    let workspace = Workspace::new(&root, Vec::new(), std::sync::Arc::default());
+    let reported = |pattern: &str, file: &Path| {
+        let mut rules = rules(&[], &[], &[pattern]);
+        rules[0].path = file.to_path_buf();
+        unmatched(&rules, &workspace).len()
+    };
+    let (own, of_repository) = (Path::new("/home/me/config.toml"), root.join(".epitome/config.toml"));
+    for (pattern, in_own, in_repository) in [
+        ("Read(app/[id]/**)", 0, 0),
+        ("Read(app/[slug]/**)", 0, 1),
+        ("Edit(glob:app/[a-z]*/**)", 0, 0),
+        ("Read(secrets/**)", 0, 1),
+        ("Read(.env)", 0, 0),
+        ("Read(**/.env)", 0, 0),
+        ("Read(//nowhere/at/all)", 1, 1),
+        ("bash(rm *)", 0, 0),
+    ] {
+        assert_eq!(reported(pattern, own), in_own, "{pattern}");
+        assert_eq!(reported(pattern, &of_repository), in_repository, "{pattern}");
+    }
+}

@@ -4,16 +4,19 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::Support;
+use super::git_links::running_entries;
 use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that names
-/// another directory for both.
-const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
+/// Entries of a Git directory that make Git execute something: hooks, the configuration, the file that names another
+/// directory for both, and directories with remotes, whose hooks run.
+const OF_GIT: [&str; 6] = ["hooks", "config", OF_WORKTREES, COMMON, "remotes", "branches"];
 
 /// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
 const OF_WORKTREES: &str = "config.worktree";
@@ -37,6 +40,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Maximum entries of a Git directory that are searched for links.
 const ENTRIES_MAX: usize = 200_000;
+
+/// Limits of the command that lists settings.
+const SETTINGS: OutputLimits<'static> =
+    OutputLimits { time: Duration::from_secs(2), bytes: FILE_BYTES_MAX, is_over: &|| None };
 
 /// The prefix of the content of a `.git` file.
 const GITDIR: &[u8] = b"gitdir: ";
@@ -121,6 +128,20 @@ pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> 
     paths
 }
 
+/// Returns the files that the user's settings include. With dotfiles, they are in a repository, which may be the workspace.
+pub(crate) fn included(home: &Path) -> Vec<PathBuf> {
+    let of_user = [".gitconfig", ".config/git/config"].map(|name| home.join(name));
+    let sections = |file: &PathBuf| -> Vec<PathBuf> {
+        let above = file.parent().unwrap_or(home).to_path_buf();
+        let named = settings_in(file, |section| section.to_ascii_lowercase().starts_with("include"), "path");
+        named
+            .into_iter()
+            .map(|name| name.strip_prefix("~/").map_or_else(|| above.join(&name), |below| home.join(below)))
+            .collect()
+    };
+    of_user.iter().flat_map(sections).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// Returns the targets of entries that are links: they may be in the workspace.
 pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     let links = OF_GIT.iter().map(|name| git.join(name)).filter(|path| path.is_symlink());
@@ -142,8 +163,10 @@ fn fix_below(paths: &mut SandboxPaths, git: &Path, directory: &Path) {
 /// Creates the missing entries through which a command could make Git execute something, because only existing paths
 /// can be frozen. They are not removed, because a mount ends when the file below it is removed.
 fn complete(git: &Path) {
-    // Git itself creates this directory in most repositories.
-    let _ = std::fs::create_dir(git.join("hooks"));
+    // Git itself creates the first of these directories in most repositories, and no longer the others.
+    for name in ["hooks", "remotes", "branches"] {
+        let _ = std::fs::create_dir(git.join(name));
+    }
     put_new(&git.join(COMMON), COMMON_TEXT);
     if is_true(git, "extensions", "worktreeconfig") {
         put_new(&git.join(OF_WORKTREES), "");
@@ -197,12 +220,17 @@ fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
 
 /// Returns all values of this key in a settings file; section and key must be in lower case.
 fn settings(file: &Path, section: &str, key: &str) -> Vec<String> {
+    settings_in(file, |header| header.eq_ignore_ascii_case(section), key)
+}
+
+/// The same for all sections whose header matches.
+fn settings_in(file: &Path, is_section: impl Fn(&str) -> bool, key: &str) -> Vec<String> {
     let text = text_of(file).unwrap_or_default();
     let (mut is_in_section, mut found) = (false, Vec::new());
     for line in text.lines() {
         let mut line = line.trim();
         if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            is_in_section = header.trim().eq_ignore_ascii_case(section);
+            is_in_section = is_section(header.trim());
             line = rest.trim();
         }
         let line = line.split(['#', ';']).next().unwrap_or_default();
@@ -233,6 +261,43 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
     let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
     let common = worktrees.parent()?.to_path_buf();
     (is_ours && common.join("HEAD").exists()).then_some(common)
+}
+
+/// Whether ordinary commands of Git in this directory run no program of the workspace: it is the root of a repository without
+/// hooks and without settings that could name a program.
+pub(crate) fn runs_only_git(root: &Path) -> bool {
+    let Some(git) = directory(root).filter(|git| running_entries(git).is_empty()) else { return false };
+    let own_settings = named_directory(root).map(|own| own.join(OF_WORKTREES));
+    let has_own =
+        own_settings.is_some_and(|settings| settings != git.join(OF_WORKTREES) && settings.exists());
+    // The user's own settings may name a directory for hooks.
+    let list = child_output::git(&["config", "--list", "--name-only", "--show-scope"]);
+    let names = child_output::output_of(list, root, &SETTINGS);
+    // Epitome sets it for its own command.
+    let is_set = |line: &str| {
+        line.split_once('\t').is_none_or(|(scope, name)| scope != "command" && name == "core.hookspath")
+    };
+    !has_own && names.is_ok_and(|names| !names.lines().any(is_set))
+}
+
+/// A remote of the repository that contains a directory: its name and its address. `named`: a word of the command. Reads
+/// only the settings of the repository.
+pub(crate) fn remote(below: &Path, named: Option<&str>, pushes: bool) -> Option<(String, String)> {
+    let root = below.ancestors().find(|root| root.join(".git").symlink_metadata().is_ok())?;
+    let config = directory(root)?.join("config");
+    let own = named_directory(root).unwrap_or_else(|| root.join(".git"));
+    let head = text_of(&own.join("HEAD"))?;
+    let branch = format!("branch \"{}\"", head.trim().strip_prefix("ref: refs/heads/").unwrap_or_default());
+    let key = |section: &str, key| setting(&config, section, key);
+    let for_push = || key(&branch, "pushremote").or_else(|| key("remote", "pushdefault"));
+    let usual = || pushes.then(for_push).flatten().or_else(|| key(&branch, "remote"));
+    let name = named.map(str::to_owned).or_else(usual).unwrap_or_else(|| "origin".to_owned());
+    let section = format!("remote \"{name}\"");
+    let mut addresses = if pushes { settings(&config, &section, "pushurl") } else { Vec::new() };
+    if addresses.is_empty() {
+        addresses = settings(&config, &section, "url");
+    }
+    (!addresses.is_empty()).then(|| (name, addresses.join(" ")))
 }
 
 /// Whether a `commondir` file, if it exists, names its own directory.
@@ -367,6 +432,54 @@ mod tests {
             assert_eq!(named_directory(&root.join("lib")), named.map(|name| root.join(name)), "{shown:?}");
             assert_eq!(is_unclear(&root.join("lib/.git")), is_unclear_to_others, "{shown:?}");
         }
+    }
+
+    /// In `auto`, each commit was a question, so users wrote rules for all commits, which covered hooks that run the workspace's
+    /// `Makefile`.
+    #[test]
+    fn git_runs_nothing_else_without_hooks_and_settings_that_name_programs() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        let init = std::process::Command::new("git").args(["init", "-q", "."]).current_dir(&root).status();
+        if !init.is_ok_and(|ended| ended.success()) {
+            return eprintln!("skipped: there is no git");
+        }
+        let config = root.join(".git/config");
+        let plain = fs::read_to_string(&config).expect("it is there");
+        assert!(runs_only_git(&root));
+        fs::create_dir(root.join("sub")).expect("made");
+        assert!(!runs_only_git(&root.join("sub")), "a bare repository could be made there");
+        for setting in
+            ["[core]\n\thooksPath = .husky\n", "[filter \"x\"]\n\tclean = ./x\n", "[include]\n\tpath = x\n"]
+        {
+            fs::write(&config, format!("{plain}{setting}")).expect("written");
+            assert!(!runs_only_git(&root), "{setting}");
+        }
+        fs::write(&config, &plain).expect("written");
+        fs::write(root.join(".git/hooks/pre-commit"), "make").expect("written");
+        assert!(!runs_only_git(&root));
+    }
+
+    #[test]
+    fn a_remote_is_found_as_git_finds_it() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        fs::create_dir_all(root.join(".git")).expect("made");
+        fs::create_dir_all(root.join("sub")).expect("made");
+        fs::write(root.join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
+        let found = |settings: &str, named, is_for_push| {
+            fs::write(root.join(".git/config"), settings).expect("written");
+            remote(&root.join("sub"), named, is_for_push).map(|(name, address)| format!("{name} {address}"))
+        };
+        let both = "[remote \"origin\"]\n\turl = a\n[remote \"up\"]\n\turl = b\n\tpushurl = c\n";
+        assert_eq!(found(both, None, true).as_deref(), Some("origin a"));
+        assert_eq!(found(both, Some("up"), true).as_deref(), Some("up c"));
+        assert_eq!(found(both, Some("up"), false).as_deref(), Some("up b"));
+        assert_eq!(found(both, Some("other"), true), None);
+        let branch = format!("{both}[branch \"main\"]\n\tremote = up\n");
+        assert_eq!(found(&branch, None, false).as_deref(), Some("up b"));
+        let pushed = format!("{branch}\tpushRemote = origin\n");
+        assert_eq!(found(&pushed, None, true).as_deref(), Some("origin a"));
     }
 
     /// A command made `.git/logs/HEAD` a link to `~/.bashrc`, to which the user's next commit appended a line.

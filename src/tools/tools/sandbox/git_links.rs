@@ -149,10 +149,11 @@ fn directory_of(worktree: &Path) -> Option<PathBuf> {
     if git.is_dir() { Some(git) } else { git::named_directory(worktree) }
 }
 
-fn refuse(git: &Path) -> Option<String> {
+/// The entries of a Git directory that may make Git run a program.
+pub(super) fn running_entries(git: &Path) -> Vec<&'static str> {
     let is_there = |name: &&str| git.join(name).symlink_metadata().is_ok();
     let is_empty = |file: fs::Metadata| file.is_file() && file.len() == 0;
-    let refused: Vec<&str> = [
+    [
         ("config", is_config_harmless(git)),
         ("hooks", is_without_hooks(git)),
         // These entries refer to or contain other settings; a linked repository needs neither.
@@ -162,7 +163,11 @@ fn refuse(git: &Path) -> Option<String> {
     .into_iter()
     .filter_map(|(name, is_harmless)| (!is_harmless).then_some(name))
     .filter(is_there)
-    .collect();
+    .collect()
+}
+
+fn refuse(git: &Path) -> Option<String> {
+    let refused = running_entries(git);
     if refused.is_empty() {
         return None;
     }

@@ -86,14 +86,14 @@ struct ChangedRepository {
     git: PathBuf,
     /// The symbolic links in it.
     links: BTreeSet<PathBuf>,
-    /// The commits at the tips of its branches.
+    /// The commits that its branches and reflogs name.
     tips: Vec<String>,
 }
 
 impl ChangedRepository {
     fn find(worktree: &Path) -> Option<ChangedRepository> {
         let git = git::directory(worktree)?;
-        let listed = child_output::git(&["for-each-ref", "--format=%(objectname)"]);
+        let listed = child_output::git(&["rev-list", "--no-walk=unsorted", "--all", "--reflog"]);
         let listed = child_output::output_of(listed, worktree, &COMMITS).unwrap_or_default();
         let links = git::links(&git).into_iter().collect();
         let tips = listed.lines().map(str::to_owned).collect();
@@ -123,7 +123,9 @@ impl ChangedRepository {
     fn committed_links(&self) -> Result<Vec<PathBuf>, String> {
         let mut arguments =
             vec!["-c", "log.showSignature=false", "log", "--all", "--format=", "--raw", "-z", "-m"];
+        // The user may return to a commit that only the reflog names.
         arguments.extend([
+            "--reflog",
             "--root",
             "--no-renames",
             "--no-abbrev",

@@ -47,6 +47,7 @@ fn is_protected(path: &Path, home: Option<&Path>, temporary: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -66,6 +67,8 @@ mod tests {
             fs::create_dir_all(base.join(made)).expect("made");
         }
         fs::write(base.join("home/.bashrc"), "").expect("written");
+        fs::write(base.join("home/w/edit"), "").expect("written");
+        fs::set_permissions(base.join("home/w/edit"), fs::Permissions::from_mode(0o755)).expect("set");
         std::os::unix::fs::symlink(base.join("home/w"), base.join("home/link")).expect("linked");
         let at = |name: &str| base.join("home").join(name).display().to_string();
         let outside_of = |cwd: &str| -> Vec<String> {
@@ -77,6 +80,9 @@ mod tests {
                 ("HOME", base.join("home").display().to_string()),
                 ("PYTHONPATH", at("w/lib")),
                 ("BASH_ENV", at("w/env.sh")),
+                ("NODE_OPTIONS", format!("--require {}", at("w/.pnp.cjs"))),
+                ("JAVA_TOOL_OPTIONS", format!("-javaagent:{}", at("w/x.jar"))),
+                ("EDITOR", format!("{} --wait", at("w/edit"))),
                 ("DATABASE", at("w/db.sqlite")),
             ];
             let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();

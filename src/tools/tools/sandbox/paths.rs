@@ -70,6 +70,7 @@ pub(super) fn find(
         freeze(&mut paths, directory);
     }
     let frozen = workspace.frozen().iter().cloned().chain(home::linked(workspace, real_home.as_deref()));
+    let frozen = frozen.chain(rules.settings.clone());
     let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
     for path in frozen.into_iter().filter(|path| roots.iter().any(|root| path.starts_with(root))) {
         fix_above(&mut paths, &roots, &path);

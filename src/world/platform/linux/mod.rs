@@ -8,6 +8,7 @@ pub mod launcher;
 pub mod library_threads;
 pub mod memory_trim;
 pub mod sandbox;
+pub mod sealed;
 pub mod stragglers;
 pub mod unnamed_file;
 

@@ -28,11 +28,14 @@ pub(super) fn protect(
             // A repository is completely read-only, so that no list of the files that make Git run something is
             // needed. With the user's consent, only the known files are.
             Some(git) => {
-                git::freeze(paths, &git, support);
                 if git != entry {
                     freeze(paths, entry);
                 }
-                gits.push(git);
+                // Those of a worktree are those of its repository.
+                if !gits.contains(&git) {
+                    git::freeze(paths, &git, support);
+                    gits.push(git);
+                }
             }
             None => {
                 paths.frozen.extend(git::outside_links(&entry));

@@ -78,8 +78,12 @@ fn workspace_is_writable_except_for_files_executed_later() {
         "w/.git/hooks",
         "w/.git/config",
         "w/.git/commondir",
+        "w/.git/remotes",
+        "w/.git/branches",
         "w/.git/modules/lib/deep/hooks",
         "w/.git/modules/lib/deep/commondir",
+        "w/.git/modules/lib/deep/remotes",
+        "w/.git/modules/lib/deep/branches",
         "w/src/.envrc",
     ];
     assert_eq!(disk.below(&paths.frozen), frozen);
@@ -124,9 +128,28 @@ fn a_repository_that_a_git_file_names_is_protected() {
     assert_eq!(disk.below(&paths.frozen), ["w/.git", "w/src/.git", "w/in/.bare"]);
     assert_eq!(disk.below(&paths.fixed), ["w", "w/in", "w/src"]);
     let paths = disk.paths("w", ALL);
-    let frozen = ["hooks", "config", "commondir"].map(|name| format!("w/in/.bare/{name}"));
+    let frozen = ["hooks", "config", "commondir", "remotes", "branches"];
+    let frozen = frozen.map(|name| format!("w/in/.bare/{name}"));
     assert_eq!(disk.below(&paths.frozen)[2..], frozen);
     assert_eq!(disk.below(&paths.fixed), ["w", "w/in", "w/in/.bare", "w/src"]);
+}
+
+/// Regression: with a worktree of the repository in the workspace, no command that changes Git could be started, because the
+/// settings were replaced twice.
+#[test]
+fn a_repository_with_worktrees_in_the_workspace_is_protected_once() {
+    let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/HEAD", "w/t/x"]);
+    fs::write(disk.root.join("w/t/.git"), "gitdir: ../.git/worktrees/t\n").expect("written");
+    let back = disk.root.join("w/t/.git").display().to_string();
+    fs::write(disk.root.join("w/.git/worktrees/t/gitdir"), back).expect("written");
+    let mut frozen = disk.paths("w", ALL).frozen;
+    assert!(
+        frozen.contains(&disk.root.join("w/.git/config")) && frozen.contains(&disk.root.join("w/t/.git"))
+    );
+    let all = frozen.len();
+    frozen.sort();
+    frozen.dedup();
+    assert_eq!(frozen.len(), all);
 }
 
 /// Regression: in a session above a bare clone that has its worktrees in it, all of them were read-only.
@@ -199,7 +222,8 @@ fn missing_commondir_and_worktree_config_are_created() {
     assert_eq!(text("commondir").as_deref(), Some("./\n"));
     assert_eq!(text("worktrees/t/commondir").as_deref(), Some(""));
     assert_eq!(text("config.worktree"), None, "Git would not read it");
-    let frozen = ["w/.git/hooks", "w/.git/config", "w/.git/commondir", "w/.git/worktrees/t/commondir"];
+    let frozen = ["hooks", "config", "commondir", "remotes", "branches", "worktrees/t/commondir"];
+    let frozen = frozen.map(|name| format!("w/.git/{name}"));
     assert_eq!(disk.below(&paths.frozen), frozen);
     assert_eq!(disk.below(&paths.fixed), ["w", "w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
 
