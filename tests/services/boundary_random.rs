@@ -225,7 +225,7 @@ impl World {
         let script =
             ApprovedScript::executable(&self.workspace.cwd.join("check"), &digest(APPROVED.as_bytes()));
         if let Ok(Some(copy)) = script.copy() {
-            let mut check = Command::new(copy.path());
+            let mut check = copy.command();
             assert!(check.env("HOME", self.root.join("home")).status().expect("it starts").success());
         }
     }

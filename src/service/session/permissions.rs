@@ -21,7 +21,7 @@ use epitome_thread::{
     ToolCall, ToolDisplay,
 };
 use epitome_tools::command_line;
-use epitome_tools::git_commands::is_ordinary_git;
+use epitome_tools::git_commands::is_plain;
 use epitome_tools::permission::ruled;
 use epitome_tools::permission::{DiskFacts, PermissionVerdict};
 use epitome_tools::{Access, Toolbox, Workspace};
@@ -393,4 +393,9 @@ fn no_user(because: Option<&str>) -> String {
 
 fn refused_by(by: Decider) -> Option<RecordedDecision> {
     Some(RecordedDecision { allowed: false, by })
+}
+
+/// Whether an access is a line of ordinary commands of Git in the sandbox.
+fn is_ordinary_git(access: &Access) -> bool {
+    matches!(access, Access::Command { line, confined: true, .. } if is_plain(line))
 }

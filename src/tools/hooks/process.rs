@@ -204,7 +204,7 @@ impl HookProgram {
 
     /// Runs the copy instead of the file. A line that is only a script has no arguments.
     fn command_of_copy(&self, copy: &SealedProgram) -> Command {
-        let mut command = Command::new(copy.path());
+        let mut command = copy.command();
         if let HookProgram::File { arguments, .. } = self {
             command.args(arguments);
         }

@@ -1,7 +1,6 @@
 //! Recognizes command lines that change a Git repository. Pure.
 
-use super::Access;
-use super::command_line::parts::CommandParts;
+use super::command_line::parts::{CommandParts, WITH_VALUE};
 use super::command_line::refused;
 
 /// Subcommands that never change the Git directory, whatever their arguments; some of them write files elsewhere. All
@@ -17,14 +16,9 @@ const READING: &str = "annotate archive blame bugreport cat-file check-attr chec
 const PLAIN: &str = "add branch checkout cherry-pick commit diff log merge mv rebase reset restore revert rm show status switch";
 
 /// Whether a line certainly consists of ordinary commands of Git in the current directory.
-pub(crate) fn is_plain(line: &str) -> bool {
+pub fn is_plain(line: &str) -> bool {
     let patterns: Vec<String> = PLAIN.split(' ').map(|subcommand| format!("git {subcommand} *")).collect();
     !line.trim().is_empty() && refused(line, &patterns).is_none()
-}
-
-/// Whether an access is such a line, in the sandbox.
-pub fn is_ordinary_git(access: &Access) -> bool {
-    matches!(access, Access::Command { line, confined: true, .. } if is_plain(line))
 }
 
 /// Subcommands that change a repository only with some arguments; `None` for others.
@@ -72,10 +66,6 @@ fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
         _ => return None,
     })
 }
-
-/// Options of `git` that are followed by a value.
-pub(crate) const WITH_VALUE: [&str; 7] =
-    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"];
 
 /// Whether a command line calls a subcommand of Git that may change a repository. An ambiguous line counts as
 /// changing if any reading of it does. The effects of scripts and other programs are not recognized.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::git_commands::{changes_repository, is_plain};
-use super::sandbox::{git, home};
+use super::sandbox::{git, git_links, home};
 use super::secret_paths::{SecretPaths, is_secret_name};
 use super::{Access, Workspace, real_path};
 use later::{Surroundings, is_asked_about};
@@ -73,7 +73,7 @@ impl DiskFacts {
             let cwd = &workspace.cwd;
             let named = RemoteCommand::parse(line).filter(|_| !confined);
             return DiskFacts {
-                runs_only_git: *confined && *changes_git && git::runs_only_git(cwd),
+                runs_only_git: *confined && *changes_git && git_links::runs_only_git(cwd),
                 remote: named
                     .and_then(|command| git::remote(cwd, command.remote, command.subcommand == "push")),
                 ..DiskFacts::default()
@@ -82,6 +82,7 @@ impl DiskFacts {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
         let home = workspace.home().map(|home| real_path(&home));
         let mut obeyed = home::linked(workspace, home.as_deref());
+        obeyed.extend(home.iter().flat_map(|home| git::included(home)));
         obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
         DiskFacts {
             secrets: workspace.secrets(),

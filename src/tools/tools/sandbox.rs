@@ -7,7 +7,7 @@
 
 mod denied;
 pub(crate) mod git;
-mod git_links;
+pub(crate) mod git_links;
 mod git_settings;
 mod hint;
 mod link_guard;

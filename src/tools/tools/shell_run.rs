@@ -15,7 +15,7 @@ use super::Workspace;
 use super::disk::CancelFlag;
 use super::git_commands::is_plain;
 use super::running::RunningNote;
-use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings, git};
+use super::sandbox::{self, GitChanges, LinkGuard, SandboxRules, StagedSettings, git_links};
 use crate::ToolError;
 use epitome_platform::group::{CommandExit, EndPolicy, KILL_GRACE, RunningCommand};
 use epitome_platform::program::{is_program, shell};
@@ -111,7 +111,7 @@ pub(super) fn start(
         )));
     }
     // If the user was not asked because Git runs nothing else, that must be the user's Git.
-    let is_only_git = || is_plain(line) && git::runs_only_git(&workspace.cwd);
+    let is_only_git = || is_plain(line) && git_links::runs_only_git(&workspace.cwd);
     let is_of_user = match limits {
         ShellRestriction::Outside => true,
         ShellRestriction::Sandbox(_, changes) => *changes != GitChanges::None && is_only_git(),

@@ -5,9 +5,8 @@
 //! such as `python -c`, isn't parsed.
 
 use super::effects::runs_program;
-use super::parts::{base, is_uncertain};
+use super::parts::{WITH_VALUE, base, is_uncertain};
 use super::word::{LITERAL, UNKNOWN};
-use crate::git_commands::WITH_VALUE;
 
 const WRAPPED_WORDS_MAX: usize = 24;
 

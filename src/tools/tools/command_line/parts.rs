@@ -13,7 +13,10 @@ use super::nested::{self, Nested};
 pub use super::word::FileNameWord;
 use super::word::{LITERAL, UNKNOWN, WILDCARDS, expanded, in_command, literal, may_expand_to};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
-use crate::git_commands::WITH_VALUE;
+
+/// Options of `git` that are followed by a value.
+pub(crate) const WITH_VALUE: [&str; 7] =
+    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"];
 
 /// Maximum nesting of lines within lines (`sh -c 'sh -c …'`).
 const DEPTH_MAX: u32 = 4;

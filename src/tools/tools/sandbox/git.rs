@@ -4,12 +4,9 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Support;
-use super::git_links::running_entries;
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
@@ -19,7 +16,7 @@ use epitome_platform::sandbox::SandboxPaths;
 const OF_GIT: [&str; 6] = ["hooks", "config", OF_WORKTREES, COMMON, "remotes", "branches"];
 
 /// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
-const OF_WORKTREES: &str = "config.worktree";
+pub(super) const OF_WORKTREES: &str = "config.worktree";
 
 /// Names the directory with a repository's configuration and hooks if that is a different one, as for a worktree.
 const COMMON: &str = "commondir";
@@ -40,10 +37,6 @@ pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Maximum entries of a Git directory that are searched for links.
 const ENTRIES_MAX: usize = 200_000;
-
-/// Limits of the command that lists settings.
-const SETTINGS: OutputLimits<'static> =
-    OutputLimits { time: Duration::from_secs(2), bytes: FILE_BYTES_MAX, is_over: &|| None };
 
 /// The prefix of the content of a `.git` file.
 const GITDIR: &[u8] = b"gitdir: ";
@@ -263,23 +256,6 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
     (is_ours && common.join("HEAD").exists()).then_some(common)
 }
 
-/// Whether ordinary commands of Git in this directory run no program of the workspace: it is the root of a repository without
-/// hooks and without settings that could name a program.
-pub(crate) fn runs_only_git(root: &Path) -> bool {
-    let Some(git) = directory(root).filter(|git| running_entries(git).is_empty()) else { return false };
-    let own_settings = named_directory(root).map(|own| own.join(OF_WORKTREES));
-    let has_own =
-        own_settings.is_some_and(|settings| settings != git.join(OF_WORKTREES) && settings.exists());
-    // The user's own settings may name a directory for hooks.
-    let list = child_output::git(&["config", "--list", "--name-only", "--show-scope"]);
-    let names = child_output::output_of(list, root, &SETTINGS);
-    // Epitome sets it for its own command.
-    let is_set = |line: &str| {
-        line.split_once('\t').is_none_or(|(scope, name)| scope != "command" && name == "core.hookspath")
-    };
-    !has_own && names.is_ok_and(|names| !names.lines().any(is_set))
-}
-
 /// A remote of the repository that contains a directory: its name and its address. `named`: a word of the command. Reads
 /// only the settings of the repository.
 pub(crate) fn remote(below: &Path, named: Option<&str>, pushes: bool) -> Option<(String, String)> {
@@ -432,32 +408,6 @@ mod tests {
             assert_eq!(named_directory(&root.join("lib")), named.map(|name| root.join(name)), "{shown:?}");
             assert_eq!(is_unclear(&root.join("lib/.git")), is_unclear_to_others, "{shown:?}");
         }
-    }
-
-    /// In `auto`, each commit was a question, so users wrote rules for all commits, which covered hooks that run the workspace's
-    /// `Makefile`.
-    #[test]
-    fn git_runs_nothing_else_without_hooks_and_settings_that_name_programs() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let root = directory.path().canonicalize().expect("it is there");
-        let init = std::process::Command::new("git").args(["init", "-q", "."]).current_dir(&root).status();
-        if !init.is_ok_and(|ended| ended.success()) {
-            return eprintln!("skipped: there is no git");
-        }
-        let config = root.join(".git/config");
-        let plain = fs::read_to_string(&config).expect("it is there");
-        assert!(runs_only_git(&root));
-        fs::create_dir(root.join("sub")).expect("made");
-        assert!(!runs_only_git(&root.join("sub")), "a bare repository could be made there");
-        for setting in
-            ["[core]\n\thooksPath = .husky\n", "[filter \"x\"]\n\tclean = ./x\n", "[include]\n\tpath = x\n"]
-        {
-            fs::write(&config, format!("{plain}{setting}")).expect("written");
-            assert!(!runs_only_git(&root), "{setting}");
-        }
-        fs::write(&config, &plain).expect("written");
-        fs::write(root.join(".git/hooks/pre-commit"), "make").expect("written");
-        assert!(!runs_only_git(&root));
     }
 
     #[test]

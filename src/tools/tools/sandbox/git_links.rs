@@ -14,14 +14,20 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::git;
 use super::git_settings::{GitSettings, read};
 use crate::buffers::DiskStamp;
+use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::root::{DirectoryEntry, read_regular};
 
 /// Maximum bytes of an index that is read: some two million files.
 const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Limits of the command that lists settings.
+const SETTINGS: OutputLimits<'static> =
+    OutputLimits { time: Duration::from_secs(2), bytes: git::FILE_BYTES_MAX, is_over: &|| None };
 
 const DEPTH_MAX: usize = 8;
 const LINKED_MAX: usize = 1_024;
@@ -147,6 +153,23 @@ impl OuterRepository<'_> {
 fn directory_of(worktree: &Path) -> Option<PathBuf> {
     let git = worktree.join(".git").canonicalize().ok()?;
     if git.is_dir() { Some(git) } else { git::named_directory(worktree) }
+}
+
+/// Whether ordinary commands of Git in this directory run no program of the workspace: it is the root of a repository without
+/// hooks and without settings that could name a program.
+pub(crate) fn runs_only_git(root: &Path) -> bool {
+    let Some(git) = git::directory(root).filter(|git| running_entries(git).is_empty()) else { return false };
+    let own_settings = git::named_directory(root).map(|own| own.join(git::OF_WORKTREES));
+    let has_own =
+        own_settings.is_some_and(|settings| settings != git.join(git::OF_WORKTREES) && settings.exists());
+    // The user's own settings may name a directory for hooks.
+    let list = child_output::git(&["config", "--list", "--name-only", "--show-scope"]);
+    let names = child_output::output_of(list, root, &SETTINGS);
+    // Epitome sets it for its own command.
+    let is_set = |line: &str| {
+        line.split_once('\t').is_none_or(|(scope, name)| scope != "command" && name == "core.hookspath")
+    };
+    !has_own && names.is_ok_and(|names| !names.lines().any(is_set))
 }
 
 /// The entries of a Git directory that may make Git run a program.
@@ -345,6 +368,32 @@ impl IndexPart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In `auto`, each commit was a question, so users wrote rules for all commits, which covered hooks that run the workspace's
+    /// `Makefile`.
+    #[test]
+    fn git_runs_nothing_else_without_hooks_and_settings_that_name_programs() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        let init = std::process::Command::new("git").args(["init", "-q", "."]).current_dir(&root).status();
+        if !init.is_ok_and(|ended| ended.success()) {
+            return eprintln!("skipped: there is no git");
+        }
+        let config = root.join(".git/config");
+        let plain = fs::read_to_string(&config).expect("it is there");
+        assert!(runs_only_git(&root));
+        fs::create_dir(root.join("sub")).expect("made");
+        assert!(!runs_only_git(&root.join("sub")), "a bare repository could be made there");
+        for setting in
+            ["[core]\n\thooksPath = .husky\n", "[filter \"x\"]\n\tclean = ./x\n", "[include]\n\tpath = x\n"]
+        {
+            fs::write(&config, format!("{plain}{setting}")).expect("written");
+            assert!(!runs_only_git(&root), "{setting}");
+        }
+        fs::write(&config, &plain).expect("written");
+        fs::write(root.join(".git/hooks/pre-commit"), "make").expect("written");
+        assert!(!runs_only_git(&root));
+    }
 
     fn git(directory: &Path, line: &str) {
         let mut command = std::process::Command::new("sh");

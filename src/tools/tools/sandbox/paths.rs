@@ -71,6 +71,7 @@ pub(super) fn find(
     }
     let frozen = workspace.frozen().iter().cloned().chain(home::linked(workspace, real_home.as_deref()));
     let frozen = frozen.chain(rules.settings.clone());
+    let frozen = frozen.chain(real_home.iter().flat_map(|home| repositories::included(home)));
     let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
     for path in frozen.into_iter().filter(|path| roots.iter().any(|root| path.starts_with(root))) {
         fix_above(&mut paths, &roots, &path);

@@ -108,7 +108,7 @@ pub mod memory_trim {
 /// Copies of programs in memory, from which nothing can be executed here.
 pub mod sealed {
     use std::io;
-    use std::path::PathBuf;
+    use std::process::Command;
 
     pub struct SealedProgram;
 
@@ -117,8 +117,8 @@ pub mod sealed {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        pub fn path(&self) -> PathBuf {
-            PathBuf::new()
+        pub fn command(&self) -> Command {
+            Command::new("")
         }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::freeze;
 use crate::Workspace;
-use crate::sandbox::git;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Directories in a home from which Epitome runs hooks as the user's own, besides its settings.
@@ -83,7 +82,7 @@ pub(crate) fn is_of_settings(path: &Path, home: Option<&Path>, settings: Option<
 }
 
 /// Returns the targets of links in a home that programs run or obey: settings of shells, of Git and of editors, and
-/// commands; and what settings of Git include. With dotfiles, they are in a repository, which may be the workspace.
+/// commands. With dotfiles, they are in a repository, which may be the workspace.
 pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
     let Some(home) = home else { return Vec::new() };
     let settings = home.join(".config");
@@ -102,7 +101,6 @@ pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf>
     let links = entries.filter(is_link).filter(is_obeyed);
     links
         .filter_map(|entry| entry.path().canonicalize().ok())
-        .chain(git::included(home))
         .filter(|target| !home.starts_with(target))
         .collect()
 }
