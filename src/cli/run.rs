@@ -214,8 +214,10 @@ impl PreparedRun {
         let queue = Arc::new(InputQueue::default());
         catch_interrupts(runtime, &queue)?;
         queue.read_agent(reader).context("no thread can be started for the connection")?;
+        // Without a word of the user, a session goes on where it was, wherever this command is started.
+        let is_chosen = resumed.is_none() || request.cwd.is_some() || request.worktree.is_some();
         let opening = SessionRequest {
-            cwd,
+            cwd: if is_chosen { cwd } else { PathBuf::new() },
             directories: absolute(&request.program.directories)?,
             mcp_servers: mcp_servers(&request.program.mcp_servers)?,
             instructions: request.program.instructions.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,7 @@ pub enum QuestionForms {
 /// The part of a request that opens a session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionRequest {
+    /// If it is empty, a stored session is opened in its own directory.
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub mcp_servers: Vec<McpServer>,
@@ -112,7 +113,12 @@ impl<K, W: Write> SessionClient<K, W> {
     /// Opens a stored session. `replays`: its log is sent first.
     pub fn resume(&mut self, session: &SessionId, request: &SessionRequest, replays: bool, pending: K) {
         let start = || wire::ReplayFrom::Start(wire::ReplayFromStart::new());
-        let params = wire::ResumeSessionRequest::new(session.0.as_str(), wire_path(&request.cwd))
+        let (cwd, meta) = match request.cwd.as_os_str().is_empty() {
+            true => (wire_path(Path::new("/")), Some(epitome_meta(json!({ "ownDirectory": true })))),
+            false => (wire_path(&request.cwd), None),
+        };
+        let params = wire::ResumeSessionRequest::new(session.0.as_str(), cwd)
+            .meta(meta)
             .additional_directories(request.directories())
             .mcp_servers(request.servers())
             .system_prompt(request.system_prompt())

@@ -240,8 +240,11 @@ impl<'a> RequestParams<'a> {
         self.required("sessionId")
     }
 
-    /// The absolute working directory.
+    /// The absolute working directory; empty for a client that has none, and opens a session in its own.
     pub fn cwd(&self) -> Result<PathBuf, BadParams> {
+        if self.lenient::<Value>("_meta").pointer("/epitome/ownDirectory") == Some(&Value::Bool(true)) {
+            return Ok(PathBuf::new());
+        }
         absolute("cwd", self.required("cwd")?)
     }
 
