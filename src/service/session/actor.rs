@@ -328,7 +328,13 @@ impl Session {
     async fn handle_events(&mut self) -> EventsEnd {
         loop {
             self.settle_absent();
-            self.abandon_unkept();
+            // What a turn adds can't be kept any more, for example because another process has the session now.
+            if self.work.is_some()
+                && self.core.log.has_failed()
+                && let Err(error) = self.core.check_log()
+            {
+                self.abandon(&error);
+            }
             self.drive().await;
             if self.settle_log().await.is_err() {
                 continue;
@@ -341,23 +347,23 @@ impl Session {
             if self.core.clients.are_closing() {
                 return EventsEnd::Closing;
             }
-            if self.can_reopen_log() {
-                return EventsEnd::LogFailed;
+            if let Some(end) = self.pause_due(false) {
+                return end;
             }
             self.questions.follow(&self.core.clients);
             let event = match self.event().await {
-                ActorEvent::Command(Some(command)) if self.can_reopen_log() => {
+                ActorEvent::Command(Some(command)) if self.pause_due(false).is_some() => {
                     self.inbox.put_off(command);
                     return EventsEnd::LogFailed;
                 }
                 event => event,
             };
             let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-            if is_idle && self.may_suspend() {
+            if is_idle && self.pause_due(true).is_some() {
                 self.core.release_checkpoints().await;
-            }
-            if is_idle && self.may_suspend() {
-                return EventsEnd::Idle;
+                if let Some(end) = self.pause_due(true) {
+                    return end;
+                }
             }
             self.handle(event);
         }

@@ -133,16 +133,6 @@ impl Session {
         }
     }
 
-    /// Ends the turn if what it adds can't be kept any more, for example because another process has the session now.
-    pub(super) fn abandon_unkept(&mut self) {
-        if self.work.is_some()
-            && self.core.log.has_failed()
-            && let Err(error) = self.core.check_log()
-        {
-            self.abandon(&error);
-        }
-    }
-
     /// Cancels the running turn and all waiting prompts.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();

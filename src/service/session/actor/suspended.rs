@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Session;
+use super::{EventsEnd, Session};
 use crate::background::BackgroundResult;
 use crate::client_list::ClientList;
 use crate::compacting::Compactor;
@@ -59,15 +59,9 @@ impl Session {
         self.core.start(tokio::time::sleep(after), |()| BackgroundResult::Idle);
     }
 
-    /// Whether the session was idle for long enough, and nothing depends on its task.
-    pub(super) fn may_suspend(&self) -> bool {
-        self.is_at_rest()
-            && self.core.background.is_empty()
-            && self.core.clients.idle_for() >= self.core.services.suspend_after
-    }
-
-    /// Whether nothing depends on the session's task, except for background work that nobody waits for.
-    fn is_at_rest(&self) -> bool {
+    /// Whether the session's task can stop now, as nothing depends on it: because the log has failed and must be opened again,
+    /// or because the session was idle for long enough.
+    pub(super) fn pause_due(&self, is_idle: bool) -> Option<EventsEnd> {
         let holds = self.work.is_some()
             || self.inbox.has_prompts()
             || self.inbox.is_paused()
@@ -81,12 +75,17 @@ impl Session {
             || self.core.lineage.is_child()
             || self.hooks.has_residents()
             || self.hooks.has_any_aside();
-        !holds && !self.core.clients.are_closing()
-    }
-
-    /// Whether the log has failed, and nothing depends on the task that has it open.
-    pub(super) fn can_reopen_log(&self) -> bool {
-        self.core.log.has_failed() && self.is_at_rest() && self.core.process.sessions().is_some()
+        if holds || self.core.clients.are_closing() {
+            return None;
+        }
+        // What else works in the background, such as timers, is begun again.
+        if self.core.log.has_failed() && self.core.process.sessions().is_some() {
+            return Some(EventsEnd::LogFailed);
+        }
+        let was_idle = is_idle
+            && self.core.background.is_empty()
+            && self.core.clients.idle_for() >= self.core.services.suspend_after;
+        was_idle.then_some(EventsEnd::Idle)
     }
 
     /// Ends the session except for its state outside the log, and the commands that were not handled. The journal is unlocked
