@@ -1,6 +1,7 @@
 //! A session that is opened with a saved state is the one that its journal has, whatever happened to sled or the journal.
 
 use std::fs;
+use std::path::Path;
 
 use super::super::rows::{Rows, RowsError};
 use super::super::{IndexState, Journal, Store};
@@ -315,4 +316,73 @@ fn deleting_a_session_removes_its_rows() {
         assert_eq!(rows.lines(&session(2), 0..u64::MAX)?.len(), 621);
         Ok(())
     });
+}
+
+/// Whatever happens to sled's files, a session is opened with exactly what was confirmed: bits are flipped, rows are lost or
+/// exchanged, and the directory is removed, replaced by an older one, or by one that was copied in the middle of the work.
+#[test]
+fn damaged_missing_and_old_databases_are_never_believed() {
+    let mut resumed = 0;
+    for seed in 0..20 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (home, store) = home();
+        let mut confirmed = store.read(&session(1)).unwrap();
+        let (db, old) = (store.paths.db(), home.path().join("old"));
+        let copy = |from: &Path, to: &Path| {
+            if !from.exists() {
+                return;
+            }
+            let _ = fs::remove_dir_all(to);
+            let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
+            assert!(copied.unwrap().success());
+        };
+        copy(&db, &old);
+        for _ in 0..8 {
+            let (mut journal, mut thread) = store.open(&session(1)).unwrap();
+            assert!(thread.entries().iter().eq(&confirmed), "seed {seed}: other entries than were confirmed");
+            let folded = Thread::replay(confirmed.iter().cloned()).unwrap();
+            let state = |thread: &Thread| serde_json::to_value(thread.state()).unwrap();
+            assert_eq!(state(&thread), state(&folded), "seed {seed}: another state");
+            resumed += usize::from(thread.entries().older() > 0);
+            append(&mut journal, &mut thread, rng.u64(1..80));
+            journal.syncer().sync().unwrap();
+            let (head, writer) = journal.split();
+            if rng.bool() {
+                head.save_thread(&thread);
+            }
+            if rng.u8(0..3) == 0 {
+                copy(&db, &old);
+            }
+            confirmed = thread.entries().iter().cloned().collect();
+            drop((head, writer));
+            store.settle();
+            let entry = rng.u64(1..confirmed.len() as u64);
+            match rng.u8(0..6) {
+                0 => {}
+                1 => fs::remove_dir_all(&db).unwrap(),
+                2 => copy(&old, &db),
+                what @ 3..5 => {
+                    // Damage of an earlier round may keep sled from being opened, or make it panic.
+                    let _ = std::panic::catch_unwind(|| {
+                        let rows = Rows::open(&db)?;
+                        if what == 3 {
+                            return rows.remove_lines(&session(1), entry..entry + 9);
+                        }
+                        let other = rows.line(&session(1), entry)?.unwrap_or_default();
+                        rows.put_line(&session(1), entry / 2, &other)
+                    });
+                }
+                _ => {
+                    let path = db.join("db");
+                    let mut bytes = fs::read(&path).unwrap();
+                    for _ in 0..8 {
+                        let at = rng.usize(..bytes.len());
+                        bytes[at] ^= 1 << rng.u8(0..8);
+                    }
+                    fs::write(&path, bytes).unwrap();
+                }
+            }
+        }
+    }
+    assert!(resumed > 40, "only {resumed} of 160 openings used a saved state");
 }
