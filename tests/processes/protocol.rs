@@ -229,9 +229,13 @@ fn the_first_difference_is_reported_with_its_line() {
 
 #[test]
 fn an_unexpected_message_is_a_failure() {
-    let failure =
-        failure(run_small(&SMALL.replace("agent~  session/update $S1 available_commands /help\n", "")));
+    let failure = failure(run_small(&SMALL.replace("available_commands /help", "available_commands /other")));
     assert!(failure.got.contains("available_commands /help"), "{failure:?}");
+    let first = SMALL.replacen("agent~  session/update $S1 usage 7/100\n", "", 1);
+    assert!(
+        matches!(run_small(&first), FixtureOutcome::Failed(_)),
+        "the fixture expects another one of its kind"
+    );
     let last = SMALL.replace("agent<  session/update $S1 text \"d.\"\nagent<  result end_turn\n", "");
     let FixtureOutcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
     assert_eq!(failure.expected, "nothing more after this line");
@@ -241,6 +245,7 @@ fn an_unexpected_message_is_a_failure() {
 fn aside_ignores_kinds_of_updates() {
     let text: String =
         SMALL.lines().filter(|line| !line.starts_with("agent~")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(run_small(&text), FixtureOutcome::Passed, "they may come at any time");
     assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), FixtureOutcome::Passed);
 }
 
@@ -275,7 +280,7 @@ fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
     let wrong = SMALL
         .replace("model?  user \"Rest.\"", "model?  user \"Work.\"")
         .replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Bad.\"")
-        .replace("agent~  session/update $S1 available_commands /help\n", "");
+        .replace("/help\n", "/other\n");
     let fixture = Fixture::parse(&wrong).expect("the fixture is well formed");
     let rewritten = update_fixture(&fixture, &mini_setting());
     let rewritten = rewritten.expect("the agent runs").expect("the fixture is meant for it").to_string();
