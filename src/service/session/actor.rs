@@ -328,7 +328,7 @@ impl Session {
     async fn handle_events(&mut self) -> EventsEnd {
         loop {
             self.settle_absent();
-            // What a turn adds can't be kept any more, for example because another process has the session now.
+            // The log can't keep the rest of the turn, for example because another process has the session now.
             if self.work.is_some()
                 && self.core.log.has_failed()
                 && let Err(error) = self.core.check_log()

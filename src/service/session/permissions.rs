@@ -50,7 +50,7 @@ pub(super) struct Permissions {
     session: SessionPermissions,
     /// The user's saved permissions for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
-    /// What was given in this session on this machine.
+    /// The permissions that were given in this session on this machine.
     own: OwnGrants,
     open: Option<OpenPermission>,
     /// Whether the user has allowed a command to change a repository in this turn: further ordinary commands of Git are then

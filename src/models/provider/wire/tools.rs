@@ -272,7 +272,7 @@ impl<'a> Adapting<'a> {
         }
     }
 
-    /// What a reference refers to, unless it is within that.
+    /// Returns the schema that a reference names, unless the reference is within that schema.
     fn target(&self, reference: &Value) -> Option<&'a Value> {
         let target = self.original.pointer(reference.as_str()?.strip_prefix('#')?)?;
         let is_within = self.expanded.contains(&reference) || self.expanded.len() >= DEPTH_MAX;
@@ -524,7 +524,7 @@ mod tests {
         }
     }
 
-    /// What a validator with these rules has to say about a schema that is sent.
+    /// Returns the errors that a validator with these rules reports for a schema that is sent.
     fn fault(rules: &SchemaRules, root: &Value) -> Option<String> {
         let mut schemas = boon::Schemas::new();
         let mut compiler = boon::Compiler::new();

@@ -78,7 +78,7 @@ impl Session {
         if holds || self.core.clients.are_closing() {
             return None;
         }
-        // What else works in the background, such as timers, is begun again.
+        // Other background work, such as timers, begins again with the new log.
         if self.core.log.has_failed() && self.core.process.sessions().is_some() {
             return Some(EventsEnd::LogFailed);
         }

@@ -1,4 +1,4 @@
-//! What a user, a hook or a recipe requests of a compaction.
+//! The requests of users, hooks and recipes for a compaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
