@@ -12,11 +12,8 @@ use super::notebook::Notebook;
 use super::schema::{self, InputKey};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
-    read_state,
+    read_state, truncate,
 };
-
-/// Some programs of Windows write it at the beginning of a text, and need it there.
-pub const BYTE_ORDER_MARK: char = '\u{feff}';
 
 pub struct FileWrite;
 
@@ -128,8 +125,8 @@ fn content(real: &Path, old: &OldContent, text: String) -> Result<String, ToolEr
     if is_crlf(old) && !text.contains("\r\n") {
         text = with_crlf(&text);
     }
-    if old.starts_with(BYTE_ORDER_MARK) && !text.starts_with(BYTE_ORDER_MARK) {
-        text.insert(0, BYTE_ORDER_MARK);
+    if old.starts_with(truncate::BYTE_ORDER_MARK) && !text.starts_with(truncate::BYTE_ORDER_MARK) {
+        text.insert(0, truncate::BYTE_ORDER_MARK);
     }
     Ok(text)
 }

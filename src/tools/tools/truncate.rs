@@ -1,6 +1,9 @@
 //! Truncates texts to a size that fits the model's context and notes what was omitted. Pure. Never cuts
 //! inside a character, and cuts at a line boundary if one is near.
 
+/// Some programs of Windows write it at the beginning of a text, and need it there.
+pub const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Maximum bytes of a tool result's text for the model: about 8,000 tokens, so that a dozen calls fit into the
 /// smallest supported context window.
 pub const OUTPUT_BYTES_MAX: usize = 32 * 1024;

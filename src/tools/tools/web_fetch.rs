@@ -340,8 +340,7 @@ mod tests {
         assert!(text(&json).contains("{\"a\": 1}"));
     }
 
-    /// Regression: a page in another encoding than UTF-8 lost its letters, unless the header said Latin-1: half of the
-    /// older pages of the world name theirs in the page only.
+    /// Regression: a page in another encoding than UTF-8 lost its letters, unless the header said Latin-1.
     #[test]
     fn text_is_read_in_the_encoding_that_it_names() {
         let table: [(&str, &[u8], &str); 8] = [

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use super::parse::{Hunk, PatchLine};
 use crate::ToolError;
 use crate::file_edit::{is_crlf, listed, nearest};
-use crate::file_write::BYTE_ORDER_MARK;
 use crate::truncate;
+use crate::truncate::BYTE_ORDER_MARK;
 
 const QUOTED_LINES: usize = 3;
 const QUOTE_BYTES_MAX: usize = 200;

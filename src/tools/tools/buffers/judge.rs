@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use crate::file_write::BYTE_ORDER_MARK;
+use crate::truncate::BYTE_ORDER_MARK;
 
 /// Maximum number of states kept per file: more than one turn creates between two checks.
 const STATES_MAX: usize = 32;
