@@ -21,9 +21,9 @@ use epitome_thread::{
     Change, Entry, FOLD_ID, OlderEntries, PAGE_ENTRIES, Seq, SessionId, Thread, ThreadState,
 };
 
-/// Shorter journals are read whole, which takes 3 ms for this many bytes: sled may be closed, and opening a large one took
+/// Shorter journals are read whole, which takes 11 ms for this many bytes: sled may be closed, and opening a large one took
 /// 15 to 47 ms.
-const BYTES_MIN: u64 = 512 * 1024;
+const BYTES_MIN: u64 = 2 * 1024 * 1024;
 
 /// Reads a thread with its saved state. `None` if there is none, or the journal does not continue from it without a fault.
 /// `is_open_elsewhere`: another process may be writing a line, so an incomplete one at the end is left out.

@@ -12,7 +12,7 @@ use epitome_thread::{FORMAT_VERSION, MessageId};
 const ENTRIES: u64 = 600;
 
 /// Bytes before the text of each prompt: only long journals have use for a state.
-const PADDING: usize = 2_000;
+const PADDING: usize = 4_000;
 
 fn session(number: u64) -> SessionId {
     SessionId(format!("s_{number:020x}"))
