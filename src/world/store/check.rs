@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::health::{Finding, FindingKind, Health, IndexState, StoreSizes};
 use super::line;
 use super::scan::{self, DamageKind, JournalDamage};
-use super::{Store, StoreError, StorePaths, entries, now};
+use super::{Store, StoreError, StorePaths, entries, now, resume};
 use epitome_thread::SessionId;
 
 /// Depth to which directories are entered to count bytes.
@@ -33,7 +33,7 @@ impl Store {
         };
         let sessions: BTreeSet<SessionId> = self.paths.sessions()?.into_iter().collect();
         for session in &sessions {
-            check_session(&self.paths, session, &mut health);
+            self.check_session(session, &mut health);
         }
         check_orphans(&self.paths, &sessions, &mut health)?;
         check_kept(&self.paths, &mut health)?;
@@ -42,6 +42,43 @@ impl Store {
         }
         health.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         Ok(health)
+    }
+
+    fn check_session(&self, session: &SessionId, health: &mut Health) {
+        let paths = &self.paths;
+        let (mut scan, bytes) = match scan::read(paths, session) {
+            Ok(read) => read,
+            // Deleted since, or just being created.
+            Err(StoreError::NotFound(_)) => return,
+            Err(error) => return health.add(unreadable(paths, session, &error)),
+        };
+        health.sessions += 1;
+        health.entries += scan.mark.entries;
+        if scan.damage.is_open() {
+            resume::restore(paths, &self.index, session, &mut scan, &bytes);
+        }
+        for finding in findings_in(paths, session, &scan.damage) {
+            health.add(finding);
+        }
+        if (scan.mark.bytes as usize) < bytes.len() {
+            let what = format!(
+                "the end of session {session} is incomplete: a crash interrupted its write, or it is being written"
+            );
+            let finding =
+                Finding::new(FindingKind::TornLine, paths.journal(session), what).for_session(session);
+            let todo = "nothing: it is moved to a file of its own when the session is opened next";
+            health.add(finding.in_line(scan.lines.last().map_or(1, |line| line.number + 1)).todo(todo));
+        }
+        let mut named: BTreeMap<String, u64> = BTreeMap::new();
+        for line in &scan.lines {
+            let sealed = line::open(&bytes[line.bytes.clone()]);
+            for hash in sealed.into_iter().flat_map(line::moved) {
+                named.entry(hash).or_insert(line.number);
+            }
+        }
+        // A lost entry may refer to any of the remaining blobs.
+        let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
+        check_blobs(paths, session, &named, is_whole, health);
     }
 
     /// Disk usage of the store.
@@ -81,11 +118,23 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Jour
             DamageKind::Bytes | DamageKind::Missing | DamageKind::Order => FindingKind::DamagedJournal,
             DamageKind::End => FindingKind::MissingEntries,
         };
-        let what =
-            format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));
-        let todo = "it can be read; `/repair` in the session, or `epitome doctor --repair`, accepts the loss";
+        let what = format!(
+            "session {session} is damaged: {}; {} missing",
+            place.fault.reason(),
+            entries(place.lost)
+        );
+        let repairs = match (damage.restored, damage.lost) {
+            (0, _) => "accepts the loss".to_owned(),
+            (_, 0) => "restores everything that is missing from the index".to_owned(),
+            (restored, lost) => format!(
+                "restores {restored} of the {} missing entries from the index, and accepts the loss of the others",
+                restored + lost
+            ),
+        };
+        let todo =
+            format!("it can be read; `/repair` in the session, or `epitome doctor --repair`, {repairs}");
         let finding = Finding::new(kind, path.clone(), what).for_session(session);
-        findings.push(finding.in_line(place.line).todo(todo));
+        findings.push(finding.in_line(place.line).todo(&todo));
     }
     let more = (damage.count - damage.accepted).saturating_sub(PLACES_SHOWN_MAX as u64);
     if more > 0 {
@@ -124,38 +173,6 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
         | StoreError::Io { .. } => (FindingKind::Unreadable, "check the disk and the file's permissions"),
     };
     Finding::new(kind, paths.journal(session), error.to_string()).for_session(session).todo(todo)
-}
-
-fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
-    let (scan, bytes) = match scan::read(paths, session) {
-        Ok(read) => read,
-        // Deleted since, or just being created.
-        Err(StoreError::NotFound(_)) => return,
-        Err(error) => return health.add(unreadable(paths, session, &error)),
-    };
-    health.sessions += 1;
-    health.entries += scan.mark.entries;
-    for finding in findings_in(paths, session, &scan.damage) {
-        health.add(finding);
-    }
-    if (scan.mark.bytes as usize) < bytes.len() {
-        let what = format!(
-            "the end of session {session} is incomplete: a crash interrupted its write, or it is being written"
-        );
-        let finding = Finding::new(FindingKind::TornLine, paths.journal(session), what).for_session(session);
-        let todo = "nothing: it is moved to a file of its own when the session is opened next";
-        health.add(finding.in_line(scan.lines.last().map_or(1, |line| line.number + 1)).todo(todo));
-    }
-    let mut named: BTreeMap<String, u64> = BTreeMap::new();
-    for line in &scan.lines {
-        let sealed = line::open(&bytes[line.bytes.clone()]);
-        for hash in sealed.into_iter().flat_map(line::moved) {
-            named.entry(hash).or_insert(line.number);
-        }
-    }
-    // A lost entry may refer to any of the remaining blobs.
-    let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
-    check_blobs(paths, session, &named, is_whole, health);
 }
 
 /// `named` contains the blobs that entries refer to, each with the first line that does.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::blobs::{BlobStore, Blobs, BodyReader};
+use super::blobs::{BlobStore, Blobs};
 use super::disk::{DiskFile, FileId, OpenMode, PutMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::{Index, UnsavedThread};
-use super::line::{self, Bodies, JournalLine};
+use super::line::{self, JournalLine};
 use super::listing::KeptListing;
 use super::log::{Log, LogStore, ResumedLog, StoredLog, WholeLog};
 use super::resume;
@@ -26,9 +26,6 @@ use super::scan::{self, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{DiskResultExt, Listing, SessionHolder, SessionQuery, StoreError, StorePaths, io_error};
 use epitome_thread::{OlderEntries, Seq, SessionId, Thread, ThreadState};
-
-/// Most entries of a damaged log that are looked for in the index.
-const RESTORED_MAX: usize = 10_000;
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
 /// copies of all descriptors until it execs.
@@ -143,8 +140,11 @@ impl LogStore for Files {
         let mark = SyncMark::read(paths, session);
         let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
         let (mut scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
-        let restored =
-            if scan.damage.is_open() { self.restore(session, &mut scan, bytes) } else { Vec::new() };
+        let restored = if scan.damage.is_open() {
+            resume::restore(paths, &self.index, session, &mut scan, bytes)
+        } else {
+            Vec::new()
+        };
         let Scan { mark, lines, opening, has_opening, synced, damage, .. } = &scan;
         let synced = synced.unwrap_or(0);
         let (kept, torn) = bytes.split_at(mark.bytes as usize);
@@ -275,15 +275,6 @@ impl Files {
         let file = file.ok_or_else(|| StoreError::NotFound(session.clone()))?;
         let id = lock(&*file, session, &path)?;
         Ok((file, id))
-    }
-
-    /// Puts entries into a damaged log whose lines the index has, and returns these lines.
-    fn restore(&self, session: &SessionId, scan: &mut Scan, bytes: &[u8]) -> Vec<u8> {
-        let lost: Vec<u64> = scan.lost().take(RESTORED_MAX).collect();
-        let Some(lines) = self.index.lines_of(session, lost) else { return Vec::new() };
-        let blobs = self.paths.blobs(session);
-        let bodies = BodyReader::new(&blobs);
-        scan.restore(bytes, &lines, Bodies::Whole(&bodies))
     }
 
     /// Writes the end of a journal again: after a failed sync, pages may be readable that are not on disk, and that no sync

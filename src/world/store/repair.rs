@@ -80,7 +80,7 @@ impl Store {
         journal.append(acceptance)?;
         journal.syncer().sync()?;
         let what = format!(
-            "session {session} continues: {} lost at {places} damaged places; what is left of them stays in its journal",
+            "session {session} continues: {} lost at {places} damaged places; what is left there stays in its journal",
             entries(lost)
         );
         tracing::warn!(%session, places, lost, "the damage of a log was accepted");

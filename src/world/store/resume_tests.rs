@@ -207,6 +207,8 @@ fn a_repair_restores_what_is_in_the_index() {
         })
         .collect();
     fs::write(store.paths.journal(&session(1)), &damaged).unwrap();
+    let found = store.check().unwrap().findings.into_iter().find_map(|finding| finding.todo).unwrap();
+    assert!(found.ends_with("restores everything that is missing from the index"), "{found}");
     let (mut journal, entries) = store.load(&session(1)).unwrap();
     assert_eq!(entries, before, "it can be read");
     let problem = journal.damage().unwrap().to_string();
