@@ -18,7 +18,7 @@
           cargoLock.lockFile = ./Cargo.lock;
           buildType = "dist";
           buildFeatures = [ "postgres" "zstd" ];
-          cargoBuildFlags = [ "-p" "epitome" "-p" "epitome-import" "-p" "epitome-ahp" "-p" "epitome-acp-check" ];
+          cargoBuildFlags = [ "-p" "epitome" "-p" "epitome-import" "-p" "epitome-compact" "-p" "epitome-ahp" "-p" "epitome-acp-check" ];
           # They start sandboxes and daemons, which the sandbox of a Nix build forbids.
           doCheck = false;
           nativeBuildInputs = [ pkgs.installShellFiles ];

@@ -3,7 +3,7 @@
 #
 #   packaging/archive.sh TARGET BINARY DIRECTORY [RUNNABLE]
 #
-# BINARY is the program `epitome`; the others (epitome-import, epitome-ahp, acp-check) are beside it. It writes epitome-VERSION-TARGET.tar.gz, the same name with .sha256, and install.sh into DIRECTORY. RUNNABLE is the program that
+# BINARY is the program `epitome`; the others (epitome-import, epitome-compact, epitome-ahp, acp-check) are beside it. It writes epitome-VERSION-TARGET.tar.gz, the same name with .sha256, and install.sh into DIRECTORY. RUNNABLE is the program that
 # prints completions and the manual page, where BINARY is for another machine.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 glibc_max=${GLIBC_MAX:-2.28}
 
-programs=(epitome epitome-import epitome-ahp acp-check)
+programs=(epitome epitome-import epitome-compact epitome-ahp acp-check)
 path_of() { if [ "$1" = epitome ]; then echo "$binary"; else echo "$(dirname "$binary")/$1"; fi; }
 
 # A binary that needs a newer system than we say must not be released.

@@ -41,7 +41,7 @@ main() {
   download "$url/$archive.sha256" "$temporary/$archive.sha256"
   (cd "$temporary" && sha256sum -c "$archive.sha256" >/dev/null 2>&1) ||
     fail "the checksum of $archive is wrong: the download is damaged or was changed; nothing was installed"
-  programs="epitome epitome-import epitome-ahp acp-check"
+  programs="epitome epitome-import epitome-compact epitome-ahp acp-check"
   for program in $programs; do
     tar -xzf "$temporary/$archive" -C "$temporary" "./$program" || fail "$archive does not contain $program"
   done

@@ -30,7 +30,7 @@ class Epitome < Formula
   end
 
   def install
-    bin.install "epitome", "epitome-import", "epitome-ahp", "acp-check"
+    bin.install "epitome", "epitome-import", "epitome-compact", "epitome-ahp", "acp-check"
     man1.install "man/epitome.1"
     bash_completion.install "completions/epitome.bash" => "epitome"
     zsh_completion.install "completions/epitome.zsh" => "_epitome"

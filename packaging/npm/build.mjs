@@ -56,7 +56,7 @@ for (const archive of archives) {
   const description = `The program of the package epitome for ${os} (${cpu})`;
   const path = write(name, { description, os: [os], cpu: [cpu], libc: [libc], files: ["bin", ...LICENSES] }, []);
   mkdirSync(join(path, "bin"), { recursive: true });
-  const programs = ["epitome", "epitome-import", "epitome-ahp", "acp-check"].map((program) => `./${program}`);
+  const programs = ["epitome", "epitome-import", "epitome-compact", "epitome-ahp", "acp-check"].map((program) => `./${program}`);
   execFileSync("tar", ["-xzf", archive, "-C", join(path, "bin"), ...programs]);
   dependencies[name] = version;
 }

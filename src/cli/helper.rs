@@ -18,6 +18,19 @@ pub const PROGRAMS: [(&str, &str, &str); 3] = [
     ("import", "epitome-import", "Read the sessions of other agents"),
 ];
 
+/// Runs the program that compacts transcripts of other agents if `compact` has the option `--from`; `None` otherwise.
+pub fn compact_transcript(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
+    let (name, arguments) = arguments.split_first()?;
+    let is_from = |argument: &OsString| {
+        argument.to_str().is_some_and(|text| text == "--from" || text.starts_with("--from="))
+    };
+    if name != "compact" || !arguments.iter().any(is_from) {
+        return None;
+    }
+    let program = helper("epitome-compact").map_err(CliError::from);
+    Some(program.and_then(|program| replaced_by(&program, arguments)))
+}
+
 /// The conformance suite, which owns the format of transcripts.
 const CHECK: &str = "acp-check";
 

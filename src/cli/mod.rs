@@ -331,6 +331,9 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if let Some(gone) = renamed::gone(arguments) {
         return Err(gone);
     }
+    if let Some(ran) = helper::compact_transcript(arguments) {
+        return ran;
+    }
     let words = std::iter::once("epitome".into()).chain(arguments.iter().cloned());
     let parsed = groups::definition().try_get_matches_from(words);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 const PROGRAM: &str = "#!/bin/sh\necho \"epitome 0: $*\"\n";
 
 /// The programs beside it.
-const HELPERS: [&str; 3] = ["epitome-import", "epitome-ahp", "acp-check"];
+const HELPERS: [&str; 4] = ["epitome-import", "epitome-compact", "epitome-ahp", "acp-check"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -142,6 +142,9 @@ Examples:
   epitome compact above e40              only the entries before e40
   epitome compact --dry-run --json       what it would do, as one JSON object
 
+With --from FORMAT [FILE], it compacts a transcript of another agent into one message instead; epitome compact --from auto
+--help has the options.
+
 Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage, 130 cancelled.")]
 pub struct CompactArgs {
     /// What the summary must keep; `above ENTRY` limits the compaction to what precedes the entry

@@ -145,7 +145,7 @@ impl CompactionMessage {
         quoted.extend(user.entries);
         let mut shortened = user.shortened;
         if !material.pins.is_empty() {
-            let mut pins = "Pinned parts of the conversation, verbatim:".to_owned();
+            let mut pins = PINS_HEAD.to_owned();
             for (part, pinned) in &material.pins {
                 pins.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
             }
@@ -270,8 +270,11 @@ fn user_words(
     words
 }
 
+/// Heading of the pinned parts.
+pub const PINS_HEAD: &str = "Pinned parts of the conversation, verbatim:";
+
 /// Marks messages that did not fit.
-const GAP: &str = "[…]";
+pub(super) const GAP: &str = "[…]";
 
 /// Opening of the sentence that names instructions that were dropped.
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";

@@ -46,6 +46,7 @@ pub enum ImportSource {
     Cline,
     Copilot,
     Aider,
+    Messages,
 }
 
 impl ImportSource {
@@ -62,12 +63,16 @@ impl ImportSource {
             ImportSource::Cline => "a session of Cline",
             ImportSource::Copilot => "a session of Copilot CLI",
             ImportSource::Aider => "a session of aider",
+            ImportSource::Messages => "messages of a request",
         }
     }
 
     /// Whether it is a session of another agent with a permanent id.
     pub fn is_foreign(self) -> bool {
-        !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Pi)
+        !matches!(
+            self,
+            ImportSource::Export | ImportSource::Transcript | ImportSource::Pi | ImportSource::Messages
+        )
     }
 }
 

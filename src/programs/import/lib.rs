@@ -13,6 +13,7 @@
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
 //! | aider | `# aider chat started at` | `aider` |
+//! | a request to a model, of Anthropic or OpenAI | `messages` or `input`, or messages with `role` | `messages` |
 //!
 //! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
 //! The formats of other agents change without notice, so their unreadable lines and unknown types are skipped and
@@ -28,6 +29,7 @@ mod codex;
 mod copilot;
 mod files;
 mod gemini;
+mod messages;
 mod opencode;
 mod opencode_store;
 mod pi;
@@ -43,6 +45,7 @@ use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 pub use agents::{ForeignAgent, Machine};
 pub use files::{read_bytes, read_path};
+pub use messages::{has_call, is_result};
 
 /// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.
 const TOKENS_MAX: u64 = 1 << 40;
@@ -73,6 +76,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Cline) => cline::read(file, text, context),
         Some(ImportSource::Copilot) => copilot::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
+        Some(ImportSource::Messages) => messages::read(file, text, context),
         None => {
             return Err(Problem {
                 hint: Some(
@@ -86,6 +90,11 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         }
     };
     draft.map(|draft| vec![draft])
+}
+
+/// Reads the messages of a request, whatever else their form could be.
+pub fn read_request(path: &Path, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    messages::read(ImportFile { path }, text, context)
 }
 
 /// The line that aider writes before each chat.
@@ -118,6 +127,7 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
         _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
+        _ if messages::is_request(value) => ImportSource::Messages,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
         _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,
         _ if is("type", "session") => ImportSource::Pi,

@@ -1,0 +1,148 @@
+//! Reads a composed message back into its parts, where the log that it was made from is out of reach. Pure.
+//!
+//! Another agent that uses Epitome's message as its summary passes it on with the next conversation. Quoted as a whole it
+//! would be nested and cut a little more each time; unfolded, its parts are composed again beside the new ones.
+
+use std::collections::HashSet;
+
+use super::carryover::TAG;
+use super::parts::{GAP, GOAL_HEAD, PINS_HEAD};
+use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
+
+/// The parts of a composed message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnfoldedMessage {
+    /// The summary and the tables, those of earlier messages among them; empty if there are none.
+    pub summary: String,
+    /// Instruction files: path and text.
+    pub instructions: Vec<(String, String)>,
+    pub goal: Option<String>,
+    /// The user's messages, oldest first, the last request at the end.
+    pub said: Vec<String>,
+    pub pins: Vec<String>,
+}
+
+/// Reads a text that begins with a composed message; `None` if it does not.
+pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
+    let rest = text.trim_start().strip_prefix(COMPACTED)?;
+    let heads = [TABLES_HEAD, INSTRUCTIONS, GOAL_HEAD, USER_HEAD, PINS_HEAD, REQUEST_HEAD];
+    let mut message = UnfoldedMessage::default();
+    let (summary, mut rest) = match rest.split_once(SUMMARY_OPEN) {
+        Some((before, after)) if !heads.iter().any(|head| before.contains(head)) => {
+            after.split_once(SUMMARY_CLOSE).unwrap_or((after, ""))
+        }
+        Some(_) | None => ("", rest),
+    };
+    rest = &rest[heads.iter().filter_map(|head| rest.find(head)).min().unwrap_or(rest.len())..];
+    let mut tables = "";
+    if rest.starts_with(TABLES_HEAD)
+        && let Some((inner, after)) = element(rest, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"))
+    {
+        (tables, rest) = (inner, after);
+    }
+    while let Some(after) = rest.strip_prefix(INSTRUCTIONS)
+        && let Some((path, after)) = after.split_once("\">\n")
+        && let Some((file, after)) = after.split_once("\n</instructions>")
+    {
+        message.instructions.push((path.replace("&quot;", "\""), file.to_owned()));
+        rest = after.trim_start();
+    }
+    if let Some(after) = rest.strip_prefix(GOAL_HEAD)
+        && let Some((goal, after)) = after.split_once("\n</goal>")
+    {
+        message.goal = Some(goal.to_owned());
+        rest = after.trim_start();
+    }
+    if rest.starts_with(USER_HEAD)
+        && let Some((_, after)) = rest.split_once("<user>\n")
+    {
+        rest = said(after, &mut message.said).trim_start();
+    }
+    if let Some(after) = rest.strip_prefix(PINS_HEAD) {
+        rest = after.trim_start();
+        while rest.starts_with("<pinned")
+            && let Some((pinned, after)) = element(rest, ">\n", "\n</pinned>")
+        {
+            message.pins.push(pinned.to_owned());
+            rest = after;
+        }
+    }
+    if rest.starts_with(REQUEST_HEAD)
+        && let Some((_, after)) = rest.split_once("<last_request>\n")
+        && let Some((request, _)) = after.rsplit_once("\n</last_request>")
+    {
+        message.said.push(request.to_owned());
+    }
+    message.summary = merged(summary, tables);
+    Some(message)
+}
+
+/// Begins the heading of the tables, with or without a remark about places in the log.
+const TABLES_HEAD: &str = "What the log shows, computed without a model";
+
+const INSTRUCTIONS: &str = "<instructions path=\"";
+
+/// The text of the first element of this kind, and what follows it.
+fn element<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
+    let (_, inner) = text.split_once(open)?;
+    let (inner, after) = inner.split_once(close)?;
+    Some((inner, after.trim_start()))
+}
+
+/// Reads the quotes of the user's messages, and returns what follows them. A message may contain the tags of a quote, so
+/// its end is only where another quote, a gap or the end of all of them follows.
+fn said<'a>(mut rest: &'a str, quotes: &mut Vec<String>) -> &'a str {
+    const CLOSE: &str = "\n</said>\n";
+    loop {
+        if let Some(after) = rest.strip_prefix(GAP) {
+            rest = after.trim_start_matches('\n');
+        } else if rest.starts_with("<said")
+            && let Some((_, text)) = rest.split_once(">\n")
+        {
+            let ends = text.match_indices(CLOSE).find(|(at, _)| {
+                let after = &text[at + CLOSE.len()..];
+                ["<said", GAP, "</user>"].iter().any(|next| after.starts_with(next))
+            });
+            let Some((end, _)) = ends else { return rest };
+            quotes.push(text[..end].to_owned());
+            rest = &text[end + CLOSE.len()..];
+        } else {
+            return rest.strip_prefix("</user>").unwrap_or(rest);
+        }
+    }
+}
+
+/// The tables of a message and of the earlier ones that its summary has: under each heading the newer lines, then those
+/// of the older lines that are not among them.
+fn merged(older: &str, newer: &str) -> String {
+    let mut sections = sections(newer);
+    for (heading, lines) in self::sections(older) {
+        match sections.iter_mut().find(|(known, _)| *known == heading) {
+            Some((_, known)) => {
+                let seen: HashSet<&str> = known.iter().copied().collect();
+                known.extend(lines.into_iter().filter(|line| !seen.contains(line)));
+            }
+            None => sections.push((heading, lines)),
+        }
+    }
+    // A summary that a model wrote has no heading before its first line.
+    sections.sort_by_key(|(heading, _)| !heading.is_empty());
+    let section = |(heading, lines): (&str, Vec<&str>)| {
+        let heading = (!heading.is_empty()).then_some(heading);
+        heading.into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+    };
+    sections.into_iter().map(section).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The lines of a text under its headings, without blank lines; the first heading may be empty.
+fn sections(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        match (line.starts_with("## "), sections.last_mut()) {
+            (false, Some((_, lines))) => lines.push(line),
+            (false, None) => sections.push(("", vec![line])),
+            (true, _) => sections.push((line, Vec::new())),
+        }
+    }
+    sections
+}

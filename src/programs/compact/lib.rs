@@ -1,0 +1,222 @@
+//! Compacts the conversation of any coding agent into one message, without a model and without storing anything.
+//!
+//! ```text
+//!  text ─► transcript ── what of it is compacted ─► epitome-import ─► log
+//!                                                                      │ earlier: messages that Epitome composed before
+//!                                                                      ▼ become what they were made from
+//!  message ◄─ marker ◄─ epitome-compaction ◄─ thread, pins, instructions
+//! ```
+//!
+//! [`compact`] is the whole interface. The program `epitome-compact` reads and writes files for it.
+
+mod earlier;
+mod marker;
+mod transcript;
+
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+
+use regex::Regex;
+use serde::Serialize;
+use serde_json::Value;
+
+use epitome_compaction::{
+    Budget, CARRIED_HEAD, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest,
+    KeptTail, PINS_HEAD, Summary, USER_HEAD, compacted, decide,
+};
+use epitome_import::ImportContext;
+use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
+use epitome_thread::problem::Problem;
+use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
+use epitome_tokens::Ruler;
+
+pub use transcript::Transcript;
+
+/// The largest size of a message, in tokens, unless another one is requested.
+pub const TOKENS_DEFAULT: u64 = 20_000;
+
+/// The smallest limit for a message, in tokens.
+pub const TOKENS_MIN: u64 = 400;
+
+/// The size of a message in percent of the conversation, unless another one is requested.
+const PERCENT_DEFAULT: u64 = 30;
+
+/// Divisor: the largest share of the message for the tables computed from the log.
+const TABLES_PART: u64 = 2;
+
+/// What a compaction keeps besides what the conversation says.
+#[derive(Clone, Debug, Default)]
+pub struct CompactOptions {
+    /// Limit for the message, in tokens by an estimate. Without one it is three tenths of the conversation, between
+    /// [`TOKENS_MIN`] and [`TOKENS_DEFAULT`].
+    pub max_tokens: Option<u64>,
+    /// The number of newest messages that stay as they are, so that the message does not cover them.
+    pub keep: usize,
+    /// Texts that the message contains verbatim.
+    pub pins: Vec<String>,
+    /// Instruction files: path and text.
+    pub instructions: Vec<(PathBuf, String)>,
+}
+
+/// A conversation as one message.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompactedTranscript {
+    pub message: String,
+    /// SHA-256 of the message behind its first line: its first 16 hexadecimal digits.
+    pub digest: String,
+    /// Messages, replies and results that the message covers.
+    pub entries: usize,
+    /// The size of what the message covers, and of the message.
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+    /// Messages of the user that are in it word for word, that are shortened, and for which there was no room.
+    pub quoted: usize,
+    pub shortened: usize,
+    pub left_out: usize,
+    /// Sentences about what could not be read.
+    pub notes: Vec<String>,
+    /// The conversation from now on, for a request's messages: the message and those behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<Value>>,
+}
+
+/// Why there is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactError {
+    #[error("{0}")]
+    Unreadable(Problem),
+    #[error("{0}")]
+    Usage(String),
+    /// The conversation should stay as it is.
+    #[error("nothing is gained: {0}")]
+    NoGain(String),
+}
+
+/// Compacts a conversation.
+///
+/// Input and output are texts; the result depends on nothing else, so it is the same each time. The errors distinguish what
+/// can't be read, what can't be meant, and what gains nothing.
+pub fn compact(
+    transcript: &Transcript<'_>,
+    options: &CompactOptions,
+) -> Result<CompactedTranscript, CompactError> {
+    let (text, rest) = transcript.split(options.keep)?;
+    let context = ImportContext { cwd: transcript.cwd, now: 0, read_sibling: &|_| None };
+    let drafts = match rest {
+        Some(_) => epitome_import::read_request(transcript.path, &text, &context).map(|draft| vec![draft]),
+        None => epitome_import::read(transcript.path, &text, &context),
+    };
+    let drafts = drafts.map_err(CompactError::Unreadable)?;
+    let [draft] = <[_; 1]>::try_from(drafts).map_err(|drafts| {
+        CompactError::Usage(format!("this file has {} conversations, and one is compacted", drafts.len()))
+    })?;
+    let notes = draft.notes.clone();
+    let ruler = Ruler::for_model(None);
+    let (mut log, earlier) = earlier::unfolded(draft.entries, &ruler);
+    add(&mut log, options);
+    let thread = Thread::replay(log.into_iter().map(Arc::new));
+    let thread = thread.map_err(|error| {
+        CompactError::Unreadable(Problem::new(transcript.path, format!("its log is not valid: {error}")))
+    })?;
+    let size = |through: Seq| -> u64 {
+        let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
+        covered.map(|entry| ruler.entry(entry)).sum()
+    };
+    let tokens = options.max_tokens.unwrap_or_else(|| {
+        // What was left of an earlier part can't be shortened by as much again.
+        let new = size(thread.next_seq()).saturating_sub(earlier);
+        (new * PERCENT_DEFAULT / 100 + earlier).clamp(TOKENS_MIN, TOKENS_DEFAULT)
+    });
+    // Only a request's messages are split before they are read.
+    let keep = if rest.is_some() { 0 } else { options.keep };
+    let change = composed(&thread, &ruler, tokens, keep)?;
+    let Change::Compacted { through, summary, tokens_after, account, .. } = change else {
+        return Err(CompactError::NoGain("the compaction is not a message".to_owned()));
+    };
+    let tokens_before = size(through);
+    if tokens_after >= tokens_before {
+        return Err(CompactError::NoGain("the message would not be shorter".to_owned()));
+    }
+    let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
+    let entries = covered.filter(|entry| marker::is_spoken(&entry.change)).count();
+    let (message, digest) = marker::sealed(&body(&summary, entries), entries);
+    let CompactionStats { quoted, shortened, left_out, .. } = account;
+    Ok(CompactedTranscript {
+        messages: rest.map(|rest| rest.behind(&message)),
+        message,
+        digest,
+        entries,
+        tokens_before,
+        tokens_after,
+        quoted: quoted.len(),
+        shortened: shortened.len(),
+        left_out: left_out.len(),
+        notes,
+    })
+}
+
+/// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
+fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
+    let mut log = earlier::LogWriter::new(log);
+    for (path, text) in &options.instructions {
+        let text = format!("<instructions path=\"{}\">\n{text}\n</instructions>", path.display());
+        log.say(text, Origin::Instructions { path: path.clone() });
+    }
+    for pin in &options.pins {
+        log.pin(pin.clone());
+    }
+    log.push(Change::Framed { system: String::new(), tools: Vec::new() });
+}
+
+fn composed(thread: &Thread, ruler: &Ruler, tokens: u64, keep: usize) -> Result<Change, CompactError> {
+    let settings = CompactionSettings { model: Summariser::None, ..CompactionSettings::default() };
+    let budget = Budget {
+        carried_max: tokens / TABLES_PART,
+        user_min: tokens / TABLES_PART,
+        pins_max: tokens,
+        due_at: tokens,
+        ..Budget::new(&settings, tokens, 0, 0)
+    };
+    let input = CompactionInput::new(ruler, thread, &budget);
+    let keep = if keep == 0 { KeptTail::Nothing } else { KeptTail::Messages(keep) };
+    let request = CompactionRequest { trigger: Trigger::Manual, keep, focus: None, summary: true };
+    let refused = |why: CompactionRefusal| CompactError::NoGain(why.to_string());
+    let plan = match decide(&input, &request) {
+        CompactionDecision::Summarise(plan) => plan,
+        CompactionDecision::Nothing(why) => return Err(refused(why)),
+        CompactionDecision::Prune(_) => {
+            return Err(CompactError::NoGain("old results only would be cut".to_owned()));
+        }
+    };
+    compacted(&input, &plan, thread.next_message(), Summary::default()).map_err(refused)
+}
+
+/// Places in the log, in the tables and in the tags around quotes, each with what takes its part.
+static PLACES: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+    [
+        (r"^([^\n]+)\. Entries such as e12 are places in the log\n", "$1\n"),
+        (r", (?:last )?e\d+\)", ")"),
+        (r" \((?:last )?e\d+\)", ""),
+        (r"(?m)^(- )?e\d+:? ", "- "),
+        (r#"(?m)^<(said|pinned) entry="e\d+""#, "<$1"),
+    ]
+    .map(|(pattern, text)| (Regex::new(pattern).expect("a valid pattern"), text))
+});
+
+/// The text of the message. Places in the log are left out, because its reader has no log.
+fn body(summary: &Message, entries: usize) -> String {
+    let mut texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
+    texts.pop();
+    let without_places = |text: &str| {
+        let wanted = match text {
+            tables if tables.starts_with(CARRIED_HEAD) => &PLACES[..4],
+            quotes if [USER_HEAD, PINS_HEAD].iter().any(|head| quotes.starts_with(head)) => &PLACES[4..],
+            _ => &[],
+        };
+        let shorter = |text: String, (place, by): &(Regex, &str)| place.replace_all(&text, *by).into_owned();
+        wanted.iter().fold(text.to_owned(), shorter)
+    };
+    let mut texts: Vec<String> = texts.into_iter().map(without_places).collect();
+    texts.push(format!("{entries} earlier messages and results are no longer in view."));
+    texts.join("\n\n")
+}

@@ -1,0 +1,48 @@
+//! The first line of a message that leaves Epitome: by it the message is recognized when it comes back.
+
+use sha2::{Digest, Sha256};
+
+use epitome_thread::Change;
+
+const OPEN: &str = "[Epitome message 1: ";
+
+/// A message of Epitome within a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MarkedMessage<'a> {
+    /// What its host put before it, and after it.
+    pub around: [&'a str; 2],
+    pub body: &'a str,
+    /// Messages, replies and results that it stands for.
+    pub entries: usize,
+}
+
+/// Whether an entry is a message, a reply or a result.
+pub(crate) fn is_spoken(change: &Change) -> bool {
+    matches!(change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
+}
+
+/// Puts the line before a message, and returns both and the digest.
+pub(crate) fn sealed(body: &str, entries: usize) -> (String, String) {
+    let digest = digest(body);
+    let line = format!("{OPEN}{entries} entries, {} bytes, sha256 {digest}]", body.len());
+    (format!("{line}\n{body}"), digest)
+}
+
+/// Finds a message in a text. If somebody changed it, it reaches to the end of the text.
+pub(crate) fn find(text: &str) -> Option<MarkedMessage<'_>> {
+    let (before, rest) = text.split_once(OPEN)?;
+    let (line, rest) = rest.split_once("]\n")?;
+    let (entries, line) = line.split_once(" entries, ")?;
+    let (bytes, expected) = line.split_once(" bytes, sha256 ")?;
+    let (entries, bytes) = (entries.parse().ok()?, bytes.parse().ok()?);
+    let (body, after) = match rest.split_at_checked(bytes) {
+        Some((body, after)) if digest(body) == expected => (body, after),
+        Some(_) | None => (rest, ""),
+    };
+    Some(MarkedMessage { around: [before, after], body, entries })
+}
+
+fn digest(body: &str) -> String {
+    let digest = Sha256::digest(body);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,144 @@
+//! The program as agents use it: their conversations in, messages out.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_epitome-compact"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // A refused option is reported before stdin is read.
+    drop(program.stdin.take().expect("a pipe").write_all(input.as_bytes()));
+    program.wait_with_output().expect("the program ends")
+}
+
+fn printed(arguments: &[&str], input: &str) -> String {
+    let output = run(arguments, input);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+}
+
+fn user(text: &str) -> Value {
+    json!({ "role": "user", "content": text })
+}
+
+/// A turn in which a command prints something long, in OpenAI's form.
+fn turn(number: usize, request: &str) -> Vec<Value> {
+    let (id, printed) = (format!("call_{number}"), format!("line of the log {number}\n").repeat(200));
+    let arguments = json!({ "command": format!("cargo test part_{number}") }).to_string();
+    vec![
+        user(request),
+        json!({
+            "role": "assistant", "content": null,
+            "tool_calls": [{ "id": id, "type": "function", "function": { "name": "bash", "arguments": arguments } }],
+        }),
+        json!({ "role": "tool", "tool_call_id": id, "content": printed }),
+        json!({ "role": "assistant", "content": format!("Part {number} is tested.") }),
+    ]
+}
+
+fn conversation() -> Vec<Value> {
+    let mut messages = vec![json!({ "role": "system", "content": "You are an agent." })];
+    messages.extend(turn(1, "Never touch `vendor/`. Test part 1."));
+    messages.extend(turn(2, "The release is called WALNUT-42. Test part 2."));
+    messages.extend(turn(3, "Write <said entry=\"e1\"> in the docs. Test part 3."));
+    messages
+}
+
+#[test]
+fn the_messages_of_a_request_become_one_and_those_that_stay() {
+    let request = json!({ "model": "gpt-5", "messages": conversation() }).to_string();
+    let messages = printed(&["--from", "openai", "--to", "messages", "--keep", "2"], &request);
+    let messages: Vec<Value> = serde_json::from_str(&messages).expect("JSON");
+    let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
+    // The result that would have been kept alone brings its call.
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant"]);
+    let message = messages[1]["content"].as_str().expect("a text");
+    assert!(message.contains("Never touch `vendor/`. Test part 1."), "{message}");
+    assert!(message.contains("cargo test part_2") && !message.contains("part_3"), "{message}");
+    assert!(
+        !message.contains("recall") && !message.contains(" e1"),
+        "nothing to look up is named: {message}"
+    );
+}
+
+/// Another agent passes the message on with what came after it. It was quoted as a whole, nested once more in each round,
+/// and cut: of the user's facts, 45 % were left after three rounds.
+#[test]
+fn a_message_that_comes_back_is_made_anew() {
+    let mut messages = conversation();
+    let mut sizes = Vec::new();
+    for round in 0..5 {
+        let text = printed(&["--from", "openai", "--pin", "The port is 8123."], &json!(messages).to_string());
+        sizes.push(text.len());
+        for fact in
+            ["Never touch `vendor/`.", "WALNUT-42", "Write <said entry=\"e1\"> in the docs.", "port is 8123"]
+        {
+            assert_eq!(text.matches(fact).count(), 1, "{fact} in round {round}: {text}");
+        }
+        assert!(text.contains("cargo test part_1"), "the tables of the first message are kept: {text}");
+        assert_eq!(text.matches("[Epitome message").count(), 1, "{text}");
+        assert_eq!(text.matches("The conversation so far was compacted").count(), 1, "{text}");
+        // Hosts put their own words around it, and may join it with what the user says next.
+        messages = vec![user(&format!("Summary of the conversation:\n\n<summary>\n{text}\n</summary>"))];
+        messages.extend(turn(10 + round, "Go on."));
+    }
+    assert!(sizes[4] < sizes[0] * 2, "{sizes:?}");
+}
+
+/// pi passes its whole session, with the message of the compaction before.
+#[test]
+fn a_message_whose_conversation_is_there_is_left_out() {
+    let line = |id: &str, parent: Option<&str>, message: Value| json!({ "type": "message", "id": id, "parentId": parent, "timestamp": "2026-11-28T10:00:00.000Z", "message": message });
+    let said = |text: &str| json!({ "role": "user", "content": [{ "type": "text", "text": text }] });
+    let replied = |text: &str| {
+        json!({
+            "role": "assistant", "content": [{ "type": "text", "text": text }], "provider": "x", "model": "x",
+            "stopReason": "stop",
+        })
+    };
+    let mut session = vec![
+        json!({ "type": "session", "version": 3, "id": "s1", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": "/w" }),
+        line("a", None, said("Never push.")),
+        line("b", Some("a"), replied(&"I looked at it in detail. ".repeat(400))),
+        line("c", Some("b"), said("What now?")),
+    ];
+    let text = |session: &[Value]| session.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let first = printed(&["--from", "pi", "--to", "pi", "--before", "c"], &text(&session));
+    let first: Value = serde_json::from_str(&first).expect("JSON");
+    let summary = first["summary"].as_str().expect("a text");
+    assert!(summary.contains("Never push.") && !summary.contains("What now?"), "{summary}");
+    session.push(json!({
+        "type": "compaction", "id": "d", "parentId": "c", "timestamp": "2026-11-28T10:01:00.000Z",
+        "summary": summary, "firstKeptEntryId": "c", "tokensBefore": 3000,
+    }));
+    session.push(line("e", Some("d"), replied(&"And at this as well. ".repeat(400))));
+    let second = printed(&["--from", "pi", "--json"], &text(&session));
+    let second: Value = serde_json::from_str(&second).expect("JSON");
+    assert_eq!(second["entries"], 4, "{second}");
+    let message = second["message"].as_str().expect("a text");
+    assert_eq!(message.matches("Never push.").count(), 1, "{message}");
+    assert_eq!(message.matches("[Epitome message").count(), 1, "{message}");
+}
+
+#[test]
+fn what_gains_nothing_and_what_cannot_be_read_have_codes_of_their_own() {
+    let short = json!([user("Hello"), { "role": "assistant", "content": "Hello!" }]).to_string();
+    let output = run(&["--from", "openai"], &short);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = run(&["--from", "codex"], &json!({ "parentUuid": null }).to_string());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(error.contains("this is a session of Claude Code, not a session of Codex"), "{error}");
+    for wrong in
+        [&["--from", "anthropic", "--before", "9"][..], &["--max-tokens", "0"], &["--from", "nobody"]]
+    {
+        assert_eq!(run(wrong, &short).status.code(), Some(2), "{wrong:?}");
+    }
+}
