@@ -24,6 +24,9 @@ pub struct Budget {
     /// Limit for pins.
     pub pins_max: u64,
     pub prune: PruneSettings,
+    /// Whether the result only has to fit, because the caller has chosen its size. Otherwise parts are left out until it is
+    /// smaller than the view by a tenth.
+    pub only_fits: bool,
 }
 
 /// Divisor: the largest share of a window for the model's summary. In a small window it would push out
@@ -53,6 +56,7 @@ impl Budget {
             user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,
+            only_fits: false,
         }
     }
 

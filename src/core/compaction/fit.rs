@@ -212,6 +212,9 @@ pub(super) fn fitted(
         };
         within(longest_summary(input)).or_else(|_| within(0))
     };
+    if input.budget.only_fits {
+        return search(false);
+    }
     // If leaving parts out gains too little, the compaction keeps all that fit.
     search(true).or_else(|unfit| match unfit.fits && !plan.trigger.is_automatic() {
         true => search(false),

@@ -112,29 +112,38 @@ fn said<'a>(mut rest: &'a str, quotes: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// The tables of a message and of the earlier ones that its summary has: under each heading the newer lines, then those
-/// of the older lines that are not among them.
+/// The tables of a message and of the earlier ones that its summary has: under each heading the lines of both, each once. What
+/// was newest at that time is left out.
 fn merged(older: &str, newer: &str) -> String {
-    let mut sections = sections(newer);
-    for (heading, lines) in self::sections(older) {
-        match sections.iter_mut().find(|(known, _)| *known == heading) {
+    let mut merged = sections(newer);
+    for (heading, lines) in sections(older) {
+        match merged.iter_mut().find(|(known, _)| *known == heading) {
             Some((_, known)) => {
                 let seen: HashSet<&str> = known.iter().copied().collect();
-                known.extend(lines.into_iter().filter(|line| !seen.contains(line)));
+                let older = lines.into_iter().filter(|line| !seen.contains(line));
+                // The order in which a reader goes through them.
+                let at = if heading.ends_with(NEWEST_LAST) { 0 } else { known.len() };
+                known.splice(at..at, older.collect::<Vec<_>>());
             }
-            None => sections.push((heading, lines)),
+            None => merged.push((heading, lines)),
         }
     }
     // A summary that a model wrote has no heading before its first line.
-    sections.sort_by_key(|(heading, _)| !heading.is_empty());
+    merged.sort_by_key(|(heading, _)| !heading.is_empty());
     let section = |(heading, lines): (&str, Vec<&str>)| {
         let heading = (!heading.is_empty()).then_some(heading);
         heading.into_iter().chain(lines).collect::<Vec<_>>().join("\n")
     };
-    sections.into_iter().map(section).collect::<Vec<_>>().join("\n\n")
+    merged.into_iter().map(section).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The lines of a text under its headings, without blank lines; the first heading may be empty.
+/// Begins the headings of tables about the end of a conversation.
+const NEWEST: &str = "## Newest ";
+
+/// Ends the headings of tables whose oldest line comes first.
+const NEWEST_LAST: &str = "newest last";
+
+/// The lines of a text under its headings, without blank lines and what was newest; the first heading may be empty.
 fn sections(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -144,5 +153,6 @@ fn sections(text: &str) -> Vec<(&str, Vec<&str>)> {
             (true, _) => sections.push((line, Vec::new())),
         }
     }
+    sections.retain(|(heading, _)| !heading.starts_with(NEWEST));
     sections
 }

@@ -11,7 +11,6 @@ use epitome_thread::{
     Change, CompactionStats, Content, Entry, Message, MessageId, Origin, PartId, Seq, StopReason, Trigger,
     Usage, ViewEdit,
 };
-use epitome_tokens::Ruler;
 
 use super::marker::{self, MarkedMessage};
 
@@ -70,6 +69,9 @@ impl<'a> LogWriter<'a> {
     /// Adds what a message contains.
     fn unfold(&mut self, message: UnfoldedMessage) {
         let UnfoldedMessage { summary, instructions, goal, said, pins } = message;
+        if !summary.is_empty() {
+            self.summarized(summary);
+        }
         for (path, text) in instructions {
             let text = format!("<instructions path=\"{path}\">\n{text}\n</instructions>");
             self.say(text, Origin::Instructions { path: PathBuf::from(path) });
@@ -83,9 +85,10 @@ impl<'a> LogWriter<'a> {
         for pin in pins {
             self.pin(pin);
         }
-        if summary.is_empty() {
-            return;
-        }
+    }
+
+    /// Adds what is left of the part before as its summary.
+    fn summarized(&mut self, summary: String) {
         let through = Seq(self.entries.len() as u64 - 1);
         let summary = self.message(summary);
         self.push(Change::Compacted {
@@ -110,15 +113,14 @@ impl<'a> LogWriter<'a> {
     }
 }
 
-/// Replaces the messages of Epitome in a log. Entries are numbered anew; what refers to a number follows. Returns the log and
-/// the size in tokens of the messages that were unfolded.
-pub(crate) fn unfolded(entries: Vec<Entry>, ruler: &Ruler) -> (Vec<Entry>, u64) {
+/// Replaces the messages of Epitome in a log. Entries are numbered anew; what refers to a number follows.
+pub(crate) fn unfolded(entries: Vec<Entry>) -> Vec<Entry> {
     if !entries.iter().any(|entry| text_of(&entry.change).is_some_and(|text| marker::find(&text).is_some())) {
-        return (entries, 0);
+        return entries;
     }
     let mut log = Vec::with_capacity(entries.len());
     let mut moved: Vec<Seq> = Vec::with_capacity(entries.len());
-    let (mut spoken, mut tokens) = (0, 0);
+    let mut spoken = 0;
     for Entry { at, mut change, .. } in entries {
         let text = text_of(&change);
         let found = text.as_deref().and_then(marker::find);
@@ -129,7 +131,6 @@ pub(crate) fn unfolded(entries: Vec<Entry>, ruler: &Ruler) -> (Vec<Entry>, u64) 
                 let mut writer = LogWriter::new(&mut log);
                 let body = unfold(found.body).unwrap_or_default();
                 let [before, after] = found.around;
-                tokens += ruler.text(found.body);
                 writer.unfold(body);
                 for text in [before, after] {
                     if text.trim().chars().count() > WRAPPER_CHARS_MAX {
@@ -148,7 +149,7 @@ pub(crate) fn unfolded(entries: Vec<Entry>, ruler: &Ruler) -> (Vec<Entry>, u64) 
         }
         moved.push(Seq((log.len() as u64).saturating_sub(1)));
     }
-    (log, tokens)
+    log
 }
 
 fn text_of(change: &Change) -> Option<String> {

@@ -38,8 +38,8 @@ pub const TOKENS_DEFAULT: u64 = 20_000;
 /// The smallest limit for a message, in tokens.
 pub const TOKENS_MIN: u64 = 400;
 
-/// The size of a message in percent of the conversation, unless another one is requested.
-const PERCENT_DEFAULT: u64 = 30;
+/// What is left of a conversation at most, in percent. With less gain it should stay as it is.
+const LEFT_PERCENT_MAX: u64 = 90;
 
 /// Divisor: the largest share of the message for the tables computed from the log.
 const TABLES_PART: u64 = 2;
@@ -47,9 +47,8 @@ const TABLES_PART: u64 = 2;
 /// What a compaction keeps besides what the conversation says.
 #[derive(Clone, Debug, Default)]
 pub struct CompactOptions {
-    /// Limit for the message, in tokens by an estimate. Without one it is three tenths of the conversation, between
-    /// [`TOKENS_MIN`] and [`TOKENS_DEFAULT`].
-    pub max_tokens: Option<u64>,
+    /// Limit for the message, in tokens by an estimate.
+    pub max_tokens: u64,
     /// The number of newest messages that stay as they are, so that the message does not cover them.
     pub keep: usize,
     /// Texts that the message contains verbatim.
@@ -112,7 +111,7 @@ pub fn compact(
     })?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
-    let (mut log, earlier) = earlier::unfolded(draft.entries, &ruler);
+    let mut log = earlier::unfolded(draft.entries);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));
     let thread = thread.map_err(|error| {
@@ -122,20 +121,18 @@ pub fn compact(
         let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
         covered.map(|entry| ruler.entry(entry)).sum()
     };
-    let tokens = options.max_tokens.unwrap_or_else(|| {
-        // What was left of an earlier part can't be shortened by as much again.
-        let new = size(thread.next_seq()).saturating_sub(earlier);
-        (new * PERCENT_DEFAULT / 100 + earlier).clamp(TOKENS_MIN, TOKENS_DEFAULT)
-    });
     // Only a request's messages are split before they are read.
     let keep = if rest.is_some() { 0 } else { options.keep };
-    let change = composed(&thread, &ruler, tokens, keep)?;
+    let change = composed(&thread, &ruler, options.max_tokens, keep)?;
     let Change::Compacted { through, summary, tokens_after, account, .. } = change else {
         return Err(CompactError::NoGain("the compaction is not a message".to_owned()));
     };
     let tokens_before = size(through);
-    if tokens_after >= tokens_before {
-        return Err(CompactError::NoGain("the message would not be shorter".to_owned()));
+    if tokens_after * 100 > tokens_before * LEFT_PERCENT_MAX {
+        let why = format!(
+            "of {tokens_before} tokens, {tokens_after} would be left; a smaller size leaves out more"
+        );
+        return Err(CompactError::NoGain(why));
     }
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
     let entries = covered.filter(|entry| marker::is_spoken(&entry.change)).count();
@@ -175,6 +172,7 @@ fn composed(thread: &Thread, ruler: &Ruler, tokens: u64, keep: usize) -> Result<
         user_min: tokens / TABLES_PART,
         pins_max: tokens,
         due_at: tokens,
+        only_fits: true,
         ..Budget::new(&settings, tokens, 0, 0)
     };
     let input = CompactionInput::new(ruler, thread, &budget);

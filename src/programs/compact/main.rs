@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
-use epitome_compact::{CompactError, CompactOptions, CompactedTranscript, TOKENS_MIN, Transcript, compact};
+use epitome_compact::{
+    CompactError, CompactOptions, CompactedTranscript, TOKENS_DEFAULT, TOKENS_MIN, Transcript, compact,
+};
 use epitome_thread::problem::Problem;
 use epitome_transfer::ImportSource;
 
@@ -36,9 +38,9 @@ struct CompactCli {
     /// What to print: the message alone, or what an agent takes
     #[arg(long, value_enum, default_value = "message", value_name = "FORMAT")]
     to: ResultFormat,
-    /// Limit for the message, in tokens [default: 30 % of the conversation, at most 20000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(TOKENS_MIN..))]
-    max_tokens: Option<u64>,
+    /// Limit for the message, in tokens
+    #[arg(long, value_name = "N", default_value_t = TOKENS_DEFAULT, value_parser = clap::value_parser!(u64).range(TOKENS_MIN..))]
+    max_tokens: u64,
     /// Leave the newest messages as they are
     #[arg(long, value_name = "MESSAGES", default_value_t = 0, conflicts_with = "before")]
     keep: usize,

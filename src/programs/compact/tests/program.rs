@@ -54,7 +54,8 @@ fn conversation() -> Vec<Value> {
 #[test]
 fn the_messages_of_a_request_become_one_and_those_that_stay() {
     let request = json!({ "model": "gpt-5", "messages": conversation() }).to_string();
-    let messages = printed(&["--from", "openai", "--to", "messages", "--keep", "2"], &request);
+    let messages =
+        printed(&["--from", "openai", "--to", "messages", "--keep", "2", "--max-tokens", "1000"], &request);
     let messages: Vec<Value> = serde_json::from_str(&messages).expect("JSON");
     let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
     // The result that would have been kept alone brings its call.
@@ -75,7 +76,10 @@ fn a_message_that_comes_back_is_made_anew() {
     let mut messages = conversation();
     let mut sizes = Vec::new();
     for round in 0..5 {
-        let text = printed(&["--from", "openai", "--pin", "The port is 8123."], &json!(messages).to_string());
+        let text = printed(
+            &["--from", "openai", "--max-tokens", "1500", "--pin", "The port is 8123."],
+            &json!(messages).to_string(),
+        );
         sizes.push(text.len());
         for fact in
             ["Never touch `vendor/`.", "WALNUT-42", "Write <said entry=\"e1\"> in the docs.", "port is 8123"]
@@ -110,7 +114,8 @@ fn a_message_whose_conversation_is_there_is_left_out() {
         line("c", Some("b"), said("What now?")),
     ];
     let text = |session: &[Value]| session.iter().map(|line| format!("{line}\n")).collect::<String>();
-    let first = printed(&["--from", "pi", "--to", "pi", "--before", "c"], &text(&session));
+    let first =
+        printed(&["--from", "pi", "--to", "pi", "--before", "c", "--max-tokens", "1000"], &text(&session));
     let first: Value = serde_json::from_str(&first).expect("JSON");
     let summary = first["summary"].as_str().expect("a text");
     assert!(summary.contains("Never push.") && !summary.contains("What now?"), "{summary}");
@@ -119,7 +124,7 @@ fn a_message_whose_conversation_is_there_is_left_out() {
         "summary": summary, "firstKeptEntryId": "c", "tokensBefore": 3000,
     }));
     session.push(line("e", Some("d"), replied(&"And at this as well. ".repeat(400))));
-    let second = printed(&["--from", "pi", "--json"], &text(&session));
+    let second = printed(&["--from", "pi", "--json", "--max-tokens", "1000"], &text(&session));
     let second: Value = serde_json::from_str(&second).expect("JSON");
     assert_eq!(second["entries"], 4, "{second}");
     let message = second["message"].as_str().expect("a text");
