@@ -12,6 +12,7 @@
 //! ```text
 //!  cli       the commands, and where the program is put together
 //!  programs  ┌ ahp              the Agent Host Protocol, as a client of the daemon
+//!            │ compact          compacts conversations of other agents
 //!            │ import           reads the sessions of other agents
 //!            └ acp_check        checks any ACP agent with rules and protocol fixtures
 //!  front     ┌ chat             the chat in the terminal, pure but for its shell

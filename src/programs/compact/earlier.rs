@@ -21,16 +21,16 @@ const BY: &str = "epitome";
 const WRAPPER_CHARS_MAX: usize = 300;
 
 /// Appends entries to a log.
-pub(crate) struct LogWriter<'a> {
+pub(crate) struct EntryAppender<'a> {
     entries: &'a mut Vec<Entry>,
     next_message: u64,
 }
 
-impl<'a> LogWriter<'a> {
-    pub fn new(entries: &'a mut Vec<Entry>) -> LogWriter<'a> {
+impl<'a> EntryAppender<'a> {
+    pub fn new(entries: &'a mut Vec<Entry>) -> EntryAppender<'a> {
         let ids = entries.iter().filter_map(|entry| Some(entry.change.shown_message()?.id.0 + 1));
         let next_message = ids.max().unwrap_or_default();
-        LogWriter { entries, next_message }
+        EntryAppender { entries, next_message }
     }
 
     pub fn push(&mut self, change: Change) -> Seq {
@@ -128,7 +128,7 @@ pub(crate) fn unfolded(entries: Vec<Entry>) -> Vec<Entry> {
         match found {
             Some(found) if is_there(&found) => {}
             Some(found) => {
-                let mut writer = LogWriter::new(&mut log);
+                let mut writer = EntryAppender::new(&mut log);
                 let body = unfold(found.body).unwrap_or_default();
                 let [before, after] = found.around;
                 writer.unfold(body);

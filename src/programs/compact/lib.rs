@@ -30,7 +30,7 @@ use epitome_thread::problem::Problem;
 use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
 
-pub use transcript::Transcript;
+pub use transcript::AgentTranscript;
 
 /// The largest size of a message, in tokens, unless another one is requested.
 pub const TOKENS_DEFAULT: u64 = 20_000;
@@ -96,7 +96,7 @@ pub enum CompactError {
 /// Input and output are texts; the result depends on nothing else, so it is the same each time. The errors distinguish what
 /// can't be read, what can't be meant, and what gains nothing.
 pub fn compact(
-    transcript: &Transcript<'_>,
+    transcript: &AgentTranscript<'_>,
     options: &CompactOptions,
 ) -> Result<CompactedTranscript, CompactError> {
     let (text, rest) = transcript.split(options.keep)?;
@@ -154,7 +154,7 @@ pub fn compact(
 
 /// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
 fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
-    let mut log = earlier::LogWriter::new(log);
+    let mut log = earlier::EntryAppender::new(log);
     for (path, text) in &options.instructions {
         let text = format!("<instructions path=\"{}\">\n{text}\n</instructions>", path.display());
         log.say(text, Origin::Instructions { path: path.clone() });

@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use serde_json::json;
 
 use epitome_compact::{
-    CompactError, CompactOptions, CompactedTranscript, TOKENS_DEFAULT, TOKENS_MIN, Transcript, compact,
+    AgentTranscript, CompactError, CompactOptions, CompactedTranscript, TOKENS_DEFAULT, TOKENS_MIN, compact,
 };
 use epitome_thread::problem::Problem;
 use epitome_transfer::ImportSource;
@@ -130,7 +130,7 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
     let is_request = cli.from.is_request(path, &text)?;
     let here = std::env::current_dir().unwrap_or_default();
     let cwd = cli.cwd.as_deref().unwrap_or(&here);
-    let transcript = Transcript { path, text: &text, cwd, is_request, before: cli.before.as_deref() };
+    let transcript = AgentTranscript { path, text: &text, cwd, is_request, before: cli.before.as_deref() };
     let focus = cli.focus.iter().map(|focus| Ok(format!("Asked for when this was compacted: {focus}")));
     let pins = cli.pin.iter().map(|pin| match pin.strip_prefix('@') {
         Some(file) => read(Path::new(file)),

@@ -11,7 +11,7 @@ use epitome_thread::problem::Problem;
 
 /// A conversation as its agent has written it.
 #[derive(Clone, Copy, Debug)]
-pub struct Transcript<'a> {
+pub struct AgentTranscript<'a> {
     /// For messages about the file.
     pub path: &'a Path,
     pub text: &'a str,
@@ -45,7 +45,7 @@ impl KeptMessages {
     }
 }
 
-impl<'a> Transcript<'a> {
+impl<'a> AgentTranscript<'a> {
     /// The text to compact, and for a request the messages that stay: at least the `keep` newest.
     pub(crate) fn split(&self, keep: usize) -> Result<(Cow<'a, str>, Option<KeptMessages>), CompactError> {
         if !self.is_request {

@@ -4,14 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::health::{Finding, FindingKind, Health, IndexState, StoreSizes};
+use super::health::{Finding, FindingKind, Health, IndexState, StoreSizes, bytes_below};
 use super::line;
 use super::scan::{self, DamageKind, JournalDamage};
-use super::{Store, StoreError, StorePaths, entries, now, resume};
+use super::{Store, StoreError, StorePaths, entries, now, restore};
 use epitome_thread::SessionId;
-
-/// Depth to which directories are entered to count bytes.
-const DEPTH_MAX: usize = 4;
 
 /// Age from which a file without its final name is a leftover; a younger one may be in use.
 const LEFTOVER_MS: u64 = 60 * 60 * 1000;
@@ -55,7 +52,7 @@ impl Store {
         health.sessions += 1;
         health.entries += scan.mark.entries;
         if scan.damage.is_open() {
-            resume::restore(paths, &self.index, session, &mut scan, &bytes);
+            restore::restore(paths, &self.index, session, &mut scan, &bytes);
         }
         for finding in findings_in(paths, session, &scan.damage) {
             health.add(finding);
@@ -319,15 +316,4 @@ fn files(paths: &StorePaths, directory: &Path) -> Result<Vec<(String, u64)>, Sto
         stat.is_file.then_some((name, stat.bytes))
     });
     Ok(files.collect())
-}
-
-/// Total size of all files below a directory; unreadable ones count as 0.
-pub(super) fn bytes_below(directory: &Path, depth: usize) -> u64 {
-    let Ok(listing) = std::fs::read_dir(directory) else { return 0 };
-    let bytes = listing.flatten().map(|file| match file.metadata() {
-        Ok(metadata) if metadata.is_dir() && depth < DEPTH_MAX => bytes_below(&file.path(), depth + 1),
-        Ok(metadata) if metadata.is_file() => metadata.len(),
-        Ok(_) | Err(_) => 0,
-    });
-    bytes.sum()
 }

@@ -19,6 +19,7 @@ use super::index::{Index, UnsavedThread};
 use super::line::{self, JournalLine};
 use super::listing::KeptListing;
 use super::log::{Log, LogStore, ResumedLog, StoredLog, WholeLog};
+use super::restore;
 use super::resume;
 use super::saved_listing::SavedListing;
 use super::saved_thread::{ResumedThread, SavedEntries};
@@ -141,7 +142,7 @@ impl LogStore for Files {
         let log = StoredLog { bytes: file.read().doing("read", &path)?, mark };
         let (mut scan, bytes) = (log.scan(session, &paths.blobs(session))?, &log.bytes);
         let restored = if scan.damage.is_open() {
-            resume::restore(paths, &self.index, session, &mut scan, bytes)
+            restore::restore(paths, &self.index, session, &mut scan, bytes)
         } else {
             Vec::new()
         };

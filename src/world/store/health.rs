@@ -1,6 +1,6 @@
 //! Results of checking and repairing the store, as data for users and programs. It does not touch files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -237,4 +237,18 @@ pub struct Rebuilt {
     /// Path of the old index, if it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
+}
+
+/// Depth to which directories are entered to count bytes.
+const DEPTH_MAX: usize = 4;
+
+/// Total size of all files below a directory; unreadable ones count as 0.
+pub(super) fn bytes_below(directory: &Path, depth: usize) -> u64 {
+    let Ok(listing) = std::fs::read_dir(directory) else { return 0 };
+    let bytes = listing.flatten().map(|file| match file.metadata() {
+        Ok(metadata) if metadata.is_dir() && depth < DEPTH_MAX => bytes_below(&file.path(), depth + 1),
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(_) | Err(_) => 0,
+    });
+    bytes.sum()
 }

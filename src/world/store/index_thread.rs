@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::check::bytes_below;
 use super::header::JournalMark;
-use super::health::{IndexState, Rebuilt};
+use super::health::{IndexState, Rebuilt, bytes_below};
 use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
 use super::rows::{self, Headers, Rows, RowsError};
 use super::saved_thread::{SavedEntries, SavedThread};

@@ -47,6 +47,7 @@ mod listing;
 mod log;
 mod query;
 mod repair;
+mod restore;
 mod resume;
 mod rows;
 mod saved_listing;

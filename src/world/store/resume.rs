@@ -15,7 +15,6 @@ use super::header::MarkedHeader;
 use super::index::Index;
 use super::line::{self, Bodies};
 use super::saved_thread::{ResumedThread, SavedEntries, SavedThread};
-use super::scan::Scan;
 use super::sync_mark::SyncMark;
 use super::{StoreError, StorePaths, rows, scan};
 use epitome_thread::{
@@ -25,9 +24,6 @@ use epitome_thread::{
 /// Shorter journals are read whole, which takes 11 ms for this many bytes: sled may be closed, and opening a large one took
 /// 15 to 47 ms.
 const BYTES_MIN: u64 = 2 * 1024 * 1024;
-
-/// Most entries of a damaged log that are looked for in the index.
-const RESTORED_MAX: usize = 10_000;
 
 /// Reads a thread with its saved state. `None` if there is none, or the journal does not continue from it without a fault.
 /// `is_open_elsewhere`: another process may be writing a line, so an incomplete one at the end is left out.
@@ -82,21 +78,6 @@ pub(super) fn resume(
     let unsynced = bytes[(synced.min(mark.bytes) - last_line) as usize..end].to_vec();
     let (opening, synced) = (opening.into_bytes(), synced.min(mark.bytes));
     Ok(Some(ResumedThread { thread, newest, opening, synced, unsynced, saved }))
-}
-
-/// Puts entries into a damaged log whose lines the index has, and returns these lines.
-pub(super) fn restore(
-    paths: &StorePaths,
-    index: &Index,
-    session: &SessionId,
-    scan: &mut Scan,
-    bytes: &[u8],
-) -> Vec<u8> {
-    let lost: Vec<u64> = scan.lost().take(RESTORED_MAX).collect();
-    let Some(lines) = index.lines_of(session, lost) else { return Vec::new() };
-    let blobs = paths.blobs(session);
-    let bodies = BodyReader::new(&blobs);
-    scan.restore(bytes, &lines, Bodies::Whole(&bodies))
 }
 
 /// The entries before the position of a saved state: from sled, or from the journal if sled does not have them.
