@@ -715,6 +715,7 @@ fn refusals_have_remedies() {
     let openai = r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries.","type":"invalid_request_error","param":"reasoning.summary","code":"unsupported_value"}}"#;
     let anthropic = r#"{"type":"error","error":{"type":"invalid_request_error","message":"tools.12.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"}}"#;
     let google = r#"{"error":{"code":400,"message":"* GenerateContentRequest.tools[0].function_declarations[3].parameters.properties[q]: should be non-empty","status":"INVALID_ARGUMENT"}}"#;
+    let long = r#"{"error":{"message":"Invalid 'tools[8].function.description': string too long. Expected a string with maximum length 1024, but got a string with length 3542 instead.","type":"invalid_request_error","param":"tools[8].function.description","code":"string_above_max_length"}}"#;
     let named = r#"{"error":{"message":"Invalid schema for function 'mcp__s__a': schema must have type 'object'","type":"invalid_request_error","param":null,"code":"x"}}"#;
     let litellm = r#"{"error":{"message":"litellm.ContextWindowExceededError: litellm.BadRequestError: Context Window exceeded for given call.","type":null,"param":null,"code":"400"}}"#;
     let claude = test_endpoint("anthropic/claude-sonnet-5-5");
@@ -728,6 +729,7 @@ fn refusals_have_remedies() {
         (&test_endpoint("openai/gpt-5"), 400, openai, Remedy::OmitField("reasoning.summary")),
         (&claude, 400, anthropic, Remedy::OmitTool(Some(12))),
         (&gemini(), 400, google, Remedy::OmitTool(Some(3))),
+        (&test_chat_endpoint("openai/gpt-4o"), 400, long, Remedy::OmitTool(Some(8))),
         (&local(), 400, named, Remedy::OmitTool(None)),
         (&local(), 400, litellm, Remedy::Shorten { is_likely: true }),
         (&local(), 500, "{}", Remedy::Shorten { is_likely: false }),

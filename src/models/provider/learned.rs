@@ -23,7 +23,7 @@ use super::listing::{self, Lifecycle, ListedModel, ModelFacts};
 use super::model_endpoint::{Endpoint, ToolForm, known_fields};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::resolve::provider_title;
-use super::wire::tools::refused;
+use super::wire::tools::{description_chars_max, refused};
 use super::{ErrorClass, ProviderError, Remedy};
 use cache::{Calibrated, InvalidCache, LearnedCache, LearnedForm, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
@@ -218,6 +218,13 @@ impl Learned {
             Some(Remedy::OmitField(field)) => {
                 other.omitted.fields.insert(*field);
                 Some(format!("`{}`", field.trim_start_matches("*.")))
+            }
+            Some(Remedy::OmitTool(_))
+                if endpoint.omitted.description_chars_max.is_none()
+                    && let Some(limit) = description_chars_max(&error.message) =>
+            {
+                other.omitted.description_chars_max = Some(limit);
+                Some(format!("what is behind the first {limit} characters of the description of a tool"))
             }
             Some(Remedy::OmitTool(position)) => {
                 let tool = refused(endpoint, tools, *position, &error.message);

@@ -46,6 +46,8 @@ pub struct Omitted {
     pub fields: BTreeSet<&'static str>,
     /// Names of tools.
     pub tools: BTreeSet<String>,
+    /// What is behind this many characters of the description of a tool.
+    pub description_chars_max: Option<usize>,
 }
 
 /// Returns the fields among these that a request can do without.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{is_accepted_name, without_refused_parts, write};
 use crate::model_endpoint::Endpoint;
 use epitome_config::{EditTools, WireFormat};
+use epitome_thread::visible::shortened;
 use epitome_thread::{SEARCH_TOOL, ToolSpec};
 use epitome_tokens::model_name::Family;
 
@@ -66,7 +67,11 @@ fn sent<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> (Vec<ToolSpec>, Vec<L
                 _ if !names.insert(tool.name.as_str()) => {
                     left_out.push((tool.name.as_str(), "there is another one of this name".to_owned()));
                 }
-                Ok(schema) => sent.push(ToolSpec { schema, ..tool.clone() }),
+                Ok(schema) => {
+                    let chars_max = endpoint.omitted.description_chars_max.unwrap_or(usize::MAX);
+                    let description = shortened(&tool.description, chars_max.saturating_sub(1));
+                    sent.push(ToolSpec { schema, description, ..tool.clone() });
+                }
                 Err(why) => left_out.push((tool.name.as_str(), why)),
             }
         }
@@ -103,6 +108,14 @@ pub(crate) fn refused(
         None => sent.iter().filter(|tool| is_word_of(&tool.name, message)).max_by_key(|tool| tool.name.len()),
     };
     named.map(|tool| tool.name.clone())
+}
+
+/// The limit for the description of a tool that a refusal states, in characters: OpenAI's "string too long. Expected a string with
+/// maximum length 1024".
+pub(crate) fn description_chars_max(message: &str) -> Option<usize> {
+    let (_, limit) = message.split_once("description")?.1.split_once("maximum length ")?;
+    let digits = limit.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|limit| *limit > 0)
 }
 
 /// Whether a message has a name in quotation marks or as a word that is no ordinary one.
@@ -687,6 +700,24 @@ mod tests {
             (None, "no bash schema", None),
         ] {
             assert_eq!(refused(&endpoint, &tools, position, message).as_deref(), expected, "{message}");
+        }
+    }
+
+    /// Some of OpenAI's models and of the services that serve them refuse every request if the description of one tool has
+    /// more than 1,024 characters, as those of some MCP servers have.
+    #[test]
+    fn descriptions_are_shortened_to_what_a_refusal_allows() {
+        let message = "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length \
+                       1024, but got a string with length 3542 instead.";
+        let mut endpoint = test_chat_endpoint("openai/gpt-4o");
+        endpoint.omitted.description_chars_max = description_chars_max(message);
+        let long = ToolSpec { description: "ä".repeat(1_100), ..tool("long", json!({})) };
+        let exact = ToolSpec { description: "ä".repeat(1_023), ..tool("exact", json!({})) };
+        let sent = sent(&endpoint, &[long, exact.clone()]).0;
+        assert_eq!(sent[0].description.chars().count(), 1_024);
+        assert_eq!(sent[1].description, exact.description);
+        for other in ["Invalid 'tools[0].function.name': maximum length 64", "the description is missing"] {
+            assert_eq!(description_chars_max(other), None, "{other}");
         }
     }
 }
