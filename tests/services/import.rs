@@ -489,6 +489,55 @@ fn a_session_is_imported_once_unless_again_is_given() {
     }
 }
 
+/// Who continued in the other agent had to import the session once more, without the compactions and pins of the first import.
+#[test]
+fn a_session_that_was_continued_gets_what_is_new() {
+    let home = User::new();
+    let file = home.project().join("session.jsonl");
+    let part = |text: &str| json!({ "type": "text", "text": text });
+    let call = json!({ "type": "tool_use", "id": "t1", "name": "Bash", "input": { "command": "make" } });
+    let result = json!([{ "type": "tool_result", "tool_use_id": "t1", "content": "done" }]);
+    // It is imported while a command runs.
+    let mut all = vec![
+        user("a", None, "Build it."),
+        reply("b", "a", "m1", part("I build it.")),
+        reply("c", "b", "m2", call),
+    ];
+    let import = |all: &[Value]| {
+        std::fs::write(&file, lines(all)).expect("written");
+        let json = home.run(&["sessions", "import", "session.jsonl", "--json"]).ok();
+        serde_json::from_str::<Value>(&json).expect("JSON")[0].clone()
+    };
+    let first = import(&all);
+    let session = first["session"].as_str().expect("an id").to_owned();
+    assert_eq!(import(&all)["added"], Value::Null);
+    home.run(&["run", "--resume", &session, "--no-hooks", "/goal Ship it"]).ok();
+    all.push(user("d", Some("c"), result));
+    all.push(reply("e", "d", "m3", part("It is built.")));
+    all.push(user("f", Some("e"), "And test it."));
+    let grown = import(&all);
+    assert_eq!((grown["session"].as_str(), grown["is_known"].as_bool()), (Some(&*session), Some(true)));
+    assert!(
+        grown["added"].as_u64().is_some_and(|added| added >= 3) && grown["notes"] == json!([]),
+        "{grown}"
+    );
+    let shown = home.run(&["sessions", "show", &session]).ok();
+    for words in [
+        "e2  you\n  Build it.",
+        "Goal: Ship it",
+        "  It is built.",
+        "  And test it.",
+        "which came later:\n\n  done",
+    ] {
+        assert_eq!(shown.matches(&format!("{words}\n")).count(), 1, "{words}: {shown}");
+    }
+    assert_eq!(import(&all)["added"], Value::Null);
+    // What differs is not mixed.
+    all[0] = user("a", None, "Build something else.");
+    let other = import(&all);
+    assert!(other["notes"][0].as_str().is_some_and(|note| note.contains("differs from it now")), "{other}");
+}
+
 /// The newest session began with a screenshot, whose line is longer than what a listing reads. It was not listed, and
 /// `latest` imported an older session.
 #[test]

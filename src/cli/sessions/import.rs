@@ -45,7 +45,7 @@ pub struct ImportArgs {
     /// List all sessions of the agent
     #[arg(long)]
     all: bool,
-    /// Import again what was imported before
+    /// Import once more, as another session, what was imported before
     #[arg(long)]
     again: bool,
     /// Keep the session's ID, mode and permissions: for your own backups
@@ -205,7 +205,12 @@ fn import_files(
     let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
         .context("the result of the import can't be read")?;
     for session in &imported {
-        let done = if session.is_known { "not imported:" } else { "imported" };
+        let done = match (session.is_known, session.added) {
+            (false, _) => "imported".to_owned(),
+            (true, 0) => "not imported:".to_owned(),
+            (true, 1) => "added 1 new entry of".to_owned(),
+            (true, added) => format!("added {added} new entries of"),
+        };
         note!(
             "{done} {} ({}): {}, {} entries",
             session.file.display(),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use super::grown::grown;
 use super::{LibraryError, SessionListing, Unlisted, list};
 use epitome_platform::program::helper;
 use epitome_secrets as secrets;
@@ -152,16 +153,24 @@ pub struct Imported {
     pub title: Option<String>,
     pub cwd: PathBuf,
     pub entries: u64,
-    /// It was imported before and is left unchanged.
+    /// It was imported before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_known: bool,
+    /// Entries that were added to one that was imported before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub added: u64,
     /// Omitted content, and other notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Imports the conversations of all files. If one can't be read, none is stored.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Imports the conversations of all files. A session of another agent that was imported before gets what is new in it. If one can't be read, none is stored.
 pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, LibraryError> {
     let mut drafts: Vec<(PathBuf, SessionId, ImportDraft)> = Vec::new();
+    let mut known: Vec<(PathBuf, SessionId, ImportDraft)> = Vec::new();
     let mut imported = Vec::new();
     let mut taken = BTreeSet::new();
     for file in ask.files {
@@ -173,7 +182,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
             if !is_free && draft.source.is_foreign() {
-                imported.push(known(store, session, file, &draft)?);
+                known.push((file.clone(), session, draft));
                 continue;
             }
             let is_new = taken.insert(session.clone());
@@ -202,7 +211,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
             thread.map_err(|error| file_problem(&file, format!("this is not a conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
             // Delete what this import has stored so far: it must store all or nothing.
-            for Imported { session, .. } in imported.iter().filter(|imported| !imported.is_known) {
+            for Imported { session, .. } in &imported {
                 if let Err(error) = store.delete(session) {
                     tracing::warn!(%session, %error, "a part of a failed import can't be removed");
                 }
@@ -217,30 +226,49 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
             session,
             file,
             is_known: false,
+            added: 0,
             notes,
         });
+    }
+    for (file, session, draft) in known {
+        imported.push(extended(store, session, file, &draft)?);
     }
     Ok(imported)
 }
 
-fn known(
+/// Adds to a session that was imported before what its agent has added since.
+fn extended(
     store: &Store,
     session: SessionId,
-    file: &Path,
+    file: PathBuf,
     draft: &ImportDraft,
 ) -> Result<Imported, LibraryError> {
+    const AGAIN: &str = "--again imports it once more, as a session of its own";
+    let added = match store.extend(&session, |thread| grown(thread, &draft.entries)) {
+        Ok(added) => added.ok_or_else(|| {
+            format!("it was imported before and differs from it now, so it is left as it is; {AGAIN}")
+        }),
+        Err(StoreError::InUse(..)) => Err(format!(
+            "it was imported before and is open, so nothing is added; close it first, or {AGAIN}"
+        )),
+        Err(error) => return Err(error.into()),
+    };
     let header = store.header(&session)?;
+    let note = match &added {
+        Ok(0) => Some(format!("it was imported before, and nothing is new; {AGAIN}")),
+        Ok(_) => None,
+        Err(why) => Some(why.clone()),
+    };
     Ok(Imported {
         source: draft.source.words().to_owned(),
         title: header.title,
         cwd: header.cwd,
         entries: header.entries,
         session,
-        file: file.to_path_buf(),
+        file,
         is_known: true,
-        notes: vec![
-            "it was imported before; --again imports it once more, as a session of its own".to_owned(),
-        ],
+        added: added.unwrap_or_default(),
+        notes: note.into_iter().collect(),
     })
 }
 

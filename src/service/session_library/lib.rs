@@ -3,6 +3,7 @@
 //! and ignore running turns.
 
 mod files;
+mod grown;
 mod search;
 
 use serde::Serialize;

@@ -16,7 +16,7 @@ use super::log::{StoredLog, WholeLog};
 use super::scan::{self, Scan};
 use super::sync_mark::SyncMark;
 use super::{DiskResultExt, Header, SessionHolder, Store, StoreError, StorePaths, io_error, now};
-use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId, Thread};
 
 /// A session forked from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -167,6 +167,21 @@ impl Store {
             }
             self.logs.publish(session, &journal, &header)
         })
+    }
+
+    /// Adds entries to a closed session, which `more` makes of its thread; `None` if it makes none. Returns how many.
+    pub fn extend(
+        &self,
+        session: &SessionId,
+        more: impl FnOnce(&Thread) -> Option<Vec<Entry>>,
+    ) -> Result<Option<u64>, StoreError> {
+        let (journal, thread) = self.open(session)?;
+        let Some(entries) = more(&thread) else { return Ok(None) };
+        journal.can_append()?;
+        let (head, mut writer) = journal.split();
+        entries.iter().try_for_each(|entry| writer.write(entry))?;
+        head.syncer().sync()?;
+        Ok(Some(entries.len() as u64))
     }
 
     /// Copies a closed session into another store under its own id, line by line and body by body, and compares what can
