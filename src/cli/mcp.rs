@@ -3,6 +3,7 @@
 
 mod config_edit;
 pub mod import;
+mod recall_server;
 
 use std::fmt::Write as _;
 use std::io;
@@ -76,6 +77,8 @@ enum McpCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Serve stored sessions to other agents, on stdin and stdout: what was said and done in them
+    Serve,
     /// Remove the stored login of a server
     Logout {
         /// Name of the server
@@ -121,6 +124,7 @@ pub fn main(args: McpArgs) -> Result<i32, CliError> {
             done(json, "removed", &name, format!("{name} is removed from config.toml."))
         }
         McpCommand::Import { yes, json } => import(&paths, yes, json),
+        McpCommand::Serve => recall_server::serve(&paths),
         McpCommand::Login { name, json } => login(&Project::load(paths)?, &name, json),
         McpCommand::Logout { name, json } => {
             let project = Project::load(paths)?;

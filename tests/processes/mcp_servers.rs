@@ -74,3 +74,48 @@ fn a_first_start_is_completed_when_the_program_has_ended() {
 fn has_file(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some())
 }
+
+/// An agent whose conversation was imported looks up what has left its view by `epitome mcp serve`.
+#[test]
+fn stored_sessions_are_served_to_other_agents() {
+    let user = User::new().standalone();
+    let said = |id: &str, parent: &str, text: &str| {
+        json!({
+            "type": "message", "id": id, "parentId": parent, "timestamp": "2026-11-28T10:00:00.000Z",
+            "message": { "role": "user", "content": [{ "type": "text", "text": text }] },
+        })
+    };
+    let header = json!({
+        "type": "session", "version": 3, "id": "h", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": user.project(),
+    });
+    let lines = [header, said("a", "h", "The release is called WALNUT-42."), said("b", "a", "Go on.")];
+    user.write("project/session.jsonl", &lines.map(|line| format!("{line}\n")).concat());
+    let session = user.run(&["sessions", "import", "session.jsonl"]).ok().trim().to_owned();
+    let call = |id: u32, name: &str, arguments: serde_json::Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "arguments": arguments } });
+    let requests = [
+        json!({
+            "jsonrpc": "2.0", "id": 1, "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+            },
+        }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }),
+        call(3, "recall", json!({ "text": "release called" })),
+        call(4, "recall", json!({ "session": &session[..6], "entry": "e2" })),
+        call(5, "recall", json!({ "session": "s_ffff", "text": "x" })),
+        call(6, "sessions", json!({})),
+    ];
+    let stdin: String = requests.iter().map(|request| format!("{request}\n")).collect();
+    let ran = user.run_with_stdin(&["mcp", "serve"], &stdin);
+    let answers = ran.exited(0).objects();
+    let of = |id: u32| &answers.iter().find(|answer| answer["id"] == id).expect("an answer")["result"];
+    assert_eq!(of(1)["serverInfo"]["name"], "epitome");
+    assert_eq!(of(2)["tools"][0]["name"], "recall");
+    for (id, expected, is_error) in
+        [(3, "e2", false), (4, "WALNUT-42", false), (5, "no session", true), (6, &*session, false)]
+    {
+        let text = of(id)["content"][0]["text"].as_str().expect("a text");
+        assert!(text.contains(expected) && of(id)["isError"] == is_error, "{id}: {}", of(id));
+    }
+}

@@ -118,7 +118,7 @@ pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
 }
 
 /// The name of the newest session of the current directory.
-const LATEST: &str = "latest";
+pub const LATEST: &str = "latest";
 
 /// The newest session of a directory.
 pub fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {

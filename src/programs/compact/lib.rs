@@ -55,6 +55,8 @@ pub struct CompactOptions {
     pub pins: Vec<String>,
     /// Instruction files: path and text.
     pub instructions: Vec<(PathBuf, String)>,
+    /// How the reader of the message finds what is no longer in view, as a clause.
+    pub recall: Option<String>,
 }
 
 /// A conversation as one message.
@@ -136,7 +138,7 @@ pub fn compact(
     }
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
     let entries = covered.filter(|entry| marker::is_spoken(&entry.change)).count();
-    let (message, digest) = marker::sealed(&body(&summary, entries), entries);
+    let (message, digest) = marker::sealed(&body(&summary, entries, options.recall.as_deref()), entries);
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {
         messages: rest.map(|rest| rest.behind(&message)),
@@ -202,7 +204,7 @@ static PLACES: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
 });
 
 /// The text of the message. Places in the log are left out, because its reader has no log.
-fn body(summary: &Message, entries: usize) -> String {
+fn body(summary: &Message, entries: usize, recall: Option<&str>) -> String {
     let mut texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
     texts.pop();
     let without_places = |text: &str| {
@@ -215,6 +217,7 @@ fn body(summary: &Message, entries: usize) -> String {
         wanted.iter().fold(text.to_owned(), shorter)
     };
     let mut texts: Vec<String> = texts.into_iter().map(without_places).collect();
-    texts.push(format!("{entries} earlier messages and results are no longer in view."));
+    let recall = recall.map_or(String::new(), |recall| format!(": {recall}"));
+    texts.push(format!("{entries} earlier messages and results are no longer in view{recall}."));
     texts.join("\n\n")
 }

@@ -56,6 +56,12 @@ struct CompactCli {
     /// What the user wants the message to keep in mind; it is quoted
     #[arg(long, value_name = "TEXT")]
     focus: Option<String>,
+    /// Import the session into Epitome, or add what is new in it: what leaves the view can be searched there
+    #[arg(long, requires = "file")]
+    store: bool,
+    /// What the message says about finding what is no longer in view [default: cli with --store]
+    #[arg(long, value_enum, value_name = "WAY")]
+    recall: Option<RecallWay>,
     /// Directory of a conversation that names none
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
@@ -92,6 +98,16 @@ enum ResultFormat {
     Pi,
     /// The result of `session.compact` in Claude Code
     ClaudeCode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RecallWay {
+    /// The tool `recall` of `epitome mcp serve`
+    Mcp,
+    /// The commands of Epitome
+    Cli,
+    /// Nothing
+    None,
 }
 
 fn main() -> ExitCode {
@@ -137,11 +153,25 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
         None => Ok(pin.clone()),
     });
     let instructions = cli.instructions.iter().map(|file| Ok((file.clone(), read(file)?)));
+    if cli.recall.is_some_and(|way| way != RecallWay::None) && !cli.store {
+        return Err(CompactError::Usage("--recall mcp and cli need --store".to_owned()));
+    }
+    let session = if cli.store { Some(stored(path, is_request, cwd)?) } else { None };
+    let recall = session.and_then(|session| match cli.recall {
+        Some(RecallWay::Mcp) => Some(format!(
+            "the tool `recall` of the MCP server `epitome` finds and reads them, with the session {session}"
+        )),
+        Some(RecallWay::Cli) | None => Some(format!(
+            "`epitome sessions search WORDS` and `epitome sessions show {session}` find and show them"
+        )),
+        Some(RecallWay::None) => None,
+    });
     let options = CompactOptions {
         max_tokens: cli.max_tokens,
         keep: cli.keep,
         pins: pins.chain(focus).collect::<Result<_, _>>()?,
         instructions: instructions.collect::<Result<_, _>>()?,
+        recall,
     };
     let made = compact(&transcript, &options)?;
     if !cli.json {
@@ -209,6 +239,27 @@ impl SourceFormat {
             None => Ok(false),
         }
     }
+}
+
+/// Imports a session by the program `epitome`, which writes the store, and returns its ID there.
+fn stored(path: &Path, is_request: bool, cwd: &Path) -> Result<String, CompactError> {
+    if is_request {
+        return Err(CompactError::Usage("--store needs the session file of an agent".to_owned()));
+    }
+    let failed =
+        |why: String| CompactError::Unreadable(Problem::new(path, format!("it can't be stored: {why}")));
+    let beside =
+        std::env::current_exe().ok().map(|own| own.with_file_name("epitome")).filter(|own| own.is_file());
+    let program = beside.unwrap_or_else(|| "epitome".into());
+    let arguments = ["sessions", "import", "--json", "--cwd"];
+    let run = std::process::Command::new(program).args(arguments).arg(cwd).arg(path).output();
+    let run = run.map_err(|error| failed(format!("the program epitome can't be started ({error})")))?;
+    if !run.status.success() {
+        return Err(failed(String::from_utf8_lossy(&run.stderr).trim().to_owned()));
+    }
+    let imported: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap_or_default();
+    let session = imported[0]["session"].as_str().map(str::to_owned);
+    session.ok_or_else(|| failed("epitome named no session".to_owned()))
 }
 
 fn read(path: &Path) -> Result<String, CompactError> {

@@ -27,7 +27,7 @@ mod parsed;
 pub mod permission;
 pub mod question;
 pub mod read_state;
-mod recall_tool;
+pub mod recall_tool;
 mod running;
 pub mod sandbox;
 pub mod schema;

@@ -10,7 +10,7 @@ use super::schema::{self, InputKey};
 use super::{
     BoxFuture, Needs, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, truncate,
 };
-use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
+use epitome_recall::{self as recall, Clock, RecallError, RecallLog, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -19,6 +19,28 @@ const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
 const TITLE_BYTES_MAX: usize = 80;
 
+pub use recall::NAME;
+
+/// The definition of the tool.
+pub fn spec() -> ToolSpec {
+    schema::spec(
+        recall::NAME,
+        "Searches and reads this conversation from its beginning: also what was summarised, masked or cut out of \
+             your view. Give `entry` alone to read; other conditions search, and combine.",
+        [
+            InputKey::text("entry", "e12, e12.2 or e12-e20"),
+            InputKey::text("text", "Words that must all occur, in any case."),
+            InputKey::new("regex", json!({"type": "string"})),
+            InputKey::text("path", "File or directory that was touched."),
+            InputKey::new("kind", json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::id)})),
+            InputKey::text("since", "2026-01-31T10:00 or 2h ago"),
+            InputKey::new("until", json!({"type": "string"})),
+            InputKey::number("offset", "Bytes of a text, or matches, to skip."),
+            InputKey::new("limit", json!({"type": "integer"})),
+        ],
+    )
+}
+
 pub struct RecallTool;
 
 impl ParsedTool for RecallTool {
@@ -26,22 +48,7 @@ impl ParsedTool for RecallTool {
     const NEEDS: Needs = Needs::Log;
 
     fn spec(&self) -> ToolSpec {
-        schema::spec(
-            recall::NAME,
-            "Searches and reads this conversation from its beginning: also what was summarised, masked or cut out of \
-             your view. Give `entry` alone to read; other conditions search, and combine.",
-            [
-                InputKey::text("entry", "e12, e12.2 or e12-e20"),
-                InputKey::text("text", "Words that must all occur, in any case."),
-                InputKey::new("regex", json!({"type": "string"})),
-                InputKey::text("path", "File or directory that was touched."),
-                InputKey::new("kind", json!({"type": "string", "enum": RecordKind::ALL.map(RecordKind::id)})),
-                InputKey::text("since", "2026-01-31T10:00 or 2h ago"),
-                InputKey::new("until", json!({"type": "string"})),
-                InputKey::number("offset", "Bytes of a text, or matches, to skip."),
-                InputKey::new("limit", json!({"type": "integer"})),
-            ],
-        )
+        spec()
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
@@ -60,26 +67,29 @@ impl ParsedTool for RecallTool {
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<RecallQuery, ToolError> {
-        read(input)
+        query(input)
     }
 
     fn run(&self, ask: RecallQuery, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            let clock = Clock { now, zone: TimeZone::system() };
-            let begun = Instant::now();
-            let is_over = || stop.requested() || begun.elapsed() > SEARCH_TIME_MAX;
-            context
-                .log
-                .answer(&ask, &clock, &is_over)
+            answer(&context.log, &ask, &|| stop.requested())
                 .map(ToolResult::with_file_text)
                 .map_err(ToolError::from)
         })
     }
 }
 
-fn read(input: &Value) -> Result<RecallQuery, ToolError> {
+/// Answers a query with a text for the model, until `stop` is true or the time is up.
+pub fn answer(log: &RecallLog, ask: &RecallQuery, stop: &dyn Fn() -> bool) -> Result<String, RecallError> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let clock = Clock { now, zone: TimeZone::system() };
+    let begun = Instant::now();
+    log.answer(ask, &clock, &|| stop() || begun.elapsed() > SEARCH_TIME_MAX)
+}
+
+/// Reads the input of a call.
+pub fn query(input: &Value) -> Result<RecallQuery, ToolError> {
     let number = |key| {
         let number = input::whole(input, key)?;
         Ok::<_, ToolError>(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
