@@ -79,7 +79,7 @@ fn has_file(folder: &Path) -> bool {
 #[test]
 fn stored_sessions_are_served_to_other_agents() {
     let user = User::new().standalone();
-    let said = |id: &str, parent: &str, text: &str| {
+    let said = |id: &str, parent: Option<&str>, text: &str| {
         json!({
             "type": "message", "id": id, "parentId": parent, "timestamp": "2026-11-28T10:00:00.000Z",
             "message": { "role": "user", "content": [{ "type": "text", "text": text }] },
@@ -88,7 +88,7 @@ fn stored_sessions_are_served_to_other_agents() {
     let header = json!({
         "type": "session", "version": 3, "id": "h", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": user.project(),
     });
-    let lines = [header, said("a", "h", "The release is called WALNUT-42."), said("b", "a", "Go on.")];
+    let lines = [header, said("a", None, "The release is called WALNUT-42."), said("b", Some("a"), "Go on.")];
     user.write("project/session.jsonl", &lines.map(|line| format!("{line}\n")).concat());
     let session = user.run(&["sessions", "import", "session.jsonl"]).ok().trim().to_owned();
     let call = |id: u32, name: &str, arguments: serde_json::Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "arguments": arguments } });
