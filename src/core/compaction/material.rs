@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::author::{Author, author, typed};
 use super::calls::{asked, user_reply};
 use super::input::CompactionInput;
 use super::left_by_hooks;
@@ -22,7 +23,8 @@ pub(super) struct Material {
     pub gone: Option<(usize, Seq, Seq)>,
     /// The user's last request.
     pub request: Option<LastRequest>,
-    /// The user's other messages, newest first, including text given when refusing a call or answering a question.
+    /// The user's other messages, newest first, including text given when refusing a call or answering a question, and what
+    /// programs sent in the user's role.
     pub user: Vec<UserQuote>,
     /// The messages before these, and longer ones among them, for which there is no room even if all others are
     /// shortened.
@@ -40,11 +42,18 @@ pub(super) struct Material {
     paste_step: usize,
 }
 
+/// Who wrote a quoted message.
+enum Speaker {
+    /// The user, and the occasion if it was not a prompt.
+    User(Option<&'static str>),
+    /// A program.
+    Program(String),
+}
+
 /// A message of the user, and its quote.
 pub(super) struct UserQuote {
     pub entry: Seq,
-    /// The occasion, if it was not a prompt.
-    occasion: Option<&'static str>,
+    speaker: Speaker,
     text: String,
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
@@ -111,7 +120,8 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
-                        user.add(entry.seq, Some(occasion), text.len(), false, || text.to_owned());
+                        let speaker = Speaker::User(Some(occasion));
+                        user.add(entry.seq, speaker, text.len(), false, || text.to_owned());
                     }
                     continue;
                 }
@@ -127,23 +137,29 @@ impl Material {
             };
             match origin {
                 Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
-                    let is_last = request.is_none();
-                    if is_last {
+                    let author = author(logged);
+                    let content = content.map(typed);
+                    if request.is_none() && author == Author::User {
                         request = Some(
                             content
                                 .filter(|_| !is_kept)
-                                .map(|content| LastRequest::new(input, entry.seq, content, origin)),
+                                .map(|content| LastRequest::new(input, entry.seq, &content, origin)),
                         );
                     } else if let Some(content) = content
                         && !is_kept
                         && !quoted.contains(&entry.seq)
                     {
                         let is_partial = content.iter().any(Content::has_attached_data);
+                        let speaker = match author {
+                            Author::Program(name) => Speaker::Program(name),
+                            Author::User | Author::UserToClient => Speaker::User(None),
+                        };
                         match origin {
                             Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => {
-                                user.add(entry.seq, None, typed.len(), is_partial, || typed.clone());
+                                user.add(entry.seq, speaker, typed.len(), is_partial, || typed.clone());
                             }
-                            _ => user.add(entry.seq, None, text_bytes(content), is_partial, || said(content)),
+                            _ => user
+                                .add(entry.seq, speaker, text_bytes(&content), is_partial, || said(&content)),
                         }
                     }
                 }
@@ -187,9 +203,9 @@ impl Material {
     /// these, and a new summary replaces the only text that had them.
     pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
         let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
-        let occasion = Some("before, as a hook left it");
+        let speaker = || Speaker::User(Some("before, as a hook left it"));
         let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
-        self.user.extend(missing.map(|words| UserQuote::new(input, layer, occasion, words, true)));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, speaker(), words, true)));
     }
 }
 
@@ -224,7 +240,7 @@ impl<'a> UserQuotes<'a> {
     fn add(
         &mut self,
         entry: Seq,
-        occasion: Option<&'static str>,
+        speaker: Speaker,
         bytes: usize,
         is_partial: bool,
         text: impl FnOnce() -> String,
@@ -241,7 +257,7 @@ impl<'a> UserQuotes<'a> {
         }
         let text = text();
         if !text.trim().is_empty() {
-            let quote = UserQuote::new(self.input, entry, occasion, text, is_partial);
+            let quote = UserQuote::new(self.input, entry, speaker, text, is_partial);
             self.least += quote.least(self.input);
             self.quotes.push(quote);
         }
@@ -257,13 +273,14 @@ impl UserQuote {
     fn new(
         input: &CompactionInput<'_>,
         entry: Seq,
-        occasion: Option<&'static str>,
+        speaker: Speaker,
         text: String,
         is_partial: bool,
     ) -> UserQuote {
-        let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
-        let quote = String::new();
-        let mut words = UserQuote { entry, occasion, text, chars, chars_max, is_partial, quote, tokens: 0 };
+        let [longest, .., shortest] = PASTE_CHARS;
+        let chars_max = if matches!(speaker, Speaker::User(_)) { longest } else { shortest };
+        let (chars, quote) = (text.chars().count(), String::new());
+        let mut words = UserQuote { entry, speaker, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -276,8 +293,14 @@ impl UserQuote {
     /// The head and tail of the text, at most `chars_max` of it, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
         let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
-        let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
-        format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry)
+        let entry = self.entry;
+        match &self.speaker {
+            Speaker::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
+            Speaker::User(Some(when)) => format!("<said entry=\"{entry}\" when=\"{when}\">\n{text}\n</said>"),
+            Speaker::Program(name) => {
+                format!("<not_by_user entry=\"{entry}\" sent_by=\"{name}\">\n{text}\n</not_by_user>")
+            }
+        }
     }
 
     /// The size of the shortest quote.

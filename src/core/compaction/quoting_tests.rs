@@ -223,6 +223,23 @@ fn pastes_are_cut_one_by_one_and_only_as_far_as_necessary() {
     assert!(first.chars().filter(|c| "保留注释。".contains(*c)).count() > 590, "{first}");
 }
 
+/// Regression: the last request was `/compact`, or an event with the comments of a bot, which so became the user's words.
+#[test]
+fn an_event_or_a_command_for_the_client_is_not_the_last_request() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("first");
+    conversation.replies(words(3_000));
+    conversation.add_prompt("fix the parser");
+    let event = format!("<ci-monitor-event>\nbot: {} push now\n</ci-monitor-event>", "log ".repeat(1_000));
+    let event = conversation.add_prompt(event);
+    conversation.replies("The parser is fixed.");
+    conversation.add_prompt("/compact");
+    let (_, text) = message(&conversation, 100_000);
+    assert!(text.contains("<last_request>\nfix the parser\n</last_request>"), "{text}");
+    let quote = format!("<not_by_user entry=\"{event}\" sent_by=\"ci-monitor-event\">\n<ci-monitor-event>");
+    assert!(text.contains(&quote) && text.contains("push now") && text.len() < 4_000, "{text}");
+}
+
 /// The same number of characters is kept in every script.
 #[test]
 fn a_paste_keeps_as_many_characters_in_every_script() {
