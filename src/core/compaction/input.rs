@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::calls::{RECALL, asked, tools, user_reply};
-use super::text::{shortened, shortened_to_chars};
+use super::text::{most_telling_lines, shortened};
 use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
 
@@ -107,11 +107,11 @@ impl<'a> CompactionInput<'a> {
         }
     }
 
-    /// Like `head_and_tail`, with a length in characters.
-    pub(super) fn head_and_tail_chars(&self, text: &str, chars_max: usize, entry: Seq) -> String {
+    /// Like `head_and_tail`, with a length in characters, and with lines from the middle.
+    pub(super) fn most_telling_lines(&self, text: &str, chars_max: usize, entry: Seq) -> String {
         match text.chars().nth(chars_max) {
             None => text.to_owned(),
-            Some(_) => shortened_to_chars(text, chars_max, &self.recall_hint(entry, READS_ALL)),
+            Some(_) => most_telling_lines(text, chars_max, &self.recall_hint(entry, READS_ALL)),
         }
     }
 

@@ -182,7 +182,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        Material {
+        let mut material = Material {
             kept,
             gone,
             request: request.flatten(),
@@ -194,7 +194,11 @@ impl Material {
             earlier,
             native,
             paste_step: 0,
-        }
+        };
+        // Pastes that exceed what is guaranteed to the user would be read with every further request.
+        let excess = material.user_tokens().saturating_sub(input.budget.user_min);
+        material.cut_longer(input, PASTE_CHARS[1], excess);
+        material
     }
 }
 
@@ -290,9 +294,9 @@ impl UserQuote {
         &self.text
     }
 
-    /// The head and tail of the text, at most `chars_max` of it, with the tags around it.
+    /// At most `chars_max` of the text, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
-        let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
+        let text = input.most_telling_lines(&self.text, chars_max, self.entry);
         let entry = self.entry;
         match &self.speaker {
             Speaker::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
@@ -337,22 +341,28 @@ impl Material {
     /// can be shortened.
     pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64) -> bool {
         while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1) {
-            let is_long = |words: &&mut UserQuote| words.chars.min(words.chars_max) > *chars_max;
-            let mut long: Vec<&mut UserQuote> = self.user.iter_mut().filter(is_long).collect();
-            long.sort_by_key(|words| (Reverse(words.chars), words.entry));
-            let mut saved = 0;
-            for words in long {
-                saved += words.cut(input, *chars_max);
-                if saved >= tokens {
-                    return true;
-                }
-            }
-            self.paste_step += 1;
+            let saved = self.cut_longer(input, *chars_max, tokens);
+            self.paste_step += usize::from(saved < tokens);
             if saved > 0 {
                 return true;
             }
         }
         false
+    }
+
+    /// Shortens texts of more than `chars_max` until that saves this many tokens, and returns how many it saves.
+    fn cut_longer(&mut self, input: &CompactionInput<'_>, chars_max: usize, tokens: u64) -> u64 {
+        let is_long = |words: &&mut UserQuote| words.chars.min(words.chars_max) > chars_max;
+        let mut long: Vec<&mut UserQuote> = self.user.iter_mut().filter(is_long).collect();
+        long.sort_by_key(|words| (Reverse(words.chars), words.entry));
+        let mut saved = 0;
+        for words in long {
+            if saved >= tokens {
+                break;
+            }
+            saved += words.cut(input, chars_max);
+        }
+        saved
     }
 
     /// The size of all quotes of the user's messages.
@@ -475,9 +485,9 @@ fn native_summary(head: &Entry) -> Vec<Content> {
     summary.content.iter().filter(is_native).cloned().collect()
 }
 
-/// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be read
-/// again. In characters, per attempt.
-const PASTE_CHARS: [usize; 3] = [8 * 1024, 2 * 1024, 600];
+/// Longer texts of the user are quoted without most of their middle if there is no room for them: pastes are logs and files,
+/// which can be read again. In characters, per attempt.
+const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, 2 * 1024, 600];
 
 /// Messages of up to this many bytes are looked at further back than longer ones.
 const SHORT_BYTES_MAX: usize = 400;

@@ -78,7 +78,7 @@ pub(super) const HEADINGS_OF_QUOTES: [&str; 2] =
 const PARTS: [(&str, PartShare, Compute); 10] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
-    (HEADINGS_OF_NAMES[0], PartShare::State(20, 700), files::touched),
+    (HEADINGS_OF_NAMES[0], PartShare::State(20, 2000), files::touched),
     (HEADINGS_OF_NAMES[1], PartShare::Growing(5), files::mentioned),
     (HEADINGS_OF_NAMES[2], PartShare::Percent(8), files::defined),
     ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
