@@ -76,14 +76,22 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
 }
 
 const COLUMNS: &str = "\
-Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from three
+Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from some
 of the sessions before any output was seen. *files used later*: files that the agent went on to use. *pending*, *current
-work*, *next step*: names in those sections of the summary that Claude Code's model wrote at the same point; a dash
+work*, *next step*: names in those sections of the summary that the agent's model wrote at the same point; a dash
 where that summary is part of the row. *baseline*: 200 lines of code that collect the obvious.";
 
 /// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [Way::Ours, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::Tail];
+    let shown = [
+        Way::Ours,
+        Way::OursHalf,
+        Way::OursWithSummary,
+        Way::Summary,
+        Way::Baseline,
+        Way::BaselineHalf,
+        Way::Tail,
+    ];
     let columns: Vec<_> = columns()
         .into_iter()
         .filter(|(asked, _)| !matches!(asked, Asked::Identifiers | Asked::Hashes | Asked::Section(3..)))

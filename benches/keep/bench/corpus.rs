@@ -130,7 +130,7 @@ const HELD_BACK: [&str; 4] =
 
 /// The origin of a session, in `index.json`. A corpus without that file is from `fetch-corpus.py`.
 #[derive(Deserialize)]
-struct Origin {
+struct SessionOrigin {
     name: String,
     repo: String,
     agent: String,
@@ -161,7 +161,7 @@ impl Corpus {
         let files = fs::read_dir(&sessions).with_context(unreadable)?;
         let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
         files.sort();
-        let origins: Vec<Origin> = json_of(&folder.join("index.json"))?.unwrap_or_default();
+        let origins: Vec<SessionOrigin> = json_of(&folder.join("index.json"))?.unwrap_or_default();
         let mut corpus = Corpus::default();
         for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"))
         {
@@ -183,7 +183,7 @@ impl Corpus {
     }
 }
 
-fn session(file: &Path, files: &[PathBuf], origins: &[Origin]) -> Result<Session> {
+fn session(file: &Path, files: &[PathBuf], origins: &[SessionOrigin]) -> Result<Session> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let origin = origins.iter().find(|origin| origin.name == name);
     let agent = origin.map_or("Claude Code", |origin| match origin.agent.as_str() {

@@ -43,7 +43,7 @@ pub(super) struct Material {
 }
 
 /// Who wrote a quoted message.
-enum Speaker {
+enum QuoteSource {
     /// The user, and the occasion if it was not a prompt.
     User(Option<&'static str>),
     /// A program.
@@ -53,7 +53,7 @@ enum Speaker {
 /// A message of the user, and its quote.
 pub(super) struct UserQuote {
     pub entry: Seq,
-    speaker: Speaker,
+    source: QuoteSource,
     text: String,
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
@@ -120,8 +120,8 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
-                        let speaker = Speaker::User(Some(occasion));
-                        user.add(entry.seq, speaker, text.len(), false, || text.to_owned());
+                        let source = QuoteSource::User(Some(occasion));
+                        user.add(entry.seq, source, text.len(), false, || text.to_owned());
                     }
                     continue;
                 }
@@ -150,16 +150,16 @@ impl Material {
                         && !quoted.contains(&entry.seq)
                     {
                         let is_partial = content.iter().any(Content::has_attached_data);
-                        let speaker = match author {
-                            Author::Program(name) => Speaker::Program(name),
-                            Author::User | Author::UserToClient => Speaker::User(None),
+                        let source = match author {
+                            Author::Program(name) => QuoteSource::Program(name),
+                            Author::User | Author::UserToClient => QuoteSource::User(None),
                         };
                         match origin {
                             Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => {
-                                user.add(entry.seq, speaker, typed.len(), is_partial, || typed.clone());
+                                user.add(entry.seq, source, typed.len(), is_partial, || typed.clone());
                             }
                             _ => user
-                                .add(entry.seq, speaker, text_bytes(&content), is_partial, || said(&content)),
+                                .add(entry.seq, source, text_bytes(&content), is_partial, || said(&content)),
                         }
                     }
                 }
@@ -207,9 +207,9 @@ impl Material {
     /// these, and a new summary replaces the only text that had them.
     pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
         let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
-        let speaker = || Speaker::User(Some("before, as a hook left it"));
+        let source = || QuoteSource::User(Some("before, as a hook left it"));
         let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
-        self.user.extend(missing.map(|words| UserQuote::new(input, layer, speaker(), words, true)));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, source(), words, true)));
     }
 }
 
@@ -244,7 +244,7 @@ impl<'a> UserQuotes<'a> {
     fn add(
         &mut self,
         entry: Seq,
-        speaker: Speaker,
+        source: QuoteSource,
         bytes: usize,
         is_partial: bool,
         text: impl FnOnce() -> String,
@@ -261,7 +261,7 @@ impl<'a> UserQuotes<'a> {
         }
         let text = text();
         if !text.trim().is_empty() {
-            let quote = UserQuote::new(self.input, entry, speaker, text, is_partial);
+            let quote = UserQuote::new(self.input, entry, source, text, is_partial);
             self.least += quote.least(self.input);
             self.quotes.push(quote);
         }
@@ -277,14 +277,14 @@ impl UserQuote {
     fn new(
         input: &CompactionInput<'_>,
         entry: Seq,
-        speaker: Speaker,
+        source: QuoteSource,
         text: String,
         is_partial: bool,
     ) -> UserQuote {
         let [longest, .., shortest] = PASTE_CHARS;
-        let chars_max = if matches!(speaker, Speaker::User(_)) { longest } else { shortest };
+        let chars_max = if matches!(source, QuoteSource::User(_)) { longest } else { shortest };
         let (chars, quote) = (text.chars().count(), String::new());
-        let mut words = UserQuote { entry, speaker, text, chars, chars_max, is_partial, quote, tokens: 0 };
+        let mut words = UserQuote { entry, source, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -298,10 +298,12 @@ impl UserQuote {
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
         let text = input.most_telling_lines(&self.text, chars_max, self.entry);
         let entry = self.entry;
-        match &self.speaker {
-            Speaker::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
-            Speaker::User(Some(when)) => format!("<said entry=\"{entry}\" when=\"{when}\">\n{text}\n</said>"),
-            Speaker::Program(name) => {
+        match &self.source {
+            QuoteSource::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
+            QuoteSource::User(Some(when)) => {
+                format!("<said entry=\"{entry}\" when=\"{when}\">\n{text}\n</said>")
+            }
+            QuoteSource::Program(name) => {
                 format!("<not_by_user entry=\"{entry}\" sent_by=\"{name}\">\n{text}\n</not_by_user>")
             }
         }
