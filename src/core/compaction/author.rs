@@ -15,10 +15,19 @@ pub(super) enum Author {
 }
 
 /// Commands that only the client executes. What precedes one of them is the request that matters.
-const CLIENT_COMMANDS: [&str; 14] = [
-    "/compact", "/clear", "/config", "/context", "/cost", "/exit", "/help", "/login", "/logout", "/model",
-    "/quit", "/resume", "/status", "/usage",
+const CLIENT_COMMANDS: [&str; 13] = [
+    "/clear", "/config", "/context", "/cost", "/exit", "/help", "/login", "/logout", "/model", "/quit",
+    "/resume", "/status", "/usage",
 ];
+
+/// Such a command that may be followed by the user's words about it.
+const COMPACT: &str = "/compact";
+
+/// Claude Code's notice that the user stopped a turn.
+const INTERRUPTED: &str = "[Request interrupted by user";
+
+/// Elements in which hosts send what the user typed, with `-` or `_`.
+const OF_USER: [&str; 5] = ["user_input", "user_message", "user_prompt", "user_query", "user_request"];
 
 /// Elements that hosts send with a line of their own before or after them, which elements of other names never have: a
 /// user may paste an event and write below it what to do about it.
@@ -54,13 +63,10 @@ pub(super) fn typed(content: &[Content]) -> Cow<'_, [Content]> {
 
 fn author_of_text(text: &str) -> Author {
     let text = text.trim();
-    let first_word = text.split_whitespace().next().unwrap_or_default();
-    if CLIENT_COMMANDS.contains(&first_word) {
+    if text.split_whitespace().next() == Some(COMPACT) || CLIENT_COMMANDS.contains(&text) {
         return Author::UserToClient;
     }
-    // `[Request interrupted by user]`, but neither `[Image #1]`, which stands for something that the user sent, nor Markdown.
-    let notice = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    if notice.is_some_and(|notice| notice.contains(' ') && !notice.contains(['\n', '#', '[', ']'])) {
+    if text.starts_with(INTERRUPTED) && text.ends_with(']') && !text.contains('\n') {
         return Author::Program("notice".to_owned());
     }
     let after_line = || text.split_once(":\n").filter(|(line, _)| !line.contains('\n'));
@@ -91,7 +97,9 @@ fn element(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('<')?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let name = &inner[..inner.find(|c| !is_of_name(c))?];
-    let is_of_program = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.contains(['-', '_']);
+    let is_of_program = name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.contains(['-', '_'])
+        && !OF_USER.contains(&name.replace('-', "_").as_str());
     let (_, after) = inner.split_once(&format!("</{name}>")).filter(|_| is_of_program)?;
     Some((name, after))
 }
@@ -122,6 +130,10 @@ mod tests {
             ("[Request interrupted by user]", by("notice")),
             ("/compact keep the port", Author::UserToClient),
             ("/review this branch", Author::User),
+            ("/status is wrong after a restart", Author::User),
+            ("/status", Author::UserToClient),
+            ("<user_query>\nfix the parser\n</user_query>", Author::User),
+            ("[in German, please]", Author::User),
             ("/compactor is broken", Author::User),
             ("[Image #1]", Author::User),
             ("[x]", Author::User),
