@@ -235,7 +235,10 @@ fn an_event_or_a_command_for_the_client_is_not_the_last_request() {
     conversation.replies("The parser is fixed.");
     conversation.add_prompt("/compact");
     let (_, text) = message(&conversation, 100_000);
-    assert!(text.contains("<last_request>\nfix the parser\n</last_request>"), "{text}");
+    assert!(
+        text.contains("(it may be answered already):\n\n<last_request>\nfix the parser\n</last_request>"),
+        "{text}"
+    );
     let quote = format!("<not_by_user entry=\"{event}\" sent_by=\"ci-monitor-event\">\n<ci-monitor-event>");
     assert!(text.contains(&quote) && text.contains("push now") && text.len() < 4_000, "{text}");
 }
