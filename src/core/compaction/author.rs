@@ -158,6 +158,7 @@ mod tests {
         let image = Content::Image { mime_type: "image/png".to_owned(), data: String::new(), uri: None };
         let pictured = [reminder.clone(), image.clone()];
         assert_eq!((author(&pictured), typed(&pictured).as_ref()), (Author::User, &pictured[1..]));
-        assert_eq!(typed(&[reminder.clone()]).as_ref(), &[reminder]);
+        let alone = [reminder];
+        assert_eq!(typed(&alone).as_ref(), &alone);
     }
 }
