@@ -16,6 +16,10 @@ const EXACT_TOKENS_MAX: u64 = 16 * 1024;
 /// Number of tokens used to measure the margin of a count; any large number works.
 const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
 
+/// Divisor: the largest part of a conversation for the tables, and the size in tokens up to which they may take more of it.
+const CARRIED_PART: u64 = 2;
+const CARRIED_TOKENS: u64 = 4 * 1024;
+
 /// The end of a recall hint for a shortened entry.
 pub(super) const READS_ALL: &str = "reads all of it";
 
@@ -89,6 +93,15 @@ impl<'a> CompactionInput<'a> {
 
     pub(super) fn entries(&self) -> &'a [Arc<Entry>] {
         self.thread.view().entries()
+    }
+
+    /// Limit for the tables: at most half of a conversation, beyond a minimum. Of one that was compacted before, the tables
+    /// are about the log and not about the view.
+    pub(super) fn carried_max(&self) -> u64 {
+        let most = self.budget.carried_max;
+        let is_compacted =
+            self.entries().first().is_some_and(|head| matches!(head.change, Change::Compacted { .. }));
+        if is_compacted { most } else { most.min((self.before / CARRIED_PART).max(CARRIED_TOKENS)) }
     }
 
     /// A hint how to read an omitted part of an entry; empty without the `recall` tool.

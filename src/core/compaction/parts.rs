@@ -173,11 +173,9 @@ impl CompactionMessage {
                 true => input.recall_hint(request.entry, "reads the text of its files"),
                 false => String::new(),
             };
-            let is_covered = matches!(summary, SummaryPart::New(_)) && measure.summary > 0;
-            let answer = if is_covered { ", see the summary" } else { "" };
             content.push(Content::Text {
                 text: format!(
-                    "{REQUEST_HEAD} (it may be answered already{answer}{hint}):\n\n\
+                    "{REQUEST_HEAD} (it may be answered already{hint}):\n\n\
                      <last_request>\n{text}\n</last_request>"
                 ),
             });
