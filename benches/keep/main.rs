@@ -23,9 +23,9 @@ struct Options {
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
-    /// Measure on these sessions (or EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory
+    /// Measure on these sessions (or EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory. Can be repeated
     #[arg(long, value_name = "DIR")]
-    corpus: Option<PathBuf>,
+    corpus: Vec<PathBuf>,
     /// List the facts that Epitome's message lacks, and its lines that are wrong by the log
     #[arg(long)]
     missing: bool,
@@ -50,12 +50,14 @@ fn main() -> ExitCode {
 /// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
 fn parse() -> Result<Option<Options>> {
     let mut options = Options::parse();
-    options.corpus = options.corpus.or_else(|| std::env::var_os("EPITOME_CORPUS").map(PathBuf::from));
+    if options.corpus.is_empty() {
+        options.corpus.extend(std::env::var_os("EPITOME_CORPUS").map(PathBuf::from));
+    }
     if !options.bench {
         println!("Nothing is measured: run `cargo bench --bench keep`.");
         return Ok(None);
     }
-    ensure!(!options.write || options.corpus.is_some(), "--write needs a corpus; name it with --corpus");
+    ensure!(!options.write || !options.corpus.is_empty(), "--write needs a corpus; name it with --corpus");
     Ok(Some(options))
 }
 
@@ -66,11 +68,11 @@ fn run(options: &Options) -> Result<()> {
     } else {
         speed::measure()?
     };
-    let Some(folder) = &options.corpus else {
+    if options.corpus.is_empty() {
         println!("{}", report::times(&times));
         return Ok(());
-    };
-    let corpus = Corpus::read(folder)?;
+    }
+    let corpus = Corpus::read_all(&options.corpus)?;
     let results = retention::measure(&corpus)?;
     if let Some(folder) = &options.messages {
         std::fs::create_dir_all(folder)?;

@@ -1,5 +1,7 @@
 //! The tables, as Markdown.
 
+use std::collections::BTreeMap;
+
 use epitome::config::Settings;
 use epitome::provider::models::price;
 use epitome::thread::ModelName;
@@ -7,7 +9,7 @@ use epitome::thread::ModelName;
 use crate::bench::corpus::Corpus;
 use crate::bench::measure::SECTIONS;
 use crate::bench::ways::MODEL;
-use crate::retention::{Asked, Mean, Results, Score, TAILS, Way};
+use crate::retention::{Asked, Group, Mean, Results, Score, TAILS, Way};
 use crate::speed::Time;
 
 /// Number of further requests whose price is reported.
@@ -24,6 +26,9 @@ const ALL: [Way; 9] = [
     Way::Tail,
     Way::MaskedTail,
 ];
+
+/// The sides of the split, and their headings.
+const SIDES: [(bool, &str); 2] = [(true, "Sessions held back"), (false, "Sessions tuned on")];
 
 /// The columns: measure and heading.
 fn columns() -> Vec<(Asked, String)> {
@@ -45,14 +50,25 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
         "# KeepBench".to_owned(),
         about(corpus, results),
         "## Kept without any of the conversation behind it, in per cent".to_owned(),
-        ways(results, &ALL, &columns),
+    ];
+    for (is_held_back, title) in SIDES {
+        let scores = results.scores(|group| group.is_held_back == is_held_back);
+        if !scores.is_empty() {
+            parts.extend([format!("### {title}"), ways(&scores, &ALL, &columns)]);
+        }
+    }
+    parts.extend([
+        "## By agent".to_owned(),
+        agents(results),
+        "## Facts after one, two and three compactions".to_owned(),
+        generations(results),
         "## Kept, and what it costs".to_owned(),
         curve(results),
         "## Instructions".to_owned(),
         instructions(corpus, results),
         "## Lines that call something failed or open".to_owned(),
         truth(results),
-    ];
+    ]);
     if !times.is_empty() {
         parts.extend(["## Time".to_owned(), self::times(times)]);
     }
@@ -60,30 +76,43 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
 }
 
 const COLUMNS: &str = "\
-Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from three
+Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from some
 of the sessions before any output was seen. *files used later*: files that the agent went on to use. *pending*, *current
-work*, *next step*: names in those sections of the summary that Claude Code's model wrote at the same point; a dash
+work*, *next step*: names in those sections of the summary that the agent's model wrote at the same point; a dash
 where that summary is part of the row. *baseline*: 200 lines of code that collect the obvious.";
 
 /// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [Way::Ours, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::Tail];
+    let shown = [
+        Way::Ours,
+        Way::OursHalf,
+        Way::OursWithSummary,
+        Way::Summary,
+        Way::Baseline,
+        Way::BaselineHalf,
+        Way::Tail,
+    ];
     let columns: Vec<_> = columns()
         .into_iter()
         .filter(|(asked, _)| !matches!(asked, Asked::Identifiers | Asked::Hashes | Asked::Section(3..)))
         .collect();
-    let parts = [ways(results, &shown, &columns), COLUMNS.to_owned(), truth(results), about(corpus, results)];
+    let held_back = results.scores(|group| group.is_held_back);
+    let parts =
+        [ways(&held_back, &shown, &columns), COLUMNS.to_owned(), truth(results), about(corpus, results)];
     parts.join("\n\n")
 }
 
 fn about(corpus: &Corpus, results: &Results) -> String {
     let facts: usize = corpus.facts.values().map(Vec::len).sum();
-    let ours = results.ways.get(&Way::Ours).map_or(0, |score| score.chars.count());
+    let count = |is_selected: fn(&Group) -> bool| {
+        results.scores(is_selected).get(&Way::Ours).map_or(0, |score| score.chars.count())
+    };
+    let (ours, held_back) = (count(|_| true), count(|group| group.is_held_back));
     let mut text = format!(
-        "{} sessions, of which {ours} were compacted; {facts} facts of {} of them, {} instructions.",
+        "{} sessions, of which {ours} were compacted and {held_back} are held back; {facts} facts of {} of them, {} instructions.",
         corpus.sessions.len() + corpus.faults.len(),
         corpus.facts.len(),
-        corpus.instructions.len(),
+        corpus.instructions.texts.len(),
     );
     for fault in &results.faults {
         text.push_str(&format!("\nNot compacted: {fault}"));
@@ -91,12 +120,12 @@ fn about(corpus: &Corpus, results: &Results) -> String {
     text
 }
 
-fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String {
+fn ways(scores: &BTreeMap<Way, Score>, shown: &[Way], columns: &[(Asked, String)]) -> String {
     let mut head = vec!["way".to_owned()];
     head.extend(columns.iter().map(|(_, name)| name.clone()));
     head.push("characters".to_owned());
     let rows = shown.iter().filter_map(|way| {
-        let score = results.ways.get(way)?;
+        let score = scores.get(way)?;
         // The terms were extracted from this text.
         let is_source = |asked: Asked| {
             matches!(asked, Asked::Section(_))
@@ -110,6 +139,45 @@ fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String
         );
         row.push(score.chars.value().map_or_else(dash, |chars| format!("{chars:.0}")));
         Some(row)
+    });
+    table(&head, rows)
+}
+
+/// The most important measures by agent and side.
+fn agents(results: &Results) -> String {
+    const SHOWN: [(Way, &str); 4] = [
+        (Way::Ours, "Epitome"),
+        (Way::Baseline, "baseline"),
+        (Way::OursHalf, "Epitome, half"),
+        (Way::BaselineHalf, "baseline, half"),
+    ];
+    let mut head = vec!["agent".to_owned(), "sessions".to_owned()];
+    for measure in ["facts", "files used later"] {
+        head.extend(SHOWN.map(|(_, way)| format!("{measure}: {way}")));
+    }
+    let rows = results.ways.iter().map(|(group, ways)| {
+        let side = if group.is_held_back { "held back" } else { "tuned on" };
+        let sessions = ways.get(&Way::Ours).map_or(0, |score| score.chars.count());
+        let mut row = vec![format!("{}, {side}", group.agent), sessions.to_string()];
+        for asked in [Asked::Facts, Asked::Files] {
+            row.extend(SHOWN.map(|(way, _)| ways.get(&way).map_or_else(dash, |score| percent(score, asked))));
+        }
+        row
+    });
+    table(&head, rows)
+}
+
+fn generations(results: &Results) -> String {
+    let head = ["way", "facts", "first", "second", "third"].map(str::to_owned);
+    let sides = results.generations.iter().filter(|(_, kept)| kept[0][0].count() > 0);
+    let rows = sides.flat_map(|(is_held_back, kept)| {
+        let side = if *is_held_back { "held back" } else { "tuned on" };
+        ["Epitome", "baseline"].into_iter().enumerate().map(move |(way, name)| {
+            let mut row = vec![format!("{name}, {side}"), kept[0][way].count().to_string()];
+            let shares = kept.iter().map(|ways| ways[way].value());
+            row.extend(shares.map(|share| share.map_or_else(dash, |share| format!("{:.0}", share * 100.0))));
+            row
+        })
     });
     table(&head, rows)
 }
@@ -157,7 +225,7 @@ fn curve(results: &Results) -> String {
 
 fn instructions(corpus: &Corpus, results: &Results) -> String {
     let head = ["window", "present word for word"].map(str::to_owned);
-    let all = corpus.instructions.len();
+    let all = corpus.instructions.texts.len();
     table(
         &head,
         results

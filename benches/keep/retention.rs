@@ -7,7 +7,7 @@ use epitome::compaction::KeptTail;
 use epitome::config::{CompactionSettings, CompactionThreshold};
 
 use crate::bench::baseline;
-use crate::bench::corpus::{Corpus, Session};
+use crate::bench::corpus::{Corpus, Fact, Message, Session};
 use crate::bench::measure::{Later, SECTIONS, Truth, holds, planted, section_terms, share, truth, verbatim};
 use crate::bench::ways::{Ours, cut, masked_tail, ruler, tail};
 
@@ -52,6 +52,13 @@ pub enum Asked {
     Section(usize),
 }
 
+/// The sessions of one agent on one side of the split: held back, or tuned on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    pub is_held_back: bool,
+    pub agent: String,
+}
+
 /// The mean of shares from 0 to 1, with their count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mean {
@@ -72,6 +79,11 @@ impl Mean {
     pub fn count(self) -> usize {
         self.count
     }
+
+    fn merge(&mut self, other: Mean) {
+        self.sum += other.sum;
+        self.count += other.count;
+    }
 }
 
 #[derive(Default)]
@@ -84,10 +96,19 @@ impl Score {
     fn add(&mut self, asked: Asked, share: Option<f64>) {
         self.asked.entry(asked).or_default().add(share);
     }
+
+    fn merge(&mut self, other: &Score) {
+        for (asked, mean) in &other.asked {
+            self.asked.entry(*asked).or_default().merge(*mean);
+        }
+        self.chars.merge(other.chars);
+    }
 }
 
 /// Shares of the window that are kept verbatim after the message.
 pub const TAILS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
+/// How often a session is compacted to count what is left of its facts.
+pub const GENERATIONS: usize = 3;
 /// Windows in which instructions are planted, in tokens.
 pub const WINDOWS: [u64; 3] = [200_000, 64_000, 32_000];
 
@@ -101,7 +122,9 @@ pub struct Point {
 
 #[derive(Default)]
 pub struct Results {
-    pub ways: BTreeMap<Way, Score>,
+    pub ways: BTreeMap<Group, BTreeMap<Way, Score>>,
+    /// By side of the split and generation: the facts that Epitome's message and the baseline keep.
+    pub generations: BTreeMap<bool, [[Mean; 2]; GENERATIONS]>,
     pub curve: [Point; TAILS.len()],
     /// By window: how many of the instructions the message contains verbatim.
     pub instructions: Vec<(u64, usize)>,
@@ -110,6 +133,19 @@ pub struct Results {
     pub faults: Vec<String>,
     pub missing: Vec<String>,
     pub messages: BTreeMap<String, String>,
+}
+
+impl Results {
+    /// The scores of all groups together that the filter selects.
+    pub fn scores(&self, is_selected: impl Fn(&Group) -> bool) -> BTreeMap<Way, Score> {
+        let mut scores: BTreeMap<Way, Score> = BTreeMap::new();
+        for ways in self.ways.iter().filter(|(group, _)| is_selected(group)).map(|(_, ways)| ways) {
+            for (way, score) in ways {
+                scores.entry(*way).or_default().merge(score);
+            }
+        }
+        scores
+    }
 }
 
 /// Files, identifiers and summary terms to look for in one session.
@@ -128,10 +164,10 @@ pub fn measure(corpus: &Corpus) -> Result<Results> {
     // The longest session, which has the most to retain.
     let host = corpus.sessions.iter().max_by_key(|session| session.messages.len());
     for window in WINDOWS {
-        let Some(host) = host.filter(|_| !corpus.instructions.is_empty()) else { break };
-        let host = Session::of(&host.name, planted(&host.messages, &corpus.instructions))?;
+        let Some(host) = host.filter(|_| !corpus.instructions.texts.is_empty()) else { break };
+        let host = Session::of(&host.name, planted(&host.messages, &corpus.instructions.messages))?;
         let message = Ours { window, ..Ours::default() }.message(&host).map_err(anyhow::Error::msg)?;
-        results.instructions.push((window, verbatim(&message, &corpus.instructions)));
+        results.instructions.push((window, verbatim(&message, &corpus.instructions.texts)));
     }
     for name in corpus.facts.keys() {
         ensure!(
@@ -176,10 +212,13 @@ fn one(corpus: &Corpus, session: &Session, results: &mut Results) -> Result<(), 
     let sections =
         session.summary.as_ref().map(|summary| section_terms(summary, &before)).unwrap_or_default();
     let questions = Questions { later: Later::of(session), sections };
+    let group = Group { is_held_back: session.is_held_back, agent: session.agent.clone() };
+    let scores = results.ways.entry(group).or_default();
     for (way, text) in ways {
-        let score = results.ways.entry(way).or_default();
-        ask(corpus, session, &questions, &text, score);
+        ask(corpus, session, &questions, &text, scores.entry(way).or_default());
     }
+    let generations = results.generations.entry(session.is_held_back).or_default();
+    generation_facts(corpus.facts.get(&session.name).map_or(&[], Vec::as_slice), session, generations)?;
     curve(corpus, session, &questions, &mut results.curve)
 }
 
@@ -196,6 +235,31 @@ fn ask(corpus: &Corpus, session: &Session, questions: &Questions, text: &str, sc
     for (at, (_, section)) in SECTIONS.iter().enumerate() {
         score.add(Asked::Section(at), questions.sections.get(section).and_then(|terms| share(text, terms)));
     }
+}
+
+/// Compacts the session where it was really compacted, and again after each half of what was said later, and counts its
+/// facts each time.
+fn generation_facts(
+    facts: &[Fact],
+    session: &Session,
+    generations: &mut [[Mean; 2]; GENERATIONS],
+) -> Result<(), String> {
+    if facts.is_empty() || session.later.is_empty() {
+        return Ok(());
+    }
+    let (before, later) = (session.messages.len(), session.later.len());
+    let ends: [usize; GENERATIONS] = std::array::from_fn(|nth| before + later * nth / (GENERATIONS - 1));
+    let all: Vec<Message> = session.messages.iter().chain(&session.later).cloned().collect();
+    let shares = ends.map(|end| end as f64 / all.len() as f64);
+    let longer = Session::of(&session.name, all).map_err(|why| why.to_string())?;
+    let messages = Ours::default().generations(&longer, &shares)?;
+    for ((message, end), kept) in messages.iter().zip(ends).zip(generations) {
+        let simple = baseline::compact(&longer.messages[..end], message.chars().count());
+        for (text, kept) in [message, &simple].into_iter().zip(kept) {
+            facts.iter().for_each(|fact| kept.add(Some(f64::from(u8::from(holds(text, fact))))));
+        }
+    }
+    Ok(())
 }
 
 /// Computes the curve as if the session had just filled its window up to the compaction threshold.

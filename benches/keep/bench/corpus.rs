@@ -59,6 +59,9 @@ pub fn path_of(input: &Value) -> Option<&str> {
 
 pub struct Session {
     pub name: String,
+    /// The agent that the session is from, and whether its repository is held back from tuning.
+    pub agent: String,
+    pub is_held_back: bool,
     pub messages: Vec<Message>,
     /// The same messages as an Epitome log, as created by an import.
     pub entries: Vec<Arc<Entry>>,
@@ -81,7 +84,16 @@ impl Session {
     /// A session of these messages, created through an import.
     pub fn of(name: &str, messages: Vec<Message>) -> Result<Session> {
         let entries = import(Path::new(name), &pi_lines(&messages))?;
-        Ok(Session { name: name.to_owned(), messages, entries, summary: None, later: Vec::new() })
+        let (agent, later) = (String::new(), Vec::new());
+        Ok(Session {
+            name: name.to_owned(),
+            agent,
+            is_held_back: false,
+            messages,
+            entries,
+            summary: None,
+            later,
+        })
     }
 }
 
@@ -95,17 +107,53 @@ pub struct Fact {
     pub patterns: Vec<Regex>,
 }
 
+/// Instructions of users, and the messages that contain them, some between pasted text.
+#[derive(Default)]
+pub struct Instructions {
+    pub texts: Vec<String>,
+    pub messages: Vec<String>,
+}
+
 #[derive(Default)]
 pub struct Corpus {
     pub sessions: Vec<Session>,
     /// Facts by session name.
     pub facts: BTreeMap<String, Vec<Fact>>,
-    pub instructions: Vec<String>,
+    pub instructions: Instructions,
     /// Sessions that could not be read, and why.
     pub faults: Vec<String>,
 }
 
+/// Repositories whose sessions are only measured: no change to a compaction is chosen by them.
+const HELD_BACK: [&str; 4] =
+    ["M-Thisness/M-Claude", "faucet-hq/faucet-stream", "jdx/fnox", "teslamint/entirecontext"];
+
+/// The origin of a session, in `index.json`. A corpus without that file is from `fetch-corpus.py`.
+#[derive(Deserialize)]
+struct SessionOrigin {
+    name: String,
+    repo: String,
+    agent: String,
+}
+
 impl Corpus {
+    /// Reads these folders as one corpus.
+    pub fn read_all(folders: &[PathBuf]) -> Result<Corpus> {
+        let mut all = Corpus::default();
+        for folder in folders {
+            let Corpus { sessions, facts, instructions, faults } = Corpus::read(folder)?;
+            for session in &sessions {
+                ensure!(all.session(&session.name).is_none(), "two sessions are called {}", session.name);
+            }
+            all.sessions.extend(sessions);
+            all.facts.extend(facts);
+            all.instructions.texts.extend(instructions.texts);
+            all.instructions.messages.extend(instructions.messages);
+            all.faults.extend(faults);
+        }
+        Ok(all)
+    }
+
     pub fn read(folder: &Path) -> Result<Corpus> {
         let sessions = folder.join("sessions");
         let unreadable =
@@ -113,17 +161,20 @@ impl Corpus {
         let files = fs::read_dir(&sessions).with_context(unreadable)?;
         let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
         files.sort();
+        let origins: Vec<SessionOrigin> = json_of(&folder.join("index.json"))?.unwrap_or_default();
         let mut corpus = Corpus::default();
         for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"))
         {
-            match session(file, &files) {
+            match session(file, &files, &origins) {
                 Ok(session) => corpus.sessions.push(session),
                 Err(error) => corpus.faults.push(format!("{}: {error:#}", file.display())),
             }
         }
         ensure!(!corpus.sessions.is_empty(), "{} has no session: {:?}", sessions.display(), corpus.faults);
         corpus.facts = facts(&folder.join("gold-facts.json"))?;
-        corpus.instructions = instructions(&folder.join("natural-instructions.json"))?;
+        for file in ["natural-instructions.json", "instructions.json"] {
+            instructions(&folder.join(file), &mut corpus.instructions)?;
+        }
         Ok(corpus)
     }
 
@@ -132,8 +183,16 @@ impl Corpus {
     }
 }
 
-fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
+fn session(file: &Path, files: &[PathBuf], origins: &[SessionOrigin]) -> Result<Session> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let origin = origins.iter().find(|origin| origin.name == name);
+    let agent = origin.map_or("Claude Code", |origin| match origin.agent.as_str() {
+        "claude" => "Claude Code",
+        "codex" => "Codex",
+        "traj" => "SWE-agent",
+        other => other,
+    });
+    let is_held_back = origin.is_some_and(|origin| HELD_BACK.contains(&origin.repo.as_str()));
     let text = fs::read_to_string(file)?;
     let entries = import(file, &text)?;
     let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -147,7 +206,7 @@ fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
     let later = if later.exists() { fs::read_to_string(&later)? } else { String::new() };
     let later: Vec<Value> = later.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let later = later.iter().filter_map(|message| message_of(message, "tool")).collect();
-    Ok(Session { name, messages, entries, summary, later })
+    Ok(Session { name, agent: agent.to_owned(), is_held_back, messages, entries, summary, later })
 }
 
 fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
@@ -244,13 +303,24 @@ fn facts(file: &Path) -> Result<BTreeMap<String, Vec<Fact>>> {
     facts.collect()
 }
 
-fn instructions(file: &Path) -> Result<Vec<String>> {
-    let instructions: Vec<Value> = json_of(file)?.unwrap_or_default();
-    Ok(instructions
-        .iter()
-        .filter_map(|instruction| instruction["text"].as_str())
-        .map(str::to_owned)
-        .collect())
+fn instructions(file: &Path, instructions: &mut Instructions) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Written {
+        text: String,
+        /// Pasted text before and after it in the message.
+        #[serde(default)]
+        paste: [String; 2],
+        /// The tool whose question or call it answers.
+        tool: Option<String>,
+    }
+    let written: Vec<Written> = json_of(file)?.unwrap_or_default();
+    for Written { text, paste: [before, after], .. } in written.into_iter().filter(|one| one.tool.is_none()) {
+        let parts = [before.as_str(), &text, &after];
+        let parts = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        instructions.messages.push(parts.join("\n"));
+        instructions.texts.push(text);
+    }
+    Ok(())
 }
 
 /// `None` if the file does not exist.

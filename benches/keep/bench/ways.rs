@@ -4,7 +4,7 @@ use epitome::compaction::{
     Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, Summary, compacted, decide,
 };
 use epitome::config::{CompactionSettings, Summariser};
-use epitome::thread::{Change, Content, ModelName, Thread, Trigger, Usage};
+use epitome::thread::{Change, Content, Entry, ModelName, Thread, Trigger, Usage};
 use epitome::tokens::Ruler;
 
 use super::corpus::{Message, Session, words};
@@ -71,10 +71,30 @@ impl Ours {
     pub fn message(&self, session: &Session) -> Result<String, String> {
         let mut thread = session.thread();
         self.compact(&mut thread)?;
-        let last = thread.last_compaction().ok_or("nothing was compacted")?;
-        let Change::Compacted { summary, .. } = &last.change else { return Err("another change".to_owned()) };
-        let texts = summary.content.iter().filter_map(Content::as_text);
-        Ok(texts.collect::<Vec<_>>().join("\n"))
+        newest_message(&thread)
+    }
+
+    /// The messages of several compactions of one session, after these shares of it.
+    pub fn generations(&self, session: &Session, shares: &[f64]) -> Result<Vec<String>, String> {
+        let is_spoken =
+            |entry: &Entry| entry.change.shown_message().is_some() || entry.change.outcome().is_some();
+        let (opening, entries) = session.entries.split_at(1);
+        let all = entries.iter().filter(|entry| is_spoken(entry)).count();
+        let mut thread = Thread::replay(opening.iter().cloned()).map_err(|why| why.to_string())?;
+        let (mut played, mut messages) = (0, Vec::new());
+        for entry in entries {
+            let mut change = entry.change.clone();
+            if let Change::Said { message, .. } | Change::Replied { message, .. } = &mut change {
+                message.id = thread.next_message();
+            }
+            append(&mut thread, change);
+            played += usize::from(is_spoken(entry));
+            if shares.get(messages.len()).is_some_and(|share| played as f64 >= all as f64 * share) {
+                self.compact(&mut thread)?;
+                messages.push(newest_message(&thread)?);
+            }
+        }
+        Ok(messages)
     }
 
     /// The message with its tables shortened to at most half of `chars`. User messages are not shortened for that, so
@@ -95,6 +115,13 @@ impl Ours {
         }
         Ok(best)
     }
+}
+
+fn newest_message(thread: &Thread) -> Result<String, String> {
+    let last = thread.last_compaction().ok_or("nothing was compacted")?;
+    let Change::Compacted { summary, .. } = &last.change else { return Err("another change".to_owned()) };
+    let texts = summary.content.iter().filter_map(Content::as_text);
+    Ok(texts.collect::<Vec<_>>().join("\n"))
 }
 
 pub fn append(thread: &mut Thread, change: Change) {

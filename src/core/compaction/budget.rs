@@ -36,6 +36,10 @@ const SUMMARY_PART: u64 = 16;
 /// Divisor: the largest share of a window for the computed tables.
 const CARRIED_PART: u64 = 16;
 
+/// Limit for the tables in percent of that for a summary. They are computed for free, and what they list takes more room than
+/// a model's sentences about it: on real sessions they keep more up to about 10,000 tokens, and hardly anything beyond.
+const CARRIED_PERCENT: u64 = 250;
+
 impl Budget {
     /// The budget that the settings give for a window. `reserve` depends on the model, `frame` on the thread.
     pub fn new(settings: &CompactionSettings, window: u64, reserve: u64, frame: u64) -> Budget {
@@ -52,7 +56,8 @@ impl Budget {
             used: None,
             due_at: due_at.unwrap_or(window),
             summary_max,
-            carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),
+            carried_max: (u64::from(settings.max_summary_tokens) * CARRIED_PERCENT / 100)
+                .min(window / CARRIED_PART),
             user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,

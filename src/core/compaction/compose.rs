@@ -53,7 +53,7 @@ pub fn compacted(
 pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &CompactionPlan) -> String {
     let input = CompactionInput::new(ruler, thread, budget);
     let kept = input.entries()[input.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
-    Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max)
+    Carryover::compute(&input, &kept).within(&input.ruler, input.carried_max())
 }
 
 /// How a compaction treats an entry of the view.

@@ -276,7 +276,7 @@ fn all_user_messages_are_kept_with_long_pastes_cut() {
     let middle = conversation.add_prompt("never touch main.rs");
     let recipe = conversation
         .add_message_from(words(500), Origin::Recipe { recipe: "review".into(), typed: "/review it".into() });
-    let paste = conversation.add_prompt(format!("PASTE {} END", "x".repeat(20_000)));
+    let paste = conversation.add_prompt(format!("PASTE {} END", "x".repeat(200_000)));
     conversation.replies(words(30_000));
     let last = conversation.add_prompt("the last one");
     conversation.replies("Yes.");

@@ -447,7 +447,7 @@ fn full_measure(
     let too_many_bytes = trigger == Trigger::Overflow && input.before <= input.limit / 2;
     Measure {
         user: material.user_tokens(),
-        carried: input.budget.carried_max,
+        carried: input.carried_max(),
         summary: summary.text().len().max(1),
         request: usize::MAX,
         attached: if too_many_bytes { 0 } else { attached },

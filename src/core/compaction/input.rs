@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::calls::{RECALL, asked, tools, user_reply};
-use super::text::{shortened, shortened_to_chars};
+use super::text::{most_telling_lines, shortened};
 use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
 
@@ -15,6 +15,10 @@ const EXACT_TOKENS_MAX: u64 = 16 * 1024;
 
 /// Number of tokens used to measure the margin of a count; any large number works.
 const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
+
+/// Divisor: the largest part of a conversation for the tables, and the size in tokens up to which they may take more of it.
+const CARRIED_PART: u64 = 2;
+const CARRIED_TOKENS: u64 = 4 * 1024;
 
 /// The end of a recall hint for a shortened entry.
 pub(super) const READS_ALL: &str = "reads all of it";
@@ -91,6 +95,15 @@ impl<'a> CompactionInput<'a> {
         self.thread.view().entries()
     }
 
+    /// Limit for the tables: at most half of a conversation, beyond a minimum. Of one that was compacted before, the tables
+    /// are about the log and not about the view.
+    pub(super) fn carried_max(&self) -> u64 {
+        let most = self.budget.carried_max;
+        let is_compacted =
+            self.entries().first().is_some_and(|head| matches!(head.change, Change::Compacted { .. }));
+        if is_compacted { most } else { most.min((self.before / CARRIED_PART).max(CARRIED_TOKENS)) }
+    }
+
     /// A hint how to read an omitted part of an entry; empty without the `recall` tool.
     pub(super) fn recall_hint(&self, entry: Seq, what: &str) -> String {
         match self.has_recall {
@@ -107,11 +120,11 @@ impl<'a> CompactionInput<'a> {
         }
     }
 
-    /// Like `head_and_tail`, with a length in characters.
-    pub(super) fn head_and_tail_chars(&self, text: &str, chars_max: usize, entry: Seq) -> String {
+    /// Like `head_and_tail`, with a length in characters, and with lines from the middle.
+    pub(super) fn most_telling_lines(&self, text: &str, chars_max: usize, entry: Seq) -> String {
         match text.chars().nth(chars_max) {
             None => text.to_owned(),
-            Some(_) => shortened_to_chars(text, chars_max, &self.recall_hint(entry, READS_ALL)),
+            Some(_) => most_telling_lines(text, chars_max, &self.recall_hint(entry, READS_ALL)),
         }
     }
 

@@ -12,6 +12,7 @@
 //! its texts, so an old view never changes with a setting or a new build. The session calls the model and commits the
 //! entry.
 
+mod author;
 pub mod backoff;
 mod budget;
 mod calls;

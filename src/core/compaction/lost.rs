@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::author::{Author, author, typed};
 use super::budget::Budget;
 use super::calls::{asked, user_reply};
 use super::carryover::{Facts, facts};
@@ -125,7 +126,11 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
     let asked = asked(thread.entries());
     for entry in thread.active_entries() {
         let text = match &entry.change {
-            Change::Said { message, origin } if origin.is_prompt() => said(&message.content),
+            Change::Said { message, origin }
+                if origin.is_prompt() && author(&message.content) == Author::User =>
+            {
+                said(&typed(&message.content))
+            }
             Change::ToolFinished { outcome } => {
                 let is_asked = asked.contains(outcome.call.0.as_str());
                 user_reply(is_asked, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()

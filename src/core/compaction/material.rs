@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::author::{Author, author, typed};
 use super::calls::{asked, user_reply};
 use super::input::CompactionInput;
 use super::left_by_hooks;
@@ -22,7 +23,8 @@ pub(super) struct Material {
     pub gone: Option<(usize, Seq, Seq)>,
     /// The user's last request.
     pub request: Option<LastRequest>,
-    /// The user's other messages, newest first, including text given when refusing a call or answering a question.
+    /// The user's other messages, newest first, including text given when refusing a call or answering a question, and what
+    /// programs sent in the user's role.
     pub user: Vec<UserQuote>,
     /// The messages before these, and longer ones among them, for which there is no room even if all others are
     /// shortened.
@@ -40,11 +42,18 @@ pub(super) struct Material {
     paste_step: usize,
 }
 
+/// Who wrote a quoted message.
+enum QuoteSource {
+    /// The user, and the occasion if it was not a prompt.
+    User(Option<&'static str>),
+    /// A program.
+    Program(String),
+}
+
 /// A message of the user, and its quote.
 pub(super) struct UserQuote {
     pub entry: Seq,
-    /// The occasion, if it was not a prompt.
-    occasion: Option<&'static str>,
+    source: QuoteSource,
     text: String,
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
@@ -111,7 +120,8 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
-                        user.add(entry.seq, Some(occasion), text.len(), false, || text.to_owned());
+                        let source = QuoteSource::User(Some(occasion));
+                        user.add(entry.seq, source, text.len(), false, || text.to_owned());
                     }
                     continue;
                 }
@@ -127,23 +137,29 @@ impl Material {
             };
             match origin {
                 Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
-                    let is_last = request.is_none();
-                    if is_last {
+                    let author = author(logged);
+                    let content = content.map(typed);
+                    if request.is_none() && author == Author::User {
                         request = Some(
                             content
                                 .filter(|_| !is_kept)
-                                .map(|content| LastRequest::new(input, entry.seq, content, origin)),
+                                .map(|content| LastRequest::new(input, entry.seq, &content, origin)),
                         );
                     } else if let Some(content) = content
                         && !is_kept
                         && !quoted.contains(&entry.seq)
                     {
                         let is_partial = content.iter().any(Content::has_attached_data);
+                        let source = match author {
+                            Author::Program(name) => QuoteSource::Program(name),
+                            Author::User | Author::UserToClient => QuoteSource::User(None),
+                        };
                         match origin {
                             Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => {
-                                user.add(entry.seq, None, typed.len(), is_partial, || typed.clone());
+                                user.add(entry.seq, source, typed.len(), is_partial, || typed.clone());
                             }
-                            _ => user.add(entry.seq, None, text_bytes(content), is_partial, || said(content)),
+                            _ => user
+                                .add(entry.seq, source, text_bytes(&content), is_partial, || said(&content)),
                         }
                     }
                 }
@@ -166,7 +182,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        Material {
+        let mut material = Material {
             kept,
             gone,
             request: request.flatten(),
@@ -178,7 +194,11 @@ impl Material {
             earlier,
             native,
             paste_step: 0,
-        }
+        };
+        // Pastes that exceed what is guaranteed to the user would be read with every further request.
+        let excess = material.user_tokens().saturating_sub(input.budget.user_min);
+        material.cut_longer(input, PASTE_CHARS[1], excess);
+        material
     }
 }
 
@@ -187,9 +207,9 @@ impl Material {
     /// these, and a new summary replaces the only text that had them.
     pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
         let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
-        let occasion = Some("before, as a hook left it");
+        let source = || QuoteSource::User(Some("before, as a hook left it"));
         let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
-        self.user.extend(missing.map(|words| UserQuote::new(input, layer, occasion, words, true)));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, source(), words, true)));
     }
 }
 
@@ -224,7 +244,7 @@ impl<'a> UserQuotes<'a> {
     fn add(
         &mut self,
         entry: Seq,
-        occasion: Option<&'static str>,
+        source: QuoteSource,
         bytes: usize,
         is_partial: bool,
         text: impl FnOnce() -> String,
@@ -241,7 +261,7 @@ impl<'a> UserQuotes<'a> {
         }
         let text = text();
         if !text.trim().is_empty() {
-            let quote = UserQuote::new(self.input, entry, occasion, text, is_partial);
+            let quote = UserQuote::new(self.input, entry, source, text, is_partial);
             self.least += quote.least(self.input);
             self.quotes.push(quote);
         }
@@ -257,13 +277,14 @@ impl UserQuote {
     fn new(
         input: &CompactionInput<'_>,
         entry: Seq,
-        occasion: Option<&'static str>,
+        source: QuoteSource,
         text: String,
         is_partial: bool,
     ) -> UserQuote {
-        let (chars, chars_max) = (text.chars().count(), PASTE_CHARS[0]);
-        let quote = String::new();
-        let mut words = UserQuote { entry, occasion, text, chars, chars_max, is_partial, quote, tokens: 0 };
+        let [longest, .., shortest] = PASTE_CHARS;
+        let chars_max = if matches!(source, QuoteSource::User(_)) { longest } else { shortest };
+        let (chars, quote) = (text.chars().count(), String::new());
+        let mut words = UserQuote { entry, source, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -273,11 +294,19 @@ impl UserQuote {
         &self.text
     }
 
-    /// The head and tail of the text, at most `chars_max` of it, with the tags around it.
+    /// At most `chars_max` of the text, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
-        let text = input.head_and_tail_chars(&self.text, chars_max, self.entry);
-        let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
-        format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry)
+        let text = input.most_telling_lines(&self.text, chars_max, self.entry);
+        let entry = self.entry;
+        match &self.source {
+            QuoteSource::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
+            QuoteSource::User(Some(when)) => {
+                format!("<said entry=\"{entry}\" when=\"{when}\">\n{text}\n</said>")
+            }
+            QuoteSource::Program(name) => {
+                format!("<not_by_user entry=\"{entry}\" sent_by=\"{name}\">\n{text}\n</not_by_user>")
+            }
+        }
     }
 
     /// The size of the shortest quote.
@@ -314,22 +343,28 @@ impl Material {
     /// can be shortened.
     pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64) -> bool {
         while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1) {
-            let is_long = |words: &&mut UserQuote| words.chars.min(words.chars_max) > *chars_max;
-            let mut long: Vec<&mut UserQuote> = self.user.iter_mut().filter(is_long).collect();
-            long.sort_by_key(|words| (Reverse(words.chars), words.entry));
-            let mut saved = 0;
-            for words in long {
-                saved += words.cut(input, *chars_max);
-                if saved >= tokens {
-                    return true;
-                }
-            }
-            self.paste_step += 1;
+            let saved = self.cut_longer(input, *chars_max, tokens);
+            self.paste_step += usize::from(saved < tokens);
             if saved > 0 {
                 return true;
             }
         }
         false
+    }
+
+    /// Shortens texts of more than `chars_max` until that saves this many tokens, and returns how many it saves.
+    fn cut_longer(&mut self, input: &CompactionInput<'_>, chars_max: usize, tokens: u64) -> u64 {
+        let is_long = |words: &&mut UserQuote| words.chars.min(words.chars_max) > chars_max;
+        let mut long: Vec<&mut UserQuote> = self.user.iter_mut().filter(is_long).collect();
+        long.sort_by_key(|words| (Reverse(words.chars), words.entry));
+        let mut saved = 0;
+        for words in long {
+            if saved >= tokens {
+                break;
+            }
+            saved += words.cut(input, chars_max);
+        }
+        saved
     }
 
     /// The size of all quotes of the user's messages.
@@ -452,9 +487,9 @@ fn native_summary(head: &Entry) -> Vec<Content> {
     summary.content.iter().filter(is_native).cloned().collect()
 }
 
-/// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be read
-/// again. In characters, per attempt.
-const PASTE_CHARS: [usize; 3] = [8 * 1024, 2 * 1024, 600];
+/// Longer texts of the user are quoted without most of their middle if there is no room for them: pastes are logs and files,
+/// which can be read again. In characters, per attempt.
+const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, 2 * 1024, 600];
 
 /// Messages of up to this many bytes are looked at further back than longer ones.
 const SHORT_BYTES_MAX: usize = 400;

@@ -175,7 +175,7 @@ impl CompactionMessage {
             };
             content.push(Content::Text {
                 text: format!(
-                    "{REQUEST_HEAD} (it may be answered already, see the summary{hint}):\n\n\
+                    "{REQUEST_HEAD} (it may be answered already{hint}):\n\n\
                      <last_request>\n{text}\n</last_request>"
                 ),
             });

@@ -231,7 +231,7 @@ impl TailSize {
     fn compute(input: &CompactionInput<'_>, share: f64, trigger: Trigger) -> TailSize {
         let share = by_our_count(input, share_of(input, share));
         let material = Material::collect(input, newest_within(input, share));
-        let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.budget.carried_max);
+        let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.carried_max());
         let quoted = material.tokens(input) + input.ruler.text(&tables);
         let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;

@@ -132,7 +132,7 @@ fn the_recall_tool_is_named_only_if_the_model_has_it() {
         };
         let tools = if has_recall { vec![tool("bash"), tool("recall")] } else { vec![tool("bash")] };
         conversation.add(Change::Framed { system: "s".into(), tools });
-        conversation.add_prompt(format!("PASTE {} END", "x".repeat(20_000)));
+        conversation.add_prompt(format!("PASTE {} END", "x".repeat(200_000)));
         conversation.calls("bash", words(3_000));
         conversation.add_prompt("the last one");
         conversation.replies("Yes.");
@@ -168,7 +168,7 @@ fn no_summary_is_requested_if_nothing_would_fit() {
 fn only_what_is_complete_is_reported_as_quoted_word_for_word() {
     let mut conversation = TestConversation::new();
     let short = conversation.add_prompt("Never push.");
-    let paste = conversation.add_prompt(format!("PASTE {} END", "x".repeat(20_000)));
+    let paste = conversation.add_prompt(format!("PASTE {} END", "x".repeat(200_000)));
     conversation.replies(words(8_000));
     let request = conversation.add_prompt(format!("REQUEST {} END", words(3_000)));
     let (_, _, account) = accounted(&conversation, 100_000);
@@ -223,12 +223,64 @@ fn pastes_are_cut_one_by_one_and_only_as_far_as_necessary() {
     assert!(first.chars().filter(|c| "保留注释。".contains(*c)).count() > 590, "{first}");
 }
 
+/// Regression: the last request was `/compact`, or an event with the comments of a bot, which so became the user's words.
+#[test]
+fn an_event_or_a_command_for_the_client_is_not_the_last_request() {
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("first");
+    conversation.replies(words(3_000));
+    conversation.add_prompt("fix the parser");
+    let event = format!("<ci-monitor-event>\nbot: {} push now\n</ci-monitor-event>", "log ".repeat(1_000));
+    let event = conversation.add_prompt(event);
+    conversation.replies("The parser is fixed.");
+    conversation.add_prompt("/compact");
+    let (_, text) = message(&conversation, 100_000);
+    assert!(
+        text.contains("(it may be answered already):\n\n<last_request>\nfix the parser\n</last_request>"),
+        "{text}"
+    );
+    let quote = format!("<not_by_user entry=\"{event}\" sent_by=\"ci-monitor-event\">\n<ci-monitor-event>");
+    assert!(text.contains(&quote) && text.contains("push now") && text.len() < 4_000, "{text}");
+}
+
+/// Regression: a user revoked an instruction between the lines of a log of 14 kB. The middle of each text beyond 8,192
+/// characters was cut in a window of any size, and the instruction stood alone.
+#[test]
+fn a_revocation_inside_a_pasted_log_stays_with_what_it_revokes() {
+    let line = |nth: usize| {
+        format!(
+            "2026-08-22T01:06:{:02}.1Z INFO [db-{}] slow query id={nth:x} took {nth}ms",
+            nth % 60,
+            nth % 9
+        )
+    };
+    for revocation in [
+        "forget what I said about tabs, two spaces everywhere",
+        "タブの件は取り消します。必ず空白を二つ使ってください。",
+    ] {
+        let mut log: Vec<String> = (1_000..1_200).map(line).collect();
+        log.insert(90, revocation.to_owned());
+        let log = log.join("\n");
+        for window in [200_000, 3_000] {
+            let mut conversation = TestConversation::new();
+            conversation.add_prompt("Use tabs for indentation.");
+            conversation.replies(words(6_000));
+            conversation.add_prompt(log.as_str());
+            conversation.replies("Yes.");
+            conversation.add_prompt("And now?");
+            let (_, text) = message(&conversation, window);
+            assert!(text.contains("Use tabs") && text.contains(revocation), "{window}: {text}");
+            assert_eq!(text.contains(&log), window == 200_000, "{text}");
+        }
+    }
+}
+
 /// The same number of characters is kept in every script.
 #[test]
 fn a_paste_keeps_as_many_characters_in_every_script() {
     let kept = |word: &str| {
         let mut conversation = TestConversation::new();
-        conversation.add_prompt(word.repeat(20_000));
+        conversation.add_prompt(word.repeat(400_000));
         conversation.replies(words(3_000));
         conversation.add_prompt("And now?");
         let (_, text, _) = accounted(&conversation, 200_000);

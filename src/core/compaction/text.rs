@@ -1,6 +1,8 @@
 //! Renders a conversation as text for a model, and extracts the summary from its reply. Pure.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::calls::{RECALL, tools};
 use epitome_thread::{Change, Content, Entry, View};
@@ -162,11 +164,81 @@ pub(super) fn shortened(text: &str, bytes_max: usize, hint: &str) -> String {
     without_middle(text, head, text.ceil_char_boundary(text.len() - bytes_max / 2), hint)
 }
 
-/// Like `shortened`, with a length in characters, so that as much of a text is left in every script.
-pub(super) fn shortened_to_chars(text: &str, chars_max: usize, hint: &str) -> String {
-    let head = text.char_indices().nth(chars_max / 2).map_or(text.len(), |(at, _)| at);
-    let tail = text.char_indices().nth_back((chars_max / 2).saturating_sub(1)).map_or(head, |(at, _)| at);
-    without_middle(text, head, tail, hint)
+/// The head and tail of a longer text, and the lines between them that are least like all others, in `chars_max` characters
+/// without the marks. A sentence of the user in a pasted log has words that no other line has, in any language.
+pub(super) fn most_telling_lines(text: &str, chars_max: usize, hint: &str) -> String {
+    let ends = |chars: usize| {
+        let head = text.char_indices().nth(chars / 2).map_or(text.len(), |(at, _)| at);
+        let tail = text.char_indices().nth_back((chars / 2).saturating_sub(1)).map_or(head, |(at, _)| at);
+        (head, tail)
+    };
+    let (head, tail) = ends(chars_max - chars_max / TELLING_PART);
+    let (lines, taken) = telling_lines(text, head, tail, chars_max / TELLING_PART);
+    let (head, tail) = ends(chars_max - taken);
+    let mut middle = String::new();
+    let mut end = head;
+    for line in lines.into_iter().filter(|line| line.start >= head && line.end <= tail) {
+        middle.push_str(if line.start > end && !middle.is_empty() { "[…]\n" } else { "" });
+        middle.push_str(&text[line.clone()]);
+        end = line.end;
+    }
+    let left_out = tail - head - middle.replace("[…]\n", "").len();
+    format!("{}\n[… {left_out} bytes left out{hint} …]\n{middle}{}", &text[..head], &text[tail..])
+}
+
+/// Divisor: the part of a shortened text that lines from its middle may take.
+const TELLING_PART: usize = 3;
+
+/// A line with fewer words that no other line has is like the others.
+const TELLING_WORDS_MIN: usize = 3;
+
+/// The complete lines between these places with the most words that no other line of the text has, compared with their other
+/// words, in their order, and how many characters they have.
+fn telling_lines(text: &str, from: usize, to: usize, chars_max: usize) -> (Vec<Range<usize>>, usize) {
+    let mut lines: HashMap<&str, Option<usize>> = HashMap::new();
+    let mut starts = Vec::new();
+    let mut start = 0;
+    for (at, line) in text.split_inclusive('\n').enumerate() {
+        for word in words_of(line) {
+            let only = lines.entry(word).or_insert(Some(at));
+            *only = only.filter(|only| *only == at);
+        }
+        starts.push(start..start + line.len());
+        start += line.len();
+    }
+    let inside = starts.into_iter().enumerate().filter(|(_, line)| line.start >= from && line.end <= to);
+    let mut ranked: Vec<(usize, Range<usize>)> = Vec::new();
+    for (at, line) in inside {
+        let own: usize =
+            words_of(&text[line.clone()]).filter(|word| lines[word] == Some(at)).map(weight).sum();
+        let all: usize = words_of(&text[line.clone()]).map(weight).sum();
+        if own >= TELLING_WORDS_MIN {
+            ranked.push((own * own / all, line));
+        }
+    }
+    ranked.sort_by_key(|(score, line)| (Reverse(*score), line.start));
+    let mut left = chars_max;
+    ranked.retain(|(_, line)| match left.checked_sub(text[line.clone()].chars().count()) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    });
+    ranked.sort_by_key(|(_, line)| line.start);
+    (ranked.into_iter().map(|(_, line)| line).collect(), chars_max - left)
+}
+
+fn words_of(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// How many words a word counts as: none if it has digits, as dates and ids have, and many in a script without spaces.
+fn weight(word: &str) -> usize {
+    match word.is_ascii() {
+        true => usize::from(!word.bytes().any(|byte| byte.is_ascii_digit())),
+        false => word.chars().count().div_ceil(4),
+    }
 }
 
 fn without_middle(text: &str, head: usize, tail: usize, hint: &str) -> String {

@@ -1,20 +1,22 @@
 //! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::Render;
-use super::history::{CallStatus, ConversationHistory};
+use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
 
 /// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 const LINE_BYTES_MAX: usize = 160;
 
-/// Maximum number of commits and of pull requests listed.
+/// Maximum number of commits, pull requests and branches listed.
 const COMMITS_MAX: usize = 60;
 const REQUESTS_MAX: usize = 4;
+const BRANCHES_MAX: usize = 3;
 
 /// `[main 1a2b3c4] subject`, printed by `git commit`.
 static COMMIT: LazyLock<Regex> = LazyLock::new(|| {
@@ -26,17 +28,33 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// A pull or merge request: its URL in an output, or its number in a command line.
+/// A pull or merge request: the repository and number in its URL in an output, or its number in a command line.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"https://[^\s/]+/\S+/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)")
+    Regex::new(
+        r"https://[^\s/]+/([\w.-]+(?:/[\w.-]+)+?)/(?:-/)?(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)",
+    )
+    .expect("a valid pattern")
+});
+
+/// Commands that only read a request, which may be anybody's.
+static READING: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(?:pr|mr) (?:view|diff|checks|list|status|checkout)\b|/pulls/").expect("a valid pattern")
+});
+
+/// The directory outside of the session's that a command line changes to first, or names to `git`.
+static DIRECTORY: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?:^\s*cd|\bgit -C) (?:"((?:/|~|\.\.)[^"\n]*)"|((?:/|~|\.\.)[^\s;&|"']*))"#)
         .expect("a valid pattern")
 });
 
 /// State extracted from the output of version control, newest first.
 #[derive(Default)]
 struct GitState {
-    branch: Option<String>,
+    /// The branches, each with the directory of its repository if that is not the session's.
+    branches: Vec<(String, String)>,
     requests: Vec<String>,
+    /// Requests that were only read.
+    read: Vec<String>,
     commits: Vec<String>,
 }
 
@@ -44,27 +62,59 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
     for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
-        let has = |program: &str| command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
-        let output = call.text();
-        let output = &output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)];
-        if has("git") {
+        let output = bounded(call.text());
+        let elsewhere = directory(&command, history.cwd);
+        if has(&command, "git") {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
-                let commit = format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]);
+                let commit = format!("- {} on {}{elsewhere}: {}", &commit[2], &commit[1], &commit[3]);
                 add(&mut found.commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
-            let of_commit = || commits.last().map(|commit| commit[1].to_owned());
-            found.branch = found.branch.or_else(|| branch.or_else(of_commit));
+            let branch = branch.or_else(|| commits.last().map(|commit| commit[1].to_owned()));
+            if let Some(branch) = branch
+                && found.branches.iter().all(|(_, known)| *known != elsewhere)
+            {
+                found.branches.push((branch, elsewhere));
+            }
         }
-        if (has("gh") || has("glab")) && call.result() == CallStatus::Succeeded {
-            let requests = REQUEST.captures_iter(output).take(1).chain(REQUEST.captures_iter(&command));
-            for number in requests.filter_map(|found| found.iter().skip(1).flatten().next()) {
-                add(&mut found.requests, REQUESTS_MAX, format!("#{}", number.as_str()));
+        // That a command ended well is not always known, but a URL in its output shows that it did something.
+        let is_done = call.result() == CallStatus::Succeeded;
+        if (has(&command, "gh") || has(&command, "glab")) && call.result() != CallStatus::Failed {
+            let requests = if READING.is_match(&command) { &mut found.read } else { &mut found.requests };
+            let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
+            for request in REQUEST.captures_iter(output).take(1).chain(in_command) {
+                let repository = request.get(1).map_or("", |repository| repository.as_str());
+                if let Some(number) = request.iter().skip(2).flatten().next() {
+                    add_request(requests, format!("{repository}#{}", number.as_str()));
+                }
             }
         }
     }
+    found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
     Box::new(move |bytes_max| found.render(bytes_max))
+}
+
+/// How many commits a call made, by its output.
+pub(super) fn commits_of(call: &CallRecord<'_>) -> usize {
+    let is_git = call.command().is_some_and(|command| has(&command, "git"));
+    if is_git { COMMIT.find_iter(bounded(call.text())).count() } else { 0 }
+}
+
+/// Whether a program is on a command line.
+fn has(command: &str, program: &str) -> bool {
+    command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program)
+}
+
+fn bounded(output: &str) -> &str {
+    &output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)]
+}
+
+/// ` in DIRECTORY` if a command is about a repository outside of the session's directory.
+fn directory(command: &str, cwd: &Path) -> String {
+    let named = DIRECTORY.captures(command).and_then(|found| found.iter().skip(1).flatten().next());
+    let outside = named.map(|named| named.as_str()).filter(|named| !Path::new(named).starts_with(cwd));
+    outside.map_or(String::new(), |named| format!(" in {named}"))
 }
 
 /// Adds an item, unless it is in the list already or the list is full.
@@ -74,14 +124,29 @@ fn add(list: &mut Vec<String>, items_max: usize, item: String) {
     }
 }
 
+/// Adds a request, or the repository of a known one.
+fn add_request(list: &mut Vec<String>, request: String) {
+    match list.iter_mut().find(|known| is_same(known, &request)) {
+        Some(known) if known.len() < request.len() => *known = request,
+        Some(_) => {}
+        None => add(list, REQUESTS_MAX, request),
+    }
+}
+
+/// Whether two names such as `#17` and `owner/repository#17` are of one request.
+fn is_same(one: &str, other: &str) -> bool {
+    let (long, short) = if one.len() < other.len() { (other, one) } else { (one, other) };
+    long == short || short.starts_with('#') && long.ends_with(short)
+}
+
 impl GitState {
     fn render(&self, bytes_max: usize) -> String {
         let mut lines = BoundedLines::within(bytes_max);
-        let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
-        let state = [("branch", &self.branch), ("pull requests", &requests)];
-        let state =
-            state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
-        let state = state.collect::<Vec<_>>().join("; ");
+        let branches = self.branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
+        let requests = [("pull requests", &self.requests), ("pull requests that were only read", &self.read)];
+        let requests = requests.into_iter().filter(|(_, list)| !list.is_empty());
+        let requests = requests.map(|(name, list)| format!("{name}: {}", list.join(", ")));
+        let state = branches.take(BRANCHES_MAX).chain(requests).collect::<Vec<_>>().join("; ");
         if !state.is_empty() {
             lines.push(format!("- {state}"));
         }

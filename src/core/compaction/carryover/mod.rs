@@ -78,13 +78,13 @@ pub(super) const HEADINGS_OF_QUOTES: [&str; 2] =
 const PARTS: [(&str, PartShare, Compute); 10] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
-    (HEADINGS_OF_NAMES[0], PartShare::State(20, 700), files::touched),
-    (HEADINGS_OF_NAMES[1], PartShare::Growing(5), files::mentioned),
+    (HEADINGS_OF_NAMES[0], PartShare::State(20, 2000), files::touched),
+    (HEADINGS_OF_NAMES[1], PartShare::Percent(5), files::mentioned),
     (HEADINGS_OF_NAMES[2], PartShare::Percent(8), files::defined),
     ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
     ("Version control, newest first", PartShare::State(5, 400), git::compute),
-    ("Newest calls that left the view", PartShare::Growing(8), newest::calls),
-    (HEADINGS_OF_QUOTES[0], PartShare::Growing(20), newest::results),
+    ("Newest calls that left the view", PartShare::Percent(8), newest::calls),
+    (HEADINGS_OF_QUOTES[0], PartShare::Percent(20), newest::results),
     (HEADINGS_OF_QUOTES[1], PartShare::Rest, newest::words),
 ];
 
@@ -95,14 +95,9 @@ enum PartShare {
     /// For short status lists: a percentage, but at least this many bytes, so that they are shown even if there is
     /// little room.
     State(usize, usize),
-    /// For long quotes and less important lists: a percentage that shrinks proportionally if there is little room.
-    Growing(usize),
     /// The room that the other parts leave.
     Rest,
 }
-
-/// The room in bytes from which [`PartShare::Growing`] parts get their full percentage.
-const GROWN_BYTES: usize = 10_000;
 
 impl PartShare {
     /// The share in bytes for a part, given the total room and what is left of it.
@@ -110,7 +105,6 @@ impl PartShare {
         let bytes = match self {
             PartShare::Percent(percent) => room * percent / 100,
             PartShare::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
-            PartShare::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
             PartShare::Rest => left,
         };
         bytes.min(left)

@@ -3,6 +3,8 @@
 use serde_json::Value;
 
 use super::Render;
+use super::files::changes_a_file;
+use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
 use epitome_thread::{PlanStep, Seq};
@@ -28,12 +30,44 @@ impl TrackedStep {
 }
 
 /// The current steps, and the last approved plan with its entry.
-type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
+type PlanState<'a> = (Vec<TrackedStep>, PlanAge, Option<(Seq, &'a str)>);
+
+/// When the steps were last updated, and what was done since: work may have overtaken them.
+#[derive(Default)]
+struct PlanAge {
+    updated: Option<Seq>,
+    commits: usize,
+    edits: usize,
+}
+
+impl PlanAge {
+    /// A line about the age; `None` if nothing was done since.
+    fn line(&self) -> Option<String> {
+        let counted =
+            |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let since = [(self.commits, "commit"), (self.edits, "edit")];
+        let since: Vec<String> = since
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| counted(count, what))
+            .collect();
+        let updated = self.updated.filter(|_| !since.is_empty())?;
+        Some(format!("(last updated in {updated}; since then {})", since.join(" and ")))
+    }
+}
 
 fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
     let mut steps: Vec<TrackedStep> = Vec::new();
+    let mut age = PlanAge::default();
     let mut approved = None;
     for call in history.calls() {
+        match call.is_planning() {
+            true => age = PlanAge { updated: Some(call.entry), ..PlanAge::default() },
+            false => {
+                age.commits += commits_of(call);
+                age.edits += usize::from(call.result() == CallStatus::Succeeded && changes_a_file(call));
+            }
+        }
         let tool = call.name.to_ascii_lowercase();
         match tool.as_str() {
             "taskcreate" => steps.push(created(call, steps.len())),
@@ -53,20 +87,24 @@ fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
-    (steps, approved)
+    (steps, age, approved)
 }
 
 /// The steps of the plan that are not done.
 pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Vec<String> {
-    let (steps, _) = state(history);
+    let (steps, ..) = state(history);
     steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect()
 }
 
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let (steps, approved) = state(history);
+    let (steps, age, approved) = state(history);
+    let age = age.line().filter(|_| steps.iter().any(|step| !step.is_done()));
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut left_out = 0;
+        if let Some(age) = &age {
+            lines.push(age.clone());
+        }
         for step in steps.iter().filter(|step| !step.is_done()) {
             let line = format!("- [{}] {}", step.status, clip_line(&step.text, STEP_BYTES_MAX));
             left_out += usize::from(!lines.push(line));

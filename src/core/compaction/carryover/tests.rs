@@ -160,7 +160,49 @@ fn version_control_state_comes_from_git_output() {
     conversation.replies("[main 9999999] never made");
     let text = carried(&conversation, 5_000);
     let lines = part(&text, "Version control, newest first");
-    assert_eq!(lines, ["- branch: queue; pull requests: #17", "- 1a2b3c4 on queue: Add the queue"]);
+    assert_eq!(lines, ["- branch: queue; pull requests: o/r#17", "- 1a2b3c4 on queue: Add the queue"]);
+}
+
+/// Regression: the branch of another repository, and a pull request that was only read, were listed as those of the work.
+#[test]
+fn branches_and_commits_name_another_repository_and_requests_that_were_only_read_are_apart() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cd /w/src && git commit -m x", DONE, "[queue 1a2b3c4] Add the queue");
+    shell(&mut conversation, "cd ../docs && git commit -m y", DONE, "[main 5d6e7f8] Explain it");
+    shell(&mut conversation, "git -C /other status", DONE, "On branch old");
+    shell(&mut conversation, "gh pr create", DONE, "https://github.com/o/r/pull/17");
+    shell(&mut conversation, "gh pr view 17", DONE, "title: x");
+    shell(
+        &mut conversation,
+        "gh pr view 3 -R a/b",
+        DONE,
+        "\"url\":\"https://b.ot/c).\",\"https://github.com/a/b/pull/3\"",
+    );
+    shell(&mut conversation, "gh pr merge 17", DONE, "");
+    let text = carried(&conversation, 5_000);
+    let expected = [
+        "- branch in /other: old; branch in ../docs: main; branch: queue; pull requests: o/r#17; pull requests that were \
+         only read: a/b#3",
+        "- 5d6e7f8 on main in ../docs: Explain it",
+        "- 1a2b3c4 on queue: Add the queue",
+    ];
+    assert_eq!(part(&text, "Version control, newest first"), expected);
+}
+
+/// Regression: steps were listed as pending long after they had been done, because the agent had not updated its plan.
+#[test]
+fn a_plan_says_what_was_done_since_it_was_updated() {
+    let mut conversation = TestConversation::new();
+    let plan = json!({"todos": [{"content": "parse", "status": "completed"}, {"content": "print", "status": "pending"}]});
+    let updated = conversation.calls_with("TodoWrite", plan, DONE, "ok");
+    let plan = |conversation: &TestConversation| part(&carried(conversation, 5_000), "Plan").join("\n");
+    assert_eq!(plan(&conversation), "- [pending] print\n- [completed] parse");
+    conversation.calls_with("Edit", json!({"file_path": "/w/a.rs"}), DONE, "ok");
+    conversation.calls_with("Edit", json!({"file_path": "/w/b.rs"}), FAILED, "no match");
+    shell(&mut conversation, "git commit -m x", DONE, "[main 1a2b3c4] Print\n");
+    shell(&mut conversation, "git commit -m y", DONE, "[main 2b3c4d5] Print more\n");
+    let age = format!("(last updated in {updated}; since then 2 commits and 1 edit)\n");
+    assert_eq!(plan(&conversation), age + "- [pending] print\n- [completed] parse");
 }
 
 #[test]
