@@ -111,7 +111,7 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
-                        user.add(entry.seq, Some(occasion), text.len(), false, || text.to_owned());
+                        user.add(entry.seq, Some(occasion), text.len(), false, || text.into_owned());
                     }
                     continue;
                 }

@@ -51,7 +51,7 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         // The result of a successful edit says nothing more than that.
         .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         .take(RESULT_PERCENT.len())
-        .copied()
+        .cloned()
         .collect();
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);

@@ -28,9 +28,9 @@ impl TrackedStep {
 }
 
 /// The current steps, and the last approved plan with its entry.
-type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
+type PlanState = (Vec<TrackedStep>, Option<(Seq, String)>);
 
-fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
+fn state(history: &ConversationHistory<'_>) -> PlanState {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut approved = None;
     for call in history.calls() {
@@ -39,7 +39,7 @@ fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
             "taskcreate" => steps.push(created(call, steps.len())),
             "taskupdate" => update(call, &mut steps),
             "exitplanmode" | "exit_plan_mode" if call.result() == CallStatus::Succeeded => {
-                approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text())));
+                approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text()).to_owned()));
             }
             _ if tool.contains("todo") || tool.contains("plan") => {
                 if let Some(list) = listed(call) {
@@ -74,7 +74,7 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        if let Some((entry, text)) = approved {
+        if let Some((entry, text)) = &approved {
             let head = format!("Approved plan ({entry}):\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
             let text = clip(text, room.saturating_sub(head.len() + 1));
