@@ -33,6 +33,7 @@ mod opencode_store;
 mod pi;
 mod recorded;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::Value;
@@ -62,6 +63,7 @@ pub struct ImportContext<'a> {
 /// transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
     let file = ImportFile { path };
+    let text = &*without_comments(text);
     let draft = match detect(text) {
         Some(ImportSource::Transcript) => return recorded::read(file, text, context),
         Some(ImportSource::Export) => epitome_transfer::read(file, text),
@@ -88,6 +90,22 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
     draft.map(|draft| vec![draft])
 }
 
+/// The text without a byte order mark and the `//` lines on top, which somebody who published a session may have added. They
+/// become empty lines, so that all others keep their numbers.
+fn without_comments(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rest = text;
+    while let Some((line, after)) = rest.split_once('\n')
+        && (line.trim().is_empty() || line.trim_start().starts_with("//"))
+    {
+        rest = after;
+    }
+    match text.trim_start().starts_with("//") {
+        true => Cow::Owned("\n".repeat(text[..text.len() - rest.len()].matches('\n').count()) + rest),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// The line that aider writes before each chat.
 const AIDER_OPENING: &str = "# aider chat started at ";
 
@@ -96,6 +114,7 @@ const PROBED_VALUES: usize = 50;
 
 /// Detects the format of a text by its beginning.
 pub fn detect(text: &str) -> Option<ImportSource> {
+    let text = &*without_comments(text);
     // JSON lines, or a single document.
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let known = values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| detect_value(&value));
