@@ -5,6 +5,7 @@
 //! directories: SQLite would create files next to a database with a write-ahead log, so such a database is copied
 //! first.
 
+use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -50,26 +51,42 @@ pub(super) fn is_database(path: &Path) -> bool {
 /// Returns the sessions of a database that have messages, newest first, without those of subagents.
 pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
     let open = Database::open(database)?;
-    let mut statement = open.prepare(
-        "SELECT id, directory, title, time_updated,
-            (SELECT sum(length(data)) FROM part WHERE part.session_id = session.id)
-         FROM session WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM message WHERE session_id = session.id)
-         ORDER BY time_updated DESC",
-    )?;
-    let session = |row: &Row| {
-        let id: String = row.get(0)?;
-        Ok(ForeignSession {
-            session: imported_id(ImportSource::Opencode, &id),
-            file: database.join(&id),
-            id,
-            cwd: PathBuf::from(row.get::<_, String>(1)?),
-            title: Some(row.get(2)?),
-            updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
-            bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
-        })
-    };
-    let rows = statement.query_map([], session).map_err(io::Error::other)?;
-    rows.collect::<Result<_, _>>().map_err(io::Error::other)
+    let mut sessions: Vec<ForeignSession> = Vec::new();
+    // Version 2 stores sessions in tables of its own, and leaves those of version 1 as they are.
+    for (session, message, part) in
+        [("session_v2", "session_message", "session_message"), ("session", "message", "part")]
+    {
+        if !open.has_table(session)? {
+            continue;
+        }
+        let mut statement = open.prepare(&format!(
+            "SELECT id, directory, title, time_updated,
+                (SELECT sum(length(data)) FROM {part} WHERE {part}.session_id = {session}.id)
+             FROM {session} WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM {message} WHERE session_id = {session}.id)
+             ORDER BY time_updated DESC"
+        ))?;
+        let found = |row: &Row| {
+            let id: String = row.get(0)?;
+            Ok(ForeignSession {
+                session: imported_id(ImportSource::Opencode, &id),
+                file: database.join(&id),
+                id,
+                cwd: PathBuf::from(row.get::<_, String>(1)?),
+                title: row.get(2)?,
+                updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
+                bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
+            })
+        };
+        let rows = statement.query_map([], found).map_err(io::Error::other)?;
+        for session in rows {
+            let session = session.map_err(io::Error::other)?;
+            if sessions.iter().all(|known| known.id != session.id) {
+                sessions.push(session);
+            }
+        }
+    }
+    sessions.sort_by_key(|session| Reverse(session.updated_at));
+    Ok(sessions)
 }
 
 struct Database {
@@ -100,34 +117,45 @@ impl Database {
         self.connection.prepare(statement).map_err(io::Error::other)
     }
 
-    fn session(&self, id: &str) -> io::Result<String> {
+    fn has_table(&self, name: &str) -> io::Result<bool> {
+        let mut statement = self.prepare("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1")?;
+        statement.exists(params![name]).map_err(io::Error::other)
+    }
+
+    /// The description of a session in this table, and the bytes of its messages in the other.
+    fn info(&self, table: &str, messages: &str, id: &str) -> io::Result<Option<(Value, u64)>> {
+        if !self.has_table(table)? {
+            return Ok(None);
+        }
         let columns = "id, directory, title, version, time_created, time_updated, revert";
         let info = |row: &Row| {
             let revert: Option<String> = row.get(6)?;
             let revert: Option<Value> = revert.and_then(|revert| serde_json::from_str(&revert).ok());
-            Ok(json!({
+            let bytes: Option<i64> = row.get(7)?;
+            let info = json!({
                 "id": row.get::<_, String>(0)?,
                 "directory": row.get::<_, String>(1)?,
-                "title": row.get::<_, String>(2)?,
+                "title": row.get::<_, Option<String>>(2)?,
                 "version": row.get::<_, String>(3)?,
                 "time": { "created": row.get::<_, i64>(4)?, "updated": row.get::<_, i64>(5)? },
                 "revert": revert,
-            }))
+            });
+            Ok((info, bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()))
         };
-        let found = self
-            .connection
-            .query_row(&format!("SELECT {columns} FROM session WHERE id = ?1"), params![id], info)
-            .optional()
-            .map_err(io::Error::other)?;
-        let info = found
+        let bytes = format!("(SELECT sum(length(data)) FROM {messages} WHERE session_id = ?1)");
+        let query = format!("SELECT {columns}, {bytes} FROM {table} WHERE id = ?1");
+        self.connection.query_row(&query, params![id], info).optional().map_err(io::Error::other)
+    }
+
+    fn session(&self, id: &str) -> io::Result<String> {
+        if let Some((info, bytes)) = self.info("session_v2", "session_message", id)? {
+            too_large(bytes)?;
+            return self.session_of_version_2(info, id);
+        }
+        let (info, bytes) = self
+            .info("session", "part", id)?
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
-        let bytes: Option<i64> = self
-            .connection
-            .query_row("SELECT sum(length(data)) FROM part WHERE session_id = ?1", params![id], |row| {
-                row.get(0)
-            })
-            .map_err(io::Error::other)?;
-        too_large(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default())?;
+        too_large(bytes)?;
         let mut session = OpencodeSession::new(info);
         let mut statement = self.prepare(
             "SELECT message.id, message.data, part.id, part.data FROM message
@@ -137,6 +165,19 @@ impl Database {
         let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
         while let Some(row) = rows.next().map_err(io::Error::other)? {
             session.row(row).map_err(io::Error::other)?;
+        }
+        Ok(session.text())
+    }
+
+    /// Reads the messages of a session of version 2, which contain their parts.
+    fn session_of_version_2(&self, info: Value, id: &str) -> io::Result<String> {
+        let mut session = OpencodeSession::new(info);
+        let mut statement = self.prepare(
+            "SELECT id, type, time_created, data FROM session_message WHERE session_id = ?1 ORDER BY seq",
+        )?;
+        let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
+        while let Some(row) = rows.next().map_err(io::Error::other)? {
+            session.row_of_version_2(row).map_err(io::Error::other)?;
         }
         Ok(session.text())
     }
@@ -202,6 +243,16 @@ impl OpencodeSession {
         }
         if let (Some(id), Some(data)) = (row.get::<_, Option<String>>(2)?, bytes(3)?) {
             self.part(&id, &data);
+        }
+        Ok(())
+    }
+
+    fn row_of_version_2(&mut self, row: &Row) -> rusqlite::Result<()> {
+        let data = row.get_ref(3)?.as_bytes_or_null().ok().flatten().unwrap_or_default().to_vec();
+        if let Some(mut message) = self.record(&row.get::<_, String>(0)?, &data) {
+            message.insert("type".to_owned(), json!(row.get::<_, String>(1)?));
+            message.entry("time").or_insert(json!({ "created": row.get::<_, i64>(2)? }));
+            self.messages.push(Value::Object(message));
         }
         Ok(())
     }
@@ -332,6 +383,47 @@ mod tests {
             assert_eq!(text, WHOLE);
             assert_eq!(names(folder.path()), before);
             drop(writer);
+        }
+    }
+
+    /// Version 2 leaves the tables of version 1 in the database. Its sessions were not found.
+    #[test]
+    fn sessions_of_version_2_are_read_from_their_own_tables() {
+        for has_version_1 in [true, false] {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let path = folder.path().join("opencode.db");
+            let writer = Connection::open(&path).expect("a database");
+            if has_version_1 {
+                writer.execute_batch(TABLES).expect("tables");
+                writer.execute_batch(PARTS).expect("parts");
+            }
+            writer
+                .execute_batch(
+                    r#"CREATE TABLE session_v2 (id text PRIMARY KEY, parent_id text, directory text NOT NULL, title text,
+                        version text NOT NULL, revert text, time_created integer NOT NULL, time_updated integer NOT NULL);
+                    CREATE TABLE session_message (id text PRIMARY KEY, session_id text NOT NULL, type text NOT NULL,
+                        seq integer NOT NULL, time_created integer NOT NULL, data text NOT NULL);
+                    INSERT INTO session_v2 VALUES ('ses_1', NULL, '/w', NULL, '2.0.3', NULL, 1, 19),
+                        ('ses_4', 'ses_1', '/w', 'Ask', '2.0.3', NULL, 2, 3);
+                    INSERT INTO session_message VALUES ('msg_2', 'ses_1', 'assistant', 2, 5, '{"content":[]}'),
+                        ('msg_1', 'ses_1', 'user', 1, 4, '{"text":"Read.","time":{"created":3}}'),
+                        ('msg_3', 'ses_1', 'user', 3, 6, 'torn');"#,
+                )
+                .expect("tables of version 2");
+            drop(writer);
+            let kept = sessions(&path).expect("it can be read");
+            let listed: Vec<_> = kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at)).collect();
+            assert_eq!(listed, [("ses_1", 19)]);
+            let text = text(&kept[0].file).expect("a session of opencode").expect("it can be read");
+            let read: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(
+                read["messages"],
+                json!([
+                    { "id": "msg_1", "type": "user", "text": "Read.", "time": { "created": 3 } },
+                    { "id": "msg_2", "type": "assistant", "content": [], "time": { "created": 5 } },
+                ])
+            );
+            assert_eq!((&read["unreadable"], &read["info"]["title"]), (&json!(1), &Value::Null));
         }
     }
 
