@@ -12,6 +12,7 @@
 //! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
+//! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
 //! | aider | `# aider chat started at` | `aider` |
 //!
 //! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
@@ -26,12 +27,15 @@ mod claude_code;
 mod cline;
 mod codex;
 mod copilot;
+mod database;
 mod files;
 mod gemini;
+mod kodelet;
 mod opencode;
 mod opencode_store;
 mod pi;
 mod recorded;
+mod stored;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -74,6 +78,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Gemini) => gemini::read(file, text, context),
         Some(ImportSource::Cline) => cline::read(file, text, context),
         Some(ImportSource::Copilot) => copilot::read(file, text, context),
+        Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
         None => {
             return Err(Problem {
@@ -136,6 +141,7 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if is("type", "session.start") => ImportSource::Copilot,
         _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
         _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
+        _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
         _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,
