@@ -9,7 +9,7 @@
 //! | Claude Code | a line has `parentUuid` | `claude_code` |
 //! | Codex | the first line has `"type":"session_meta"` | `codex` |
 //! | opencode, as written by `opencode export` | an object with `info` and `messages` | `opencode` |
-//! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
+//! | Gemini CLI | an object with `sessionId`, and `projectHash` or times; a message of the type `gemini` | `gemini` |
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
 //! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
@@ -140,7 +140,10 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if is("type", "session_meta") || codex::is_old_header(value) => ImportSource::Codex,
         _ if is("type", "session.start") => ImportSource::Copilot,
         _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
-        _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
+        _ if has("sessionId") && (has("projectHash") || has("startTime") && has("lastUpdated")) => {
+            ImportSource::Gemini
+        }
+        _ if is("type", "gemini") && has("timestamp") => ImportSource::Gemini,
         _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,

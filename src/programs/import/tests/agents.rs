@@ -294,3 +294,20 @@ fn a_session_of_opencode_2_is_read() {
          note: left out: compactions that failed (1)\nnote: left out: messages of an unknown role or type (1)\nid: ses_1\n"
     );
 }
+
+/// A file of Gemini CLI whose first line lacks the project, or is missing, was no conversation in a known format.
+#[test]
+fn a_session_of_gemini_without_its_first_line_is_read() {
+    let (path, text, expected, _) = SESSIONS[1];
+    let (first, rest) = text.split_once('\n').expect("lines");
+    let mut head: Value = serde_json::from_str(first).expect("JSON");
+    head.as_object_mut().expect("an object").remove("projectHash");
+    let in_view = |text: &str| {
+        let draft = read_with(path, text, &[]).expect("it can be read").remove(0);
+        seen(&thread(draft))
+    };
+    let whole = in_view(text);
+    assert!(expected.contains("gemini/") && whole.contains("gemini/"), "{whole}");
+    assert_eq!(in_view(&format!("{head}\n{rest}")), whole);
+    assert_eq!(in_view(rest), whole);
+}
