@@ -406,6 +406,39 @@ fn codex_start() -> Vec<Value> {
     ]
 }
 
+/// Subagents of Codex report while the agent goes on, also between a call and its result. Their reports were left out.
+#[test]
+fn reports_of_codex_subagents_and_rejected_calls_are_read() {
+    let call = |id: &str| json!({ "type": "custom_tool_call", "name": "exec", "input": "x", "call_id": id });
+    let output = |id: &str, texts: &[&str]| {
+        let texts: Vec<Value> =
+            texts.iter().map(|text| json!({ "type": "input_text", "text": text })).collect();
+        item(json!({ "type": "custom_tool_call_output", "call_id": id, "output": texts }))
+    };
+    let report = json!({ "type": "agent_message", "author": "/root/review",
+        "content": [{ "type": "input_text", "text": "One finding." }, { "type": "encrypted_content" }] });
+    let text = lines(&[
+        rollout("session_meta", json!({ "id": "01a2", "cwd": "/w" })),
+        item(message("user", "Go.")),
+        item(call("c1")),
+        rollout("inter_agent_communication_metadata", json!({})),
+        item(report),
+        output("c1", &["Script completed\nOutput:\n", "text"]),
+        item(call("c2")),
+        output("c2", &["Script failed\nOutput:\n", "a bug"]),
+        item(call("c3")),
+        output("c3", &["exec command rejected by user"]),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(notes, [""; 0]);
+    assert_eq!(
+        seen(&thread),
+        "user: Go.\nagent:  [exec {\"input\":\"x\"}]\n  Completed: Script completed\nOutput:\n\ntext\n\
+         user: One finding.\nagent:  [exec {\"input\":\"x\"}]\n  Failed: Script failed\nOutput:\n\na bug\n\
+         agent:  [exec {\"input\":\"x\"}]\n  Denied: exec command rejected by user\n"
+    );
+}
+
 #[test]
 fn a_codex_rollout_is_read_without_its_scaffolding() {
     let (thread, notes) = read(&lines(&codex_start()));

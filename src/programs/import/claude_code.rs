@@ -46,7 +46,7 @@ const LOCAL: [&str; 5] = [
 const NOT_TYPED: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
 /// Types of lines that are not part of the conversation.
-const SILENT: [&str; 11] = [
+const SILENT: [&str; 16] = [
     "progress",
     "system",
     "file-history-snapshot",
@@ -57,6 +57,11 @@ const SILENT: [&str; 11] = [
     "pr-link",
     "last-prompt",
     "permission-mode",
+    "mode",
+    "file-history-delta",
+    "bridge-session",
+    "agent-name",
+    "agent-color",
     "attachment",
 ];
 

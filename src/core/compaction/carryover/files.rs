@@ -24,6 +24,9 @@ const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
 
+/// Bytes of the list of touched files in a message of the usual size.
+const LISTED_BYTES: usize = 2_000;
+
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of file names collected from results.
@@ -52,12 +55,18 @@ struct FileActivity {
     last: Seq,
 }
 
-pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+/// The files that calls touched, newest first: those that were changed, and those that were read.
+type TouchedFiles = (Vec<(String, FileActivity)>, Vec<(String, FileActivity)>);
+
+fn newest_files(history: &ConversationHistory<'_>) -> TouchedFiles {
     let mut newest: Vec<(String, FileActivity)> = touched_files(history).into_iter().collect();
     // The files of a patch have the same entry.
     newest.sort_by(|(path, file), (other, of)| (Reverse(file.last), path).cmp(&(Reverse(of.last), other)));
-    let (changed, read): (Vec<_>, Vec<_>) =
-        newest.iter().partition(|(_, file)| file.action != FileAction::Read);
+    newest.into_iter().partition(|(_, file)| file.action != FileAction::Read)
+}
+
+pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let (changed, read) = newest_files(history);
     let rows = [("- changed: ", changed), ("- read: ", read)]
         .map(|(head, files)| (head, files.iter().map(|(path, file)| named(path, file)).collect::<Vec<_>>()));
     let cwd = history.cwd;
@@ -306,8 +315,14 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
 }
 
 pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let touched = touched_files(history);
-    let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
+    // Older files that were touched may have no room in their own list.
+    let (changed, read) = newest_files(history);
+    let mut room = LISTED_BYTES;
+    let listed = changed.iter().chain(&read).take_while(|(path, file)| {
+        room = room.saturating_sub(named(path, file).len());
+        room > 0
+    });
+    let known: HashSet<&str> = listed.map(|(path, _)| file_name(path)).collect();
     // By name, how many results mention the file, the last of these, and the path in the first.
     let mut files: HashMap<&str, (u32, Seq, &str)> = HashMap::new();
     for call in history.calls() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(super) use super::status::CallStatus;
-use super::status::{continues, has_exit_code, running_as, status_of};
+use super::status::{continues, has_exit_code, notified, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
 use crate::calls::{RECALL, text_of};
 use epitome_shell::ShellStatement;
@@ -105,6 +105,14 @@ impl<'a> ConversationHistory<'a> {
                 Change::ToolFinished { outcome } => {
                     if let Some(records) = open.remove(&outcome.call) {
                         history.finish(records, entry.seq, (!is_hidden).then_some(outcome), &mut running);
+                    }
+                }
+                Change::Said { message, .. } if !is_hidden => {
+                    let text = message.content.iter().find_map(Content::as_text).unwrap_or_default();
+                    if let Some((name, status)) = notified(text) {
+                        for at in running.remove(name).unwrap_or_default() {
+                            (history.calls[at].entry, history.calls[at].status) = (entry.seq, status);
+                        }
                     }
                 }
                 _ => {}

@@ -99,6 +99,16 @@ pub(super) fn running_as<'a>(outcome: &'a ToolOutcome, text: &'a str) -> Option<
     name.split([' ', '.']).next().filter(|name| !name.is_empty())
 }
 
+/// The name and the end of a command, in Claude Code's notice about it.
+pub(super) fn notified(text: &str) -> Option<(&str, CallStatus)> {
+    let status = match tag(text, "status")? {
+        "completed" => CallStatus::Succeeded,
+        "failed" => CallStatus::Failed,
+        _ => CallStatus::Unknown,
+    };
+    Some((tag(text, "task-id")?, status))
+}
+
 /// The name of the running command that a call continues.
 pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     match HANDLES.iter().find_map(|key| input.get(key))? {
@@ -136,7 +146,7 @@ fn head(text: &str) -> impl Iterator<Item = &str> {
     text.lines().take(HEAD_LINES).take_while(|line| !line.starts_with("Output:"))
 }
 
-/// The value of a tag in Claude Code's description of a task, which begins with one.
+/// The value of a tag in Claude Code's description of a task, or its notice about one.
 fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let text = text.strip_prefix("<retrieval_status>").or(text.strip_prefix("<task-notification>"))?;
     // The output follows, and may contain anything.

@@ -2,7 +2,7 @@
 
 use super::*;
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, ModelName, OutcomeContent, ToolCall, ToolOutcome,
+    CallDisplay, CallId, Change, Content, ModelName, Origin, OutcomeContent, ToolCall, ToolOutcome,
 };
 
 const FAILING: &str = "Commands that failed when last run, newest first";
@@ -112,6 +112,21 @@ fn a_running_command_has_the_status_of_its_last_result() {
     let wait = calls_with_texts(&mut conversation, "wait", json!({"cell_id": "3"}), &[COMPLETED, printed]);
     let text = carried(&conversation, 5_000);
     assert!(part(&text, FAILING)[0].starts_with(&format!("- `make all` (last {wait}): ")), "{text}");
+}
+
+#[test]
+fn a_notice_ends_a_running_command() {
+    for (status, wanted) in [("completed", "succeeded"), ("killed", "result unknown")] {
+        let mut conversation = TestConversation::new();
+        let begun = "Command running in background with ID: b1. Output is being written to: /tmp/b1.output";
+        shell(&mut conversation, "make all", DONE, begun);
+        let notice = format!(
+            "<task-notification>\n<task-id>b1</task-id>\n<status>{status}</status>\n</task-notification>"
+        );
+        let notice = conversation.add_message_from(notice, Origin::Context { by: "x".into() });
+        let text = carried(&conversation, 5_000);
+        assert_eq!(part(&text, OTHERS), [format!("- `make all` (1×, last {notice}): {wanted}")]);
+    }
 }
 
 /// What the user, a rule, a classifier or a hook refused was listed as failed.
