@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::word::{UNKNOWN, literal};
+use super::word::{LITERAL, UNKNOWN, literal};
 use super::{children, parse};
 
 /// Maximum size of a line in bytes. Longer ones are files in here-documents.
@@ -163,7 +163,7 @@ fn written(redirect: Node<'_>, line: &str) -> Option<String> {
     let is_output = parts.iter().any(|part| [">", ">>", "&>", "&>>", ">|"].contains(&part.kind()));
     let target = redirect.child_by_field_name("destination").filter(|_| is_output)?;
     let path = literal(target, line);
-    (!path.contains(UNKNOWN) && !path.starts_with("/dev/")).then_some(path)
+    (!path.contains([UNKNOWN, LITERAL]) && !path.starts_with("/dev/")).then_some(path)
 }
 
 fn command(node: Node<'_>, line: &str) -> ShellCommand {

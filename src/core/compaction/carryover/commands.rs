@@ -16,6 +16,12 @@ const OUTPUT_LINE_BYTES_MAX: usize = 160;
 /// Number of lines shown from the beginning and from the end of a failed command's output.
 const OUTPUT_LINES: usize = 2;
 
+/// Maximum number of failed commands that are compared with those that succeeded since.
+const FAILED_MAX: usize = 200;
+
+/// Programs whose output is about the command before them: `make; echo "exit status $?"`.
+const TELLING: [&str; 3] = ["echo", "printf", "tail"];
+
 /// Programs that only read or wait. Their results say nothing about the state of the work.
 const LOOKING: [&str; 38] = [
     "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "echo", "printf", "which",
@@ -28,6 +34,9 @@ const SETUP: [&str; 9] = ["cd", "export", "set", "source", ".", "pushd", "popd",
 
 /// Programs that run the command that follows them.
 const WRAPPERS: [&str; 6] = ["time", "sudo", "env", "nice", "nohup", "timeout"];
+
+/// The line that Claude Code adds below the output of a command that left the session's directory.
+const MOVED: &str = "Shell cwd was reset to ";
 
 /// Options whose value describes what a command does, and does not select it.
 const MESSAGES: [&str; 6] = ["-m", "--message", "--title", "--body", "-F", "--body-file"];
@@ -42,7 +51,7 @@ struct CommandRun {
     /// Whether the success or the failure of the line is also its own.
     success_is_own: bool,
     failure_is_own: bool,
-    /// Whether the output of the line ends with its own.
+    /// Whether the output of the line ends with its own, or with that of a program that tells how it ended.
     is_last: bool,
 }
 
@@ -63,8 +72,10 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
         let mut parts = runs.run.parts.iter();
         parts.all(|part| succeeded.iter().any(|(words, order)| *order > runs.order && includes(words, part)))
     };
-    failed.retain(|runs| runs.status == CallStatus::Failed && !ended_well(runs));
+    failed.retain(|runs| runs.status == CallStatus::Failed);
     failed.sort_by_key(|runs| Reverse(runs.last.entry));
+    failed.truncate(FAILED_MAX);
+    failed.retain(|runs| !ended_well(runs));
     failed
 }
 
@@ -107,7 +118,8 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             CallStatus::Refused => "refused, did not run".to_owned(),
             CallStatus::Running => "still running".to_owned(),
             CallStatus::Unknown if runs.run.is_last && runs.last.has_result() => {
-                let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
+                let is_printed = |line: &&str| !line.trim().is_empty() && !line.starts_with(MOVED);
+                let last = runs.last.text().lines().rev().find(is_printed);
                 format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
             }
             CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
@@ -189,13 +201,16 @@ fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
         if stops_at_failure && !is_last && !statement.is_background {
             continue;
         }
-        if let Some(mut run) = run_of(&std::mem::take(&mut chain), tells_of_pipes) {
-            let is_own = is_last && !statement.is_background;
-            run.success_is_own &= is_own;
-            run.failure_is_own &= is_own;
+        let run = run_of(&chain, tells_of_pipes);
+        let mut programs = chain.drain(..).flat_map(|pipeline| &pipeline.commands).map(program);
+        if run.is_some() || programs.any(|name| !TELLING.contains(&name) && !SETUP.contains(&name)) {
             runs.iter_mut().for_each(|earlier| earlier.is_last = false);
-            runs.push(run);
         }
+        runs.extend(run.map(|run| {
+            let is_own = is_last && !statement.is_background;
+            let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own);
+            CommandRun { success_is_own: success, failure_is_own: failure, ..run }
+        }));
     }
     runs
 }

@@ -224,13 +224,13 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let pipelines = call.statements().into_iter().flatten().flat_map(|statement| &statement.pipelines);
     for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
         let words = unwrapped(&command.words);
-        let mut add = |path: &str, action| {
-            let path =
-                path.rsplit_once(':').filter(|_| program(command) == "git").map_or(path, |(_, path)| path);
-            found.push((directory.join(path).to_string_lossy().into_owned(), action));
-        };
+        let mut add =
+            |path: &str, action| found.push((directory.join(path).to_string_lossy().into_owned(), action));
         command.writes.iter().for_each(|path| add(path, FileAction::Changed));
-        let files = words.iter().skip(1).filter(|word| is_path(word)).map(String::as_str);
+        let is_git = program(command) == "git";
+        // `HEAD:src/a.rs`
+        let path_of = |word| if is_git { str::rsplit(word, ':').next().unwrap_or(word) } else { word };
+        let files = words.iter().skip(1).map(|word| path_of(word.as_str())).filter(|path| is_path(path));
         match program(command) {
             "cd" => {
                 if let [_, to] = words
@@ -260,7 +260,7 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
                     add(target, to);
                 }
             }
-            "git" if !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
+            _ if is_git && !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }
     }
@@ -269,9 +269,7 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
 
 /// Whether a word is the path of a file, as far as its form tells.
 fn is_path(word: &str) -> bool {
-    let path = word.rsplit_once(':').map_or(word, |(_, path)| path);
-    let plain = path.strip_prefix("./").unwrap_or(path);
-    !word.contains([UNKNOWN, LITERAL]) && paths_in(path).eq([plain])
+    !word.contains([UNKNOWN, LITERAL]) && paths_in(word).eq([word.strip_prefix("./").unwrap_or(word)])
 }
 
 /// The action of a call on the file it names; `None` if it does not touch a file, such as a search.

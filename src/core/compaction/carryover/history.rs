@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(super) use super::status::CallStatus;
-use super::status::{continues, has_exit_code, notified, running_as, status_of};
+use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
 use crate::calls::{RECALL, text_of};
 use epitome_shell::ShellStatement;
@@ -146,6 +146,10 @@ impl<'a> ConversationHistory<'a> {
         }
         let Some(outcome) = outcome else { return };
         let text = text_of(outcome);
+        let printed = match &text {
+            Cow::Borrowed(text) => Cow::Borrowed(output(text)),
+            Cow::Owned(text) => Cow::Owned(output(text).to_owned()),
+        };
         let mut continued: Vec<usize> = Vec::new();
         for at in records.clone() {
             if let Some(name) = continues(&self.calls[at].input) {
@@ -163,12 +167,13 @@ impl<'a> ConversationHistory<'a> {
             };
             let call = &mut self.calls[at];
             (call.entry, call.status) = (entry, status);
-            let is_room = call.text.len() + text.len() <= RESULTS_BYTES_MAX;
-            call.text = if is_room { Cow::Owned(format!("{}\n{text}", call.text)) } else { text.clone() };
+            let is_room = call.text.len() + printed.len() <= RESULTS_BYTES_MAX;
+            let all = || Cow::Owned(format!("{}\n{printed}", call.text).trim_start().to_owned());
+            call.text = if is_room { all() } else { printed.clone() };
         }
         for call in &mut self.calls[records.clone()] {
             call.status = call.status_with(outcome, &text);
-            call.text = text.clone();
+            call.text = printed.clone();
             call.shown = &outcome.shown;
         }
         if let Some(name) = running_as(outcome, &text) {
@@ -263,7 +268,8 @@ impl<'a> CallRecord<'a> {
         ["todo", "plan", "taskcreate", "taskupdate", "tasklist"].iter().any(|tool| name.contains(tool))
     }
 
-    /// The result as the model read it; of a command that was read several times, all that was read.
+    /// The result as the model read it, without the lines above a command's output; of a command that was read several
+    /// times, all that was read.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -59,6 +59,9 @@ const RUNNING: [&str; 3] = [
     "Process running with session ID ",
 ];
 
+/// The first of the lines that Codex writes above the output of a command.
+const OUTPUT_HEADS: [&str; 4] = ["Exit code: ", "Chunk ID: ", "Wall time", "Script "];
+
 /// The inputs of calls that read the output of a running command, or end it, with its name.
 const HANDLES: [&str; 6] = ["cell_id", "session_id", "task_id", "bash_id", "shell_id", "id"];
 
@@ -118,11 +121,21 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
+/// What a command printed, without the lines that its agent wrote above it.
+pub(super) fn output(text: &str) -> &str {
+    let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
+    let head = text.split_inclusive('\n').take(HEAD_LINES).position(|line| line.trim_end() == "Output:");
+    match head.filter(|_| is_head) {
+        Some(at) => text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n'),
+        None => text,
+    }
+}
+
 /// The exit code that was recorded, or that the agent wrote above the output.
 fn exit_code(outcome: &ToolOutcome, text: &str) -> Option<i64> {
     let recorded = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
     let written = || {
-        let is_head = ["Exit code: ", "Chunk ID: ", "Wall time"].iter().any(|begin| text.starts_with(begin));
+        let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
         let code = ["Exit code: ", "Process exited with code "];
         let of_line =
             |line: &'_ str| code.iter().find_map(|begin| line.strip_prefix(begin)?.trim().parse().ok());

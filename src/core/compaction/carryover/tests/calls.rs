@@ -54,6 +54,17 @@ fn the_commands_and_patches_in_scripts_are_listed() {
     );
 }
 
+#[test]
+fn the_result_of_a_script_is_quoted_once() {
+    let mut conversation = TestConversation::new();
+    let both =
+        r#"await Promise.all([tools.exec_command({cmd:"make a"}), tools.exec_command({cmd:"make b"})])"#;
+    let seq = script(&mut conversation, both, &[COMPLETED, "made"]);
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Newest results that left the view"), [format!("- {seq} exec_command: made")]);
+    assert_eq!(part(&text, OTHERS).len(), 2, "{text}");
+}
+
 /// The end of a command that Codex or Claude Code runs in the background is the result of another call. The command was
 /// listed as succeeded when it had just begun.
 #[test]
@@ -111,7 +122,7 @@ fn a_running_command_has_the_status_of_its_last_result() {
     let printed = "{\"exit_code\":1,\"output\":\"no rule\"}";
     let wait = calls_with_texts(&mut conversation, "wait", json!({"cell_id": "3"}), &[COMPLETED, printed]);
     let text = carried(&conversation, 5_000);
-    assert!(part(&text, FAILING)[0].starts_with(&format!("- `make all` (last {wait}): ")), "{text}");
+    assert_eq!(part(&text, FAILING), [format!("- `make all` (last {wait}): {printed}")]);
 }
 
 #[test]
@@ -153,11 +164,13 @@ fn a_masked_exit_code_is_no_success() {
     let mut conversation = TestConversation::new();
     shell(&mut conversation, "cargo test; echo \"exit status: $?\"", DONE, "1 failed\nexit status: 101");
     shell(&mut conversation, "make docs || true", DONE, "no rule");
-    shell(&mut conversation, "cd /w\nmake all 2>&1 | tail -3", DONE, "Error 2");
+    shell(&mut conversation, "make book; cat notes.txt", DONE, "my notes");
+    shell(&mut conversation, "cd /w\nmake all 2>&1 | tail -3", DONE, "Error 2\nShell cwd was reset to /w");
     assert_eq!(
         part(&carried(&conversation, 5_000), OTHERS),
         [
-            "- `make all` (1×, last e6): last line: Error 2",
+            "- `make all` (1×, last e8): last line: Error 2",
+            "- `make book` (1×, last e6): result unknown",
             "- `make docs || true` (1×, last e4): last line: no rule",
             "- `cargo test` (1×, last e2): last line: exit status: 101",
         ]
@@ -224,7 +237,7 @@ fn the_files_that_commands_name_are_listed() {
             "- changed: c.rs (created, e2)",
         ),
         ("git show HEAD:src/a.rs; git add b.rs", "- read: src/a.rs"),
-        ("echo 'see a.rs' $x.rs", ""),
+        ("echo 'see a.rs' $x.rs; scp a.b root@host:/etc/c.toml", ""),
     ] {
         let mut conversation = TestConversation::new();
         shell(&mut conversation, command, DONE, "");
