@@ -20,7 +20,7 @@ const OUTPUT_LINES: usize = 2;
 const FAILED_MAX: usize = 200;
 
 /// Programs whose output is about the command before them: `make; echo "exit status $?"`.
-const TELLING: [&str; 3] = ["echo", "printf", "tail"];
+const REPORTING: [&str; 3] = ["echo", "printf", "tail"];
 
 /// Programs that only read or wait. Their results say nothing about the state of the work.
 const LOOKING: [&str; 38] = [
@@ -51,7 +51,7 @@ struct CommandRun {
     /// Whether the success or the failure of the line is also its own.
     success_is_own: bool,
     failure_is_own: bool,
-    /// Whether the output of the line ends with its own, or with that of a program that tells how it ended.
+    /// Whether the output of the line ends with its own, or with that of a program that reports how it ended.
     is_last: bool,
 }
 
@@ -62,7 +62,7 @@ struct CommandRuns<'h, 'a> {
     status: CallStatus,
     run: CommandRun,
     /// Its position among all runs.
-    order: usize,
+    position: usize,
 }
 
 /// The commands whose last run failed, newest first.
@@ -70,7 +70,9 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
     let (mut failed, succeeded) = runs(history);
     let ended_well = |runs: &CommandRuns| {
         let mut parts = runs.run.parts.iter();
-        parts.all(|part| succeeded.iter().any(|(words, order)| *order > runs.order && includes(words, part)))
+        parts.all(|part| {
+            succeeded.iter().any(|(words, position)| *position > runs.position && includes(words, part))
+        })
     };
     failed.retain(|runs| runs.status == CallStatus::Failed);
     failed.sort_by_key(|runs| Reverse(runs.last.entry));
@@ -146,10 +148,10 @@ fn runs<'h, 'a>(history: &'h ConversationHistory<'a>) -> (Vec<CommandRuns<'h, 'a
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<CommandRuns> = Vec::new();
     let mut succeeded = Succeeded::new();
-    let mut order = 0;
+    let mut position = 0;
     for last in history.calls() {
         for run in runs_of(last) {
-            order += 1;
+            position += 1;
             let status = match last.result() {
                 CallStatus::Succeeded if !run.success_is_own => CallStatus::Unknown,
                 CallStatus::Failed if !run.failure_is_own => CallStatus::Unknown,
@@ -157,9 +159,9 @@ fn runs<'h, 'a>(history: &'h ConversationHistory<'a>) -> (Vec<CommandRuns<'h, 'a
                 status => status,
             };
             if status == CallStatus::Succeeded {
-                succeeded.extend(run.parts.iter().map(|words| (words.clone(), order)));
+                succeeded.extend(run.parts.iter().map(|words| (words.clone(), position)));
             }
-            let runs = CommandRuns { count: 1, last, status, run, order };
+            let runs = CommandRuns { count: 1, last, status, run, position };
             match places.get(&runs.run.text) {
                 Some(at) => all[*at] = CommandRuns { count: all[*at].count + 1, ..runs },
                 None => {
@@ -183,7 +185,7 @@ fn runs_of(call: &CallRecord<'_>) -> Vec<CommandRun> {
 fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
     let mut runs: Vec<CommandRun> = Vec::new();
     // With `set -e`, a line goes on only as long as its statements succeed.
-    let (mut stops_at_failure, mut tells_of_pipes) = (false, false);
+    let (mut has_errexit, mut has_pipefail) = (false, false);
     let mut chain: Vec<&Pipeline> = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
         for command in statement.pipelines.iter().flat_map(|pipeline| &pipeline.commands) {
@@ -192,18 +194,18 @@ fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
             {
                 let is_flag =
                     |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('e');
-                stops_at_failure |= options.iter().any(is_flag);
-                tells_of_pipes |= options.iter().any(|word| word == "pipefail");
+                has_errexit |= options.iter().any(is_flag);
+                has_pipefail |= options.iter().any(|word| word == "pipefail");
             }
         }
         chain.extend(&statement.pipelines);
         let is_last = at + 1 == statements.len();
-        if stops_at_failure && !is_last && !statement.is_background {
+        if has_errexit && !is_last && !statement.is_background {
             continue;
         }
-        let run = run_of(&chain, tells_of_pipes);
+        let run = run_of(&chain, has_pipefail);
         let mut programs = chain.drain(..).flat_map(|pipeline| &pipeline.commands).map(program);
-        if run.is_some() || programs.any(|name| !TELLING.contains(&name) && !SETUP.contains(&name)) {
+        if run.is_some() || programs.any(|name| !REPORTING.contains(&name) && !SETUP.contains(&name)) {
             runs.iter_mut().for_each(|earlier| earlier.is_last = false);
         }
         runs.extend(run.map(|run| {
@@ -216,7 +218,7 @@ fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
 }
 
 /// A run of pipelines that depend on each other; `None` if they only read.
-fn run_of(chain: &[&Pipeline], tells_of_pipes: bool) -> Option<CommandRun> {
+fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
     let mut run = CommandRun {
         text: String::new(),
         parts: Vec::new(),
@@ -233,8 +235,8 @@ fn run_of(chain: &[&Pipeline], tells_of_pipes: bool) -> Option<CommandRun> {
         let is_filter = |command: &ShellCommand| is_looking(command) || program(command) == "tee";
         let shown = commands.iter().rposition(|command| !is_filter(command)).map_or(1, |last| last + 1);
         let shown = &commands[..shown.min(commands.len())];
-        let is_piped = commands.len() > 1 && !tells_of_pipes;
-        let is_filtered = shown.len() < commands.len() && !tells_of_pipes;
+        let is_piped = commands.len() > 1 && !has_pipefail;
+        let is_filtered = shown.len() < commands.len() && !has_pipefail;
         let is_compound = commands.iter().any(|command| !command.inner.is_empty());
         let does_look = shown.iter().all(is_looking);
         is_reading &= does_look;

@@ -243,9 +243,9 @@ impl<'a> CallRecord<'a> {
     /// The status with a result. That of a script says nothing about a command in it, unless it printed the exit code.
     fn status_with(&self, outcome: &ToolOutcome, text: &str) -> CallStatus {
         let is_command = self.siblings > 0 && self.command().is_some();
-        let is_told = self.siblings == 1 && has_exit_code(outcome, text);
+        let has_code = self.siblings == 1 && has_exit_code(outcome, text);
         match status_of(outcome, text) {
-            CallStatus::Succeeded if is_command && !is_told => CallStatus::Unknown,
+            CallStatus::Succeeded if is_command && !has_code => CallStatus::Unknown,
             CallStatus::Failed if self.siblings > 1 => CallStatus::Unknown,
             status => status,
         }

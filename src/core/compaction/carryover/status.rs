@@ -24,12 +24,14 @@ pub(super) enum CallStatus {
 const HEAD_LINES: usize = 8;
 
 /// Results of calls that were not allowed to run, by their beginnings.
-const REFUSALS: [&str; 14] = [
-    // Claude Code: its classifier and its rules.
+const REFUSALS: [&str; 15] = [
+    // Claude Code: its classifier, its rules and hooks.
     "Permission for this action ",
     "Permission for this command ",
     "Permission to use ",
     "Claude requested permissions to ",
+    "PreToolUse:",
+    "Hook PreToolUse:",
     // Codex: the user, its rules and its reviewer.
     "exec command rejected",
     "patch rejected",
@@ -38,16 +40,14 @@ const REFUSALS: [&str; 14] = [
     // opencode.
     "The user rejected permission to use this specific tool call",
     "The user has specified a rule which prevents you",
-    "The user dismissed this question",
     // Cline.
     "The user denied this operation",
     // Copilot CLI.
     "The user rejected this tool call",
     "Permission denied and could not request permission",
 ];
-/// In the first line of such a result: Claude Code's hooks, and its classifier when that is out of order.
-const REFUSALS_WITHIN: [&str; 2] =
-    [" hook error: ", " is temporarily unavailable, so auto mode cannot determine "];
+/// In the first line of such a result, after the name of a model: Claude Code's classifier is not available.
+const UNAVAILABLE: &str = " is temporarily unavailable, so auto mode cannot determine ";
 
 /// Claude Code's result for a call that was not run because another call of the same reply failed.
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
@@ -68,10 +68,8 @@ const HANDLES: [&str; 6] = ["cell_id", "session_id", "task_id", "bash_id", "shel
 /// The state of a call with this result.
 pub(super) fn status_of(outcome: &ToolOutcome, text: &str) -> CallStatus {
     let first = text.lines().next().unwrap_or_default();
-    let is_refused = || {
-        REFUSALS.iter().any(|refusal| text.starts_with(refusal))
-            || REFUSALS_WITHIN.iter().any(|refusal| first.contains(refusal))
-    };
+    let is_refused =
+        || REFUSALS.iter().any(|refusal| text.starts_with(refusal)) || first.contains(UNAVAILABLE);
     match outcome.status {
         OutcomeStatus::Interrupted => CallStatus::Unknown,
         _ if is_refusal(outcome) => CallStatus::Refused,
