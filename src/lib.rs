@@ -39,6 +39,7 @@
 //!            │ compaction       decides and composes compactions
 //!            │ tokens           counts tokens, calibrated per model
 //!            │ recall           searches what is no longer in the view
+//!            │ shell            reads shell command lines
 //!            │ transfer         conversations as files
 //!            └ secrets          finds and masks keys
 //! ```

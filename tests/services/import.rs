@@ -155,6 +155,91 @@ fn rewound_branches_and_subagent_messages_are_omitted_and_counted() {
     );
 }
 
+/// Hooks write lines with one id again and again (anthropics/claude-code#22245). The last of them hid all messages before it,
+/// and a session lost its first half.
+#[test]
+fn lines_with_the_same_id_hide_no_messages() {
+    let hook = |parent: &str| json!({ "type": "saved_hook_context", "uuid": "x", "parentUuid": parent });
+    let text = lines(&[
+        user("a", None, "One"),
+        reply("b", "a", "m1", said("First")),
+        hook("b"),
+        user("c", Some("x"), "Two"),
+        hook("c"),
+        reply("d", "x", "m2", said("Second")),
+    ]);
+    let (thread, _) = read(&text);
+    assert_eq!(seen(&thread), "user: One\nagent: First []\nuser: Two\nagent: Second []\n");
+    // A session that was resumed begins with a copy of its lines.
+    let copied = [
+        user("a", None, "One"),
+        reply("b", "a", "m1", call("t1", "Bash", json!({ "command": "make" }))),
+        user("c", Some("b"), result("t1", "ok", false)),
+    ];
+    let text = lines(&[&copied[..], &copied[..], &[user("d", Some("c"), "Two")]].concat());
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: One\nagent:  [Bash {\"command\":\"make\"}]\n  Completed: ok\nuser: Two\n"
+    );
+    assert_eq!(notes, ["left out: messages of other branches (3)"]);
+}
+
+/// The messages that a compaction keeps are written behind it, and `logicalParentUuid` refers to them there. The import
+/// began with the compaction.
+#[test]
+fn what_a_compaction_replaced_is_before_it() {
+    let mut compacted = boundary("s", "d");
+    compacted["compactMetadata"]["preservedSegment"] = json!({ "headUuid": "c", "tailUuid": "d" });
+    for is_copied in [false, true] {
+        let kept = [user("c", Some("b"), "Two"), reply("d", "c", "m2", said("Second"))];
+        let mut all = vec![user("a", None, "One"), reply("b", "a", "m1", said("First"))];
+        all.extend(kept.iter().filter(|_| is_copied).cloned());
+        all.extend([compacted.clone(), summary("t", "s", "One was said.")]);
+        all.extend(kept);
+        all.push(user("e", Some(if is_copied { "d" } else { "t" }), "Three"));
+        let (thread, _) = read(&lines(&all));
+        let entries = thread.entries().iter().filter_map(|entry| entry.change.shown_message());
+        let texts: Vec<String> = entries.map(|message| message.text()).collect();
+        assert!(texts.starts_with(&["One".to_owned(), "First".to_owned()]), "{texts:?}");
+        assert_eq!(texts.last().map(String::as_str), Some("Three"));
+        assert_eq!(texts.iter().filter(|text| *text == "Two").count(), usize::from(is_copied), "{texts:?}");
+    }
+}
+
+/// Who publishes a session may put its origin on top, as `//` lines.
+#[test]
+fn comments_on_top_are_skipped() {
+    let text = format!("// from a repository\n\n// MIT\n{}", lines(&[user("a", None, "One")]));
+    assert_eq!(seen(&read(&text).0), "user: One\n");
+}
+
+/// A call that Claude Code's classifier, a rule or a hook refused was imported as one that failed.
+#[test]
+fn calls_that_were_not_allowed_are_refused_and_notices_of_tasks_imported() {
+    let mut refused = user("c", Some("b"), result("t1", "Blocked by the classifier.", true));
+    refused["toolDenialKind"] = json!("automode-blocked");
+    let mut notice = node("d", Some("c"), "attachment", Value::Null);
+    notice["attachment"] = json!({ "type": "queued_command", "commandMode": "task-notification", "prompt": "<task-notification>" });
+    let mut hook = node("e", Some("d"), "attachment", Value::Null);
+    hook["attachment"] = json!({ "type": "hook_success" });
+    let text = lines(&[
+        user("a", None, "One"),
+        reply("b", "a", "m1", call("t1", "Bash", json!({ "command": "make" }))),
+        refused,
+        notice,
+        hook,
+        user("f", Some("e"), "Two"),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: One\nagent:  [Bash {\"command\":\"make\"}]\n  Denied: Blocked by the classifier.\n\
+         user: <task-notification>\nuser: Two\n"
+    );
+    assert_eq!(notes, ["left out: attachments (1 hook_success)"]);
+}
+
 #[test]
 fn queued_prompts_are_imported_and_local_commands_omitted() {
     let mut meta = user("g", Some("f"), json!([said("Base directory for this skill: /s")]));
@@ -319,6 +404,39 @@ fn codex_start() -> Vec<Value> {
         item(json!({ "type": "function_call_output", "call_id": "c2", "output": "Plan updated" })),
         item(message("assistant", "There is no rule.")),
     ]
+}
+
+/// Subagents of Codex report while the agent goes on, also between a call and its result. Their reports were left out.
+#[test]
+fn reports_of_codex_subagents_and_rejected_calls_are_read() {
+    let call = |id: &str| json!({ "type": "custom_tool_call", "name": "exec", "input": "x", "call_id": id });
+    let output = |id: &str, texts: &[&str]| {
+        let texts: Vec<Value> =
+            texts.iter().map(|text| json!({ "type": "input_text", "text": text })).collect();
+        item(json!({ "type": "custom_tool_call_output", "call_id": id, "output": texts }))
+    };
+    let report = json!({ "type": "agent_message", "author": "/root/review",
+        "content": [{ "type": "input_text", "text": "One finding." }, { "type": "encrypted_content" }] });
+    let text = lines(&[
+        rollout("session_meta", json!({ "id": "01a2", "cwd": "/w" })),
+        item(message("user", "Go.")),
+        item(call("c1")),
+        rollout("inter_agent_communication_metadata", json!({})),
+        item(report),
+        output("c1", &["Script completed\nOutput:\n", "text"]),
+        item(call("c2")),
+        output("c2", &["Script failed\nOutput:\n", "a bug"]),
+        item(call("c3")),
+        output("c3", &["exec command rejected by user"]),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(notes, [""; 0]);
+    assert_eq!(
+        seen(&thread),
+        "user: Go.\nagent:  [exec {\"input\":\"x\"}]\n  Completed: Script completed\nOutput:\n\ntext\n\
+         user: One finding.\nagent:  [exec {\"input\":\"x\"}]\n  Failed: Script failed\nOutput:\n\na bug\n\
+         agent:  [exec {\"input\":\"x\"}]\n  Denied: exec command rejected by user\n"
+    );
 }
 
 #[test]

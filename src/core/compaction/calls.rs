@@ -1,5 +1,6 @@
 //! Tool calls of a conversation by the meaning that they have for a compaction. Pure.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use epitome_thread::{Entries, OutcomeContent, OutcomeStatus, REFUSED_BECAUSE, ToolOutcome};
@@ -11,9 +12,13 @@ pub(super) const RECALL: &str = epitome_recall::NAME;
 const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
 const REFUSED_WITH: &str = "the user said:\n";
 
-/// Tools whose result is the user's answer to a question: Epitome's, and those of agents whose sessions are imported.
-const QUESTION_TOOLS: [&str; 4] =
-    ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
+/// Tools whose result is the user's answer to a question, in lower case without punctuation: Epitome's, and those of agents
+/// whose sessions are imported.
+const QUESTION_TOOLS: [&str; 6] =
+    ["askuser", "askuserquestion", "askfollowupquestion", "askquestion", "question", "requestuserinput"];
+
+/// Claude Code's result for a question that the user left unanswered.
+const UNANSWERED: &str = "No response after ";
 
 /// The ids of the calls in these entries that asked the user something.
 pub(super) fn asked<'a>(entries: impl Into<Entries<'a>>) -> HashSet<&'a str> {
@@ -29,12 +34,13 @@ pub(super) fn tools<'a>(entries: impl Into<Entries<'a>>) -> HashMap<&'a str, &'a
 /// The user's message in a tool result: given when refusing a call, or as the answer to a question.
 ///
 /// `is_asked`: whether the call asked the user something ([`is_question`]).
-pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'static str, &str)> {
-    let text = first_text(outcome)?;
+pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'static str, Cow<'_, str>)> {
+    let text = text_of(outcome);
     let reply = if is_refusal(outcome) {
         let foreign = || text.split_once(REFUSED_WITH).map(|(_, reason)| reason);
-        ("refusing a call", text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?)
-    } else if is_asked && outcome.status == OutcomeStatus::Completed {
+        let reason = text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?.to_owned();
+        ("refusing a call", Cow::Owned(reason))
+    } else if is_asked && outcome.status == OutcomeStatus::Completed && !text.starts_with(UNANSWERED) {
         ("answering a question", text)
     } else {
         return None;
@@ -44,16 +50,21 @@ pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'sta
 
 /// Whether a tool asks the user something.
 fn is_question(tool: &str) -> bool {
-    QUESTION_TOOLS.contains(&tool)
+    let name = tool.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    QUESTION_TOOLS.contains(&name.as_str())
 }
 
 /// Whether the user refused a call.
 pub(super) fn is_refusal(outcome: &ToolOutcome) -> bool {
-    outcome.status == OutcomeStatus::Denied
-        || first_text(outcome).is_some_and(|text| text.starts_with(REFUSED))
+    let first = || outcome.content.iter().find_map(OutcomeContent::as_text);
+    outcome.status == OutcomeStatus::Denied || first().is_some_and(|text| text.starts_with(REFUSED))
 }
 
-/// The first text of a result.
-pub(super) fn first_text(outcome: &ToolOutcome) -> Option<&str> {
-    outcome.content.iter().find_map(OutcomeContent::as_text)
+/// All text of a result.
+pub(super) fn text_of(outcome: &ToolOutcome) -> Cow<'_, str> {
+    let mut texts = outcome.content.iter().filter_map(OutcomeContent::as_text);
+    match (texts.next(), texts.next()) {
+        (first, None) => Cow::Borrowed(first.unwrap_or_default()),
+        _ => Cow::Owned(outcome.model_text()),
+    }
 }

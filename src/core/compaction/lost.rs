@@ -133,7 +133,7 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
             }
             Change::ToolFinished { outcome } => {
                 let is_asked = asked.contains(outcome.call.0.as_str());
-                user_reply(is_asked, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()
+                user_reply(is_asked, outcome).map(|(_, text)| text.into_owned()).unwrap_or_default()
             }
             _ => continue,
         };

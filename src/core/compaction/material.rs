@@ -121,7 +121,7 @@ impl Material {
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
                         let source = QuoteSource::User(Some(occasion));
-                        user.add(entry.seq, source, text.len(), false, || text.to_owned());
+                        user.add(entry.seq, source, text.len(), false, || text.into_owned());
                     }
                     continue;
                 }

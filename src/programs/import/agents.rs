@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::files::read_sibling;
-use super::{ImportContext, opencode_store};
+use super::{ImportContext, stored};
 use epitome_thread::Change;
 use epitome_transfer::{AGENTS, ForeignSession};
 
@@ -78,6 +78,12 @@ const FOREIGN_AGENTS: [ForeignAgent; AGENTS.len()] = [
         folders: &["~/.copilot"],
         files: &["session-state/*/events.jsonl"],
     },
+    ForeignAgent {
+        name: "kodelet",
+        variable: Some("KODELET_BASE_PATH"),
+        folders: &["~/.kodelet"],
+        files: &["storage.db"],
+    },
     ForeignAgent { name: "aider", variable: None, folders: &[""], files: &[".aider.chat.history.md"] },
 ];
 
@@ -125,7 +131,7 @@ impl ForeignAgent {
     /// Returns the number of its sessions.
     pub fn count(&self, machine: &Machine) -> usize {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
-            self.files(machine).into_iter().partition(|file| opencode_store::is_database(file));
+            self.files(machine).into_iter().partition(|file| stored::is_database(file));
         let kept: HashSet<String> =
             databases.iter().flat_map(|file| database_sessions(file)).map(|kept| kept.id).collect();
         let is_other =
@@ -137,7 +143,7 @@ impl ForeignAgent {
     /// are skipped: most agents create one before the first prompt.
     pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
-        let of_file = |file: &PathBuf| match opencode_store::is_database(file) {
+        let of_file = |file: &PathBuf| match stored::is_database(file) {
             true => database_sessions(file),
             false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
@@ -152,8 +158,8 @@ impl ForeignAgent {
 
 /// Returns the sessions of a database; none if it can't be read.
 fn database_sessions(database: &Path) -> Vec<ForeignSession> {
-    opencode_store::sessions(database).unwrap_or_else(|error| {
-        tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
+    stored::sessions(database).unwrap_or_else(|error| {
+        tracing::warn!(database = %database.display(), %error, "the sessions of a database can't be read");
         Vec::new()
     })
 }
@@ -201,7 +207,7 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let draft = |text: io::Result<String>| {
         super::read(path, &text.ok()?, &context).ok().and_then(|drafts| drafts.into_iter().next())
     };
-    let draft = match opencode_store::text(path) {
+    let draft = match stored::text(path) {
         Some(text) => draft(text),
         None if path.extension().is_none_or(|extension| extension != "jsonl") => {
             draft(head(path, DOCUMENT_BYTES_MAX))

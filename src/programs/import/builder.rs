@@ -1,7 +1,8 @@
 //! Builds a log from another program's recording that satisfies the invariants of logs: every call has one outcome
 //! after its reply, every turn has an end, and all ids are Epitome's.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -19,6 +20,10 @@ use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// Maximum number of characters in a title made from the first prompt.
 const TITLE_CHARS_MAX: usize = 60;
+
+/// Maximum number of kinds listed in a note, and characters of each.
+const KINDS_SHOWN_MAX: usize = 12;
+const KIND_CHARS_MAX: usize = 40;
 
 /// Maximum number of characters in a call id that every provider accepts.
 const CALL_ID_CHARS_MAX: usize = 64;
@@ -52,6 +57,8 @@ pub(super) struct Builder {
     /// Adds messages and compactions after the outcomes of the open calls.
     pending: Vec<PendingEntry>,
     notes: Vec<(String, usize)>,
+    /// What was left out of an open set of kinds: how many of each.
+    kinds: BTreeMap<&'static str, BTreeMap<String, usize>>,
     /// Complete sentences for the user.
     remarks: Vec<String>,
     foreign_id: Option<String>,
@@ -96,6 +103,11 @@ impl Builder {
     /// Counts something that can't be represented in a log. `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
         self.left_out_times(1, what);
+    }
+
+    /// Counts something of a kind that may be unknown here. `what` is a plural.
+    pub fn left_out_kind(&mut self, what: &'static str, kind: &str) {
+        *self.kinds.entry(what).or_default().entry(kind.to_owned()).or_default() += 1;
     }
 
     pub fn left_out_times(&mut self, times: usize, what: &str) {
@@ -337,7 +349,9 @@ impl Builder {
         self.turn_ended(StopReason::EndTurn);
         let broken = broken.map(|broken| broken.words());
         let left_out = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
-        let notes = broken.into_iter().chain(self.remarks).chain(left_out).collect();
+        let of_kinds =
+            self.kinds.iter().map(|(what, kinds)| format!("left out: {what} ({})", counted(kinds)));
+        let notes = broken.into_iter().chain(self.remarks).chain(left_out).chain(of_kinds).collect();
         Ok(ImportDraft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
     }
 
@@ -361,6 +375,18 @@ impl Builder {
         self.names.insert(id.clone());
         id
     }
+}
+
+/// Lists kinds with their counts, the most frequent first.
+fn counted(kinds: &BTreeMap<String, usize>) -> String {
+    let mut sorted: Vec<(&String, &usize)> = kinds.iter().collect();
+    sorted.sort_by_key(|(_, count)| Reverse(**count));
+    let shown = sorted.iter().take(KINDS_SHOWN_MAX);
+    let mut shown: Vec<String> =
+        shown.map(|(kind, count)| format!("{count} {}", shortened(kind, KIND_CHARS_MAX))).collect();
+    let others: usize = sorted.iter().skip(KINDS_SHOWN_MAX).map(|(_, count)| **count).sum();
+    shown.extend((others > 0).then(|| format!("{others} others")));
+    shown.join(", ")
 }
 
 fn first_line(message: &Message) -> String {

@@ -3,7 +3,8 @@
 //!
 //! - A reply is written as several lines with one `message.id`, which are merged. Calls of a reply run in parallel,
 //!   so not all of their results are on the branch of the newest message; they are looked up.
-//! - A compaction starts a new root, `compact_boundary`, whose `logicalParentUuid` refers to the replaced part.
+//! - A compaction starts a new root, `compact_boundary`, whose `logicalParentUuid` refers to the replaced part, or to what
+//!   it kept of it, which may be behind it.
 //! - A prompt typed while the agent worked is an `attachment`; in older versions it is only in the queue operations.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -45,7 +46,7 @@ const LOCAL: [&str; 5] = [
 const NOT_TYPED: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
 /// Types of lines that are not part of the conversation.
-const SILENT: [&str; 11] = [
+const SILENT: [&str; 16] = [
     "progress",
     "system",
     "file-history-snapshot",
@@ -56,6 +57,11 @@ const SILENT: [&str; 11] = [
     "pr-link",
     "last-prompt",
     "permission-mode",
+    "mode",
+    "file-history-delta",
+    "bridge-session",
+    "agent-name",
+    "agent-color",
     "attachment",
 ];
 
@@ -92,32 +98,46 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
 }
 
 /// Returns the indices of the lines that lead to the newest message, and of lines that belong to them.
+///
+/// An id may be that of several lines: hooks repeat theirs, and a resumed session copies lines. A parent is the last line
+/// with its id before its child.
 fn newest_branch(lines: &[Value]) -> HashSet<usize> {
     let main_lines = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
-    let by_id: HashMap<&str, usize> =
-        main_lines().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
+    let mut by_id: HashMap<&str, Vec<usize>> = HashMap::new();
+    for at in main_lines() {
+        by_id.entry(lines[at]["uuid"].as_str().unwrap_or_default()).or_default().push(at);
+    }
     let mut next = main_lines().rfind(|at| is_message(&lines[*at]));
     let mut kept = HashSet::new();
     while let Some(at) = next
         && kept.insert(at)
     {
         let line = &lines[at];
-        let parent = line["parentUuid"].as_str().or_else(|| line["logicalParentUuid"].as_str());
+        let parent = line["parentUuid"].as_str();
+        // The part that a compaction replaced is before it, even if its end is written again behind it.
+        let before = |id: &str| by_id.get(id)?.iter().rfind(|parent| **parent < at).copied();
+        let after = |id: &str| by_id.get(id)?.iter().find(|parent| !kept.contains(parent)).copied();
+        next = match parent {
+            Some(parent) => before(parent).or_else(|| after(parent)),
+            None => line["logicalParentUuid"].as_str().and_then(before),
+        };
         let goes_on = parent.is_some() || is_boundary(line) || is_summary(line);
-        next = parent.and_then(|parent| by_id.get(parent)).copied();
         if next.is_none() && goes_on {
             // Its parent is missing or not recorded: use the preceding line as the best guess.
             next = (0..at).rfind(|at| is_main(&lines[*at]) && !kept.contains(at));
         }
     }
+    let known: HashSet<&str> = kept.iter().filter_map(|at| lines[*at]["uuid"].as_str()).collect();
+    let others =
+        || main_lines().filter(|at| lines[*at]["uuid"].as_str().is_some_and(|id| !known.contains(id)));
     let replies: HashSet<&str> = kept.iter().filter_map(|at| lines[*at]["message"]["id"].as_str()).collect();
-    kept.extend(
-        main_lines().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
-    );
+    let is_of_reply =
+        |at: &usize| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id));
+    kept.extend(others().filter(is_of_reply).collect::<Vec<_>>());
     let calls: HashSet<&str> =
         kept.iter().flat_map(|at| parts(&lines[*at])).filter_map(|part| part["id"].as_str()).collect();
     let is_result = |part: &Value| part["tool_use_id"].as_str().is_some_and(|id| calls.contains(id));
-    kept.extend(main_lines().filter(|at| parts(&lines[*at]).any(is_result)));
+    kept.extend(others().filter(|at| parts(&lines[*at]).any(is_result)));
     kept
 }
 
@@ -212,6 +232,10 @@ struct ClaudeCodeReader<'a> {
 impl<'a> ClaudeCodeReader<'a> {
     /// Handles a line on the branch, or a line outside of the tree.
     fn line(&mut self, line: &'a Value) {
+        // The messages that a compaction keeps may be written again behind it.
+        if is_message(line) && line["uuid"].as_str().is_some_and(|id| self.first.contains_key(id)) {
+            return;
+        }
         if let Some(at) = time(line) {
             self.log.at(at);
         }
@@ -225,7 +249,14 @@ impl<'a> ClaudeCodeReader<'a> {
             "queue-operation" => self.queued(line),
             "attachment" => match attached_prompt(line) {
                 Some(content) => self.log.later(|log| log.prompt(content)),
-                None => self.log.left_out("attachments, such as reminders and open files"),
+                None if line["attachment"]["commandMode"] == "task-notification" => {
+                    let content = contents(&line["attachment"]["prompt"]);
+                    self.log.later(|log| log.context(content, BY));
+                }
+                None => {
+                    let kind = line["attachment"]["type"].as_str().unwrap_or("unknown");
+                    self.log.left_out_kind("attachments", kind);
+                }
             },
             kind if SILENT.contains(&kind) => {}
             kind => self.log.left_out(&format!("lines of the type {kind:?}")),
@@ -268,7 +299,7 @@ impl<'a> ClaudeCodeReader<'a> {
             return self.compaction(joined_text(&contents(content)));
         }
         for part in parts(line).filter(|part| part["type"] == "tool_result") {
-            self.result(part);
+            self.result(part, line["toolDenialKind"].is_string());
         }
         let mut prompt = Vec::new();
         for part in contents(content) {
@@ -310,7 +341,7 @@ impl<'a> ClaudeCodeReader<'a> {
                     content.push(self.log.call(id, name, &part["input"]));
                 }
                 Some("redacted_thinking") => {}
-                Some(_) | None => self.log.left_out("parts of replies that are not known here"),
+                kind => self.log.left_out_kind("parts of replies", kind.unwrap_or("unknown")),
             }
         }
         let model = line["message"]["model"].as_str().unwrap_or("unknown");
@@ -318,11 +349,12 @@ impl<'a> ClaudeCodeReader<'a> {
         self.log.reply(content, &format!("anthropic/{model}"), reply.usage, cut);
     }
 
-    fn result(&mut self, part: &Value) {
+    /// `is_denied`: whether a person, a rule, a classifier or a hook refused the call.
+    fn result(&mut self, part: &Value, is_denied: bool) {
         let content = contents(&part["content"]);
         let begins = |with: &str| content.first().is_some_and(|first| begins_with(first, &[with]));
         let status = match part["is_error"].as_bool() {
-            Some(true) if begins(REFUSED) => OutcomeStatus::Denied,
+            Some(true) if is_denied || begins(REFUSED) => OutcomeStatus::Denied,
             Some(true) if begins(INTERRUPTED) => OutcomeStatus::Interrupted,
             Some(true) => OutcomeStatus::Failed,
             Some(false) | None => OutcomeStatus::Completed,

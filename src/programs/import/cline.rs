@@ -6,7 +6,7 @@
 //! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
 //! - For models without tool support, calls are written as tags in the text. Their results are text too, and follow
-//!   `[TOOL for '…'] Result:`.
+//!   `[TOOL for '…'] Result:`. Results of other calls may have that form too.
 //! - Messages that are no longer sent are determined by `conversationHistoryDeletedRange` in `ui_messages.json`
 //!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, starts with a fixed text or is marked.
 
@@ -96,7 +96,7 @@ const CONTINUED: &str = "This session is being continued from a previous convers
 const DENIED: &str = "The user denied this operation";
 
 static RESULT: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^\[([a-z_]+)[^\n]*?\] Result:[ \n]*").expect("a valid pattern"));
+    LazyLock::new(|| Regex::new(r"(?s)^\[([a-z_]+)\b.{0,4000}?\] Result:[ \n]*").expect("a valid pattern"));
 static EXIT_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)\bexit(?:ed with)? code:? (\d+)").expect("a valid pattern"));
 static FOLDER: LazyLock<Regex> = LazyLock::new(|| {
@@ -286,7 +286,9 @@ impl ClineReader {
                 match (image(block), &mut result) {
                     (Some(image), Some((_, content))) => content.push(image),
                     (Some(image), None) => prompt.push(image),
-                    (None, _) => self.log.left_out("parts of messages that are not known here"),
+                    (None, _) => self
+                        .log
+                        .left_out_kind("parts of messages", block["type"].as_str().unwrap_or("unknown")),
                 }
                 continue;
             };
@@ -337,10 +339,14 @@ impl ClineReader {
         self.log.context(context, BY);
     }
 
-    /// Returns the call by tags that this result belongs to; `None` for messages to the user.
+    /// Returns the call that a result in text belongs to; `None` for messages to the user. The calls of models with tool
+    /// support may also have such results, and those of MCP servers' tools have other names in them.
     fn called(&mut self, name: &str) -> Option<ClineCall> {
-        let index = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
-        Some(self.open.remove(index))
+        let is_message = WORDS.iter().any(|(tool, _)| *tool == name);
+        let by_tag = self.open.iter().position(|call| call.id.is_none() && call.name == name);
+        let by_name = || self.open.iter().position(|call| call.name == name);
+        let only = || (self.open.len() == 1 && !is_message).then_some(0);
+        by_tag.or_else(by_name).or_else(only).map(|index| self.open.remove(index))
     }
 
     fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, prompt: &mut Vec<Content>) {
@@ -422,7 +428,7 @@ impl ClineReader {
                         }
                     }
                 }
-                Some(_) => self.log.left_out("parts of replies that are not known here"),
+                Some(kind) => self.log.left_out_kind("parts of replies", kind),
             }
         }
         let used = &message["modelInfo"];

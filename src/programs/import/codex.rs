@@ -37,6 +37,12 @@ const SCAFFOLDING: [&str; 6] = [
 /// Prefixes of user messages for the model that the user did not type as a prompt.
 const NOT_TYPED: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
+/// Starts of the results of calls that the user, a rule or a reviewer rejected.
+const REJECTED: [&str; 3] = ["exec command rejected", "patch rejected", "This action was rejected"];
+
+/// Start of the result of a script that ended with an error.
+const SCRIPT_FAILED: &str = "Script failed\n";
+
 /// Whether this is the first line of a rollout from before lines had types.
 pub(super) fn is_old_header(value: &Value) -> bool {
     value["type"].is_null() && value["id"].is_string() && value.get("instructions").is_some()
@@ -66,6 +72,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         reader.line(line);
     }
     reader.flush();
+    reader.log.settle();
     reader.log.foreign_id(meta["payload"]["id"].as_str().unwrap_or_default());
     reader.log.finish(ImportSource::Codex, file, broken)
 }
@@ -145,7 +152,11 @@ impl CodexReader {
             "response_item" => self.item(payload),
             "compacted" => self.compaction(payload),
             "event_msg" => self.event(payload),
-            "session_meta" | "state" | "world_state" | "token_usage_record" => {}
+            "session_meta"
+            | "state"
+            | "world_state"
+            | "token_usage_record"
+            | "inter_agent_communication_metadata" => {}
             kind => self.log.left_out(&format!("lines of the type {kind:?}")),
         }
     }
@@ -173,6 +184,13 @@ impl CodexReader {
                 self.output(call.unwrap_or_default(), &item["output"]);
             }
             "web_search_call" => self.log.left_out("web searches, whose results are not in the file"),
+            // What a subagent reports while the agent goes on.
+            "agent_message" => {
+                self.flush();
+                let content = contents(&item["content"]);
+                self.log.later(|log| log.context(content, BY));
+                self.log.settle_when_idle();
+            }
             "ghost_snapshot" => {}
             kind => self.log.left_out(&format!("items of the type {kind:?}")),
         }
@@ -183,6 +201,7 @@ impl CodexReader {
             Some("assistant") => self.parts.extend(contents(&message["content"])),
             Some("user") => {
                 self.flush();
+                self.log.settle();
                 for part in contents(&message["content"]) {
                     if begins_with(&part, &NOT_TYPED) {
                         self.log.context(vec![part], BY);
@@ -213,10 +232,16 @@ impl CodexReader {
             Some(printed) if inner["metadata"].is_object() => vec![text(printed)],
             Some(_) | None => contents(output),
         };
-        let recorded = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&joined_text(&content)));
+        let words = joined_text(&content);
+        let recorded = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&words));
         let failed = self.exit_codes.remove(call).or(recorded).is_some_and(|code| code != 0);
-        let status = if failed { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+        let status = match () {
+            () if REJECTED.iter().any(|begin| words.starts_with(begin)) => OutcomeStatus::Denied,
+            () if failed || words.starts_with(SCRIPT_FAILED) => OutcomeStatus::Failed,
+            () => OutcomeStatus::Completed,
+        };
         self.log.outcome(Some(call), status, outcome_content(content), None);
+        self.log.settle_when_idle();
     }
 
     fn event(&mut self, event: &Value) {

@@ -4,14 +4,14 @@ use std::io::{self, Read};
 use std::path::{Component, Path};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{ImportContext, detect, opencode_store};
+use super::{ImportContext, detect, stored};
 use epitome_platform::root::DirectoryEntry;
 use epitome_thread::problem::Problem;
 use epitome_transfer::{IMPORT_BYTES_MAX, ImportDraft, ImportSource};
 
 /// Reads the conversations of a file.
 pub fn read_path(path: &Path, cwd: &Path) -> Result<Vec<ImportDraft>, Problem> {
-    let bytes = match opencode_store::is_below_database(path) {
+    let bytes = match stored::is_below_database(path) {
         true => Vec::new(),
         false => std::fs::read(path).map_err(|error| unreadable(path, &error))?,
     };
@@ -20,11 +20,13 @@ pub fn read_path(path: &Path, cwd: &Path) -> Result<Vec<ImportDraft>, Problem> {
 
 /// Reads the conversations of a file whose contents are these.
 pub fn read_bytes(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, Problem> {
-    if opencode_store::is_database(path) {
+    if stored::is_database(path) {
         let problem = Problem::new(path, "this is a database of many sessions");
-        return Err(problem.with_hint("`epitome sessions import --from opencode` lists them"));
+        return Err(
+            problem.with_hint("`epitome sessions import --from opencode` or `--from kodelet` lists them")
+        );
     }
-    let (text, is_lossy) = match opencode_store::text(path) {
+    let (text, is_lossy) = match stored::text(path) {
         Some(text) => (text.map_err(|error| unreadable(path, &error))?, false),
         None => text_of(path, bytes)?,
     };

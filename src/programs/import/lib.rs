@@ -9,9 +9,10 @@
 //! | Claude Code | a line has `parentUuid` | `claude_code` |
 //! | Codex | the first line has `"type":"session_meta"` | `codex` |
 //! | opencode, as written by `opencode export` | an object with `info` and `messages` | `opencode` |
-//! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
+//! | Gemini CLI | an object with `sessionId`, and `projectHash` or times; a message of the type `gemini` | `gemini` |
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
+//! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
 //! | aider | `# aider chat started at` | `aider` |
 //! | a request to a model, of Anthropic or OpenAI | `messages` or `input`, or messages with `role` | `messages` |
 //!
@@ -27,14 +28,18 @@ mod claude_code;
 mod cline;
 mod codex;
 mod copilot;
+mod database;
 mod files;
 mod gemini;
+mod kodelet;
 mod messages;
 mod opencode;
 mod opencode_store;
 mod pi;
 mod recorded;
+mod stored;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::Value;
@@ -65,6 +70,7 @@ pub struct ImportContext<'a> {
 /// transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
     let file = ImportFile { path };
+    let text = &*without_comments(text);
     let draft = match detect(text) {
         Some(ImportSource::Transcript) => return recorded::read(file, text, context),
         Some(ImportSource::Export) => epitome_transfer::read(file, text),
@@ -75,6 +81,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Gemini) => gemini::read(file, text, context),
         Some(ImportSource::Cline) => cline::read(file, text, context),
         Some(ImportSource::Copilot) => copilot::read(file, text, context),
+        Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
         Some(ImportSource::Messages) => messages::read(file, text, context),
         None => {
@@ -97,6 +104,22 @@ pub fn read_request(path: &Path, text: &str, context: &ImportContext) -> Result<
     messages::read(ImportFile { path }, text, context)
 }
 
+/// The text without a byte order mark and the `//` lines on top, which somebody who published a session may have added. They
+/// become empty lines, so that all others keep their numbers.
+fn without_comments(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rest = text;
+    while let Some((line, after)) = rest.split_once('\n')
+        && (line.trim().is_empty() || line.trim_start().starts_with("//"))
+    {
+        rest = after;
+    }
+    match text.trim_start().starts_with("//") {
+        true => Cow::Owned("\n".repeat(text[..text.len() - rest.len()].matches('\n').count()) + rest),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// The line that aider writes before each chat.
 const AIDER_OPENING: &str = "# aider chat started at ";
 
@@ -105,6 +128,7 @@ const PROBED_VALUES: usize = 50;
 
 /// Detects the format of a text by its beginning.
 pub fn detect(text: &str) -> Option<ImportSource> {
+    let text = &*without_comments(text);
     // JSON lines, or a single document.
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let known = values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| detect_value(&value));
@@ -125,7 +149,11 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if is("type", "session_meta") || codex::is_old_header(value) => ImportSource::Codex,
         _ if is("type", "session.start") => ImportSource::Copilot,
         _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
-        _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
+        _ if has("sessionId") && (has("projectHash") || has("startTime") && has("lastUpdated")) => {
+            ImportSource::Gemini
+        }
+        _ if is("type", "gemini") && has("timestamp") => ImportSource::Gemini,
+        _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
         _ if messages::is_request(value) => ImportSource::Messages,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,

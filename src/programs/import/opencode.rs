@@ -5,10 +5,11 @@
 //! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a reply
 //!   with the summary.
 //! - `revert` names the message from which the user reverted everything.
+//! - The messages of version 2 have a `type` instead of a role, and other fields. They are converted first.
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
@@ -31,6 +32,9 @@ const REFUSED: [&str; 2] = [
     "The user has specified a rule which prevents you from using this specific tool call",
 ];
 
+/// The error of a reply that the user cancelled.
+const ABORTED_ERROR: &str = "MessageAbortedError";
+
 /// The result of an aborted call.
 const ABORTED: &str = "Tool execution aborted";
 
@@ -40,7 +44,7 @@ const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"]
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let session = document(file, text)?;
     let info = &session["info"];
-    let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
+    let messages: Vec<Value> = list(&session["messages"]).flat_map(in_version_1).collect();
     let mut reader = OpencodeReader {
         log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), context),
         first: HashMap::new(),
@@ -69,6 +73,98 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     reader.log.finish(ImportSource::Opencode, file, None)
 }
 
+/// Converts a message of version 2; a compaction becomes its request and its summary.
+fn in_version_1(message: &Value) -> Vec<Value> {
+    let user = |part: Value| {
+        vec![
+            json!({ "info": { "id": message["id"], "role": "user", "time": message["time"] }, "parts": [part] }),
+        ]
+    };
+    match message["type"].as_str() {
+        None => vec![message.clone()],
+        Some("user") => {
+            let mut converted = user(json!({ "type": "text", "text": message["text"] }));
+            if let Some(parts) = converted[0]["parts"].as_array_mut() {
+                parts.extend(list(&message["files"]).map(file_in_version_1));
+            }
+            converted
+        }
+        Some("synthetic" | "system" | "skill") => {
+            user(json!({ "type": "text", "synthetic": true, "text": message["text"] }))
+        }
+        Some("shell") => {
+            let printed = message["output"].as_str().or_else(|| message["output"]["output"].as_str());
+            let ran =
+                super::ran(message["command"].as_str().unwrap_or_default(), printed.unwrap_or_default());
+            user(json!({ "type": "text", "text": ran.as_text() }))
+        }
+        Some("compaction") => {
+            let texts = [&message["summary"], &message["recent"]].into_iter().filter_map(text_of);
+            let text = texts.collect::<Vec<_>>().join("\n\n");
+            let mut converted = user(json!({ "type": "compaction", "auto": message["reason"] == "auto" }));
+            let is_done = message["status"].as_str().is_none_or(|status| status == "completed");
+            let error = if is_done { Value::Null } else { json!({}) };
+            converted.push(json!({
+                "info": { "role": "assistant", "summary": true, "tokens": message["tokens"], "error": error },
+                "parts": [{ "type": "text", "text": text }],
+            }));
+            converted
+        }
+        Some("assistant") => {
+            let (model, error) = (&message["model"], &message["error"]);
+            let error = error.is_object().then(|| {
+                let kind = error["type"].as_str().unwrap_or("error");
+                let is_aborted =
+                    ["abort", "interrupt", "cancel"].iter().any(|word| kind.to_lowercase().contains(word));
+                let name = if is_aborted { ABORTED_ERROR } else { kind };
+                json!({ "name": name, "data": { "message": error["message"] } })
+            });
+            let info = json!({
+                "id": message["id"], "role": "assistant", "time": message["time"], "tokens": message["tokens"],
+                "providerID": model["providerID"], "modelID": model["id"], "finish": message["finish"], "error": error,
+            });
+            let parts: Vec<Value> = list(&message["content"]).map(part_in_version_1).collect();
+            vec![json!({ "info": info, "parts": parts })]
+        }
+        // Marks in the history, such as the choice of another model.
+        Some("agent-switched" | "model-switched" | "location-switched" | "idle") => Vec::new(),
+        Some(_) => vec![json!({ "info": { "role": null } })],
+    }
+}
+
+fn part_in_version_1(part: &Value) -> Value {
+    if part["type"] != "tool" {
+        return part.clone();
+    }
+    let state = &part["state"];
+    let texts = || list(&state["content"]).filter_map(|content| text_of(&content["text"]));
+    let files: Vec<Value> =
+        list(&state["content"]).filter(|content| content["type"] == "file").map(file_in_version_1).collect();
+    let error = text_of(&state["error"]["message"]).or_else(|| text_of(&state["error"]));
+    let failure: Vec<&str> = error.into_iter().chain(texts()).collect();
+    let mut metadata =
+        if state["metadata"].is_object() { state["metadata"].clone() } else { state["structured"].clone() };
+    json!({
+        "type": "tool", "id": part["id"], "callID": part["id"], "tool": part["name"],
+        "state": {
+            "status": state["status"], "input": state["input"], "metadata": metadata.take(),
+            "output": texts().collect::<Vec<_>>().join("\n"), "error": failure.join("\n"),
+            "attachments": files, "time": { "end": part["time"]["completed"] },
+        },
+    })
+}
+
+/// Converts a file, whose contents are in `data` or in a URL.
+fn file_in_version_1(file: &Value) -> Value {
+    let data = file["data"].as_str().filter(|data| !data.is_empty());
+    let mime = file["mime"].as_str().unwrap_or_default();
+    let url = data.map(|data| json!(format!("data:{mime};base64,{data}")));
+    let url = url.unwrap_or_else(|| {
+        if file["uri"].is_string() { file["uri"].clone() } else { file["source"]["uri"].clone() }
+    });
+    json!({ "type": "file", "url": url, "filename": file["name"] })
+}
+
 struct OpencodeReader {
     log: Builder,
     /// The first entry of each message, for compactions.
@@ -95,7 +191,7 @@ impl OpencodeReader {
             Some("user") => self.prompt(&parts),
             Some("assistant") if info["summary"] == true => self.summary(info, &parts),
             Some("assistant") => self.reply(info, &parts),
-            Some(_) | None => self.log.left_out("messages of an unknown role"),
+            Some(_) | None => self.log.left_out("messages of an unknown role or type"),
         }
     }
 
@@ -227,7 +323,7 @@ fn attachment(part: &Value) -> Option<Content> {
 fn ended(info: &Value) -> (Option<ReplyCut>, Option<StopReason>) {
     let error = &info["error"];
     match (error["name"].as_str(), info["finish"].as_str()) {
-        (Some("MessageAbortedError"), _) => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
+        (Some(ABORTED_ERROR), _) => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
         (Some("MessageOutputLengthError"), _) | (None, Some("length")) => {
             (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens))
         }

@@ -1,35 +1,21 @@
 //! Reads opencode's stored sessions, each as one text in the format of `opencode export`: from a SQLite database or,
 //! for older versions, from one file per message and part.
-//!
-//! A session in a database is identified by a path below it: `…/opencode.db/ses_1`. Nothing is written to opencode's
-//! directories: SQLite would create files next to a database with a write-ahead log, so such a database is copied
-//! first.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::cmp::Reverse;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde_json::{Map, Value, json};
-use tempfile::TempDir;
 
+use super::database::{Database, too_large};
 use super::files::read_below;
-use epitome_transfer::{ForeignSession, IMPORT_BYTES_MAX, ImportSource, imported_id};
+use epitome_transfer::{ForeignSession, ImportSource, imported_id};
 
-/// Maximum attempts to copy a database whose files change during the copy.
-const COPIES_MAX: usize = 3;
-
-/// Bytes at the start of a write-ahead log that identify its version.
-const LOG_HEAD_BYTES: u64 = 32;
-
-/// Returns the text of the session at this path; `None` if the path doesn't belong to opencode.
-pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
-    let folder = path.parent()?;
-    let name = path.file_name()?.to_str()?;
-    if is_below_database(path) {
-        return Some(Database::open(folder).and_then(|database| database.session(name)));
-    }
+/// Returns the text of the session whose description is at this path; `None` if the path isn't one of opencode's.
+pub(super) fn text_of_files(path: &Path) -> Option<io::Result<String>> {
+    let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
     // storage/session/PROJECT/ses_1.json
     let storage = folder.parent()?.parent()?;
     let id = name.strip_suffix(".json")?;
@@ -37,143 +23,104 @@ pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     is_file.then(|| read_files(path, storage, id))
 }
 
-/// Whether the path is that of a session in a database.
-pub(super) fn is_below_database(path: &Path) -> bool {
-    path.parent().is_some_and(|folder| is_database(folder) && folder.is_file())
-}
-
-/// Whether the path has the extension of a database.
-pub(super) fn is_database(path: &Path) -> bool {
-    path.extension() == Some(OsStr::new("db"))
-}
-
 /// Returns the sessions of a database that have messages, newest first, without those of subagents.
-pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
-    let open = Database::open(database)?;
-    let mut statement = open.prepare(
-        "SELECT id, directory, title, time_updated,
-            (SELECT sum(length(data)) FROM part WHERE part.session_id = session.id)
-         FROM session WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM message WHERE session_id = session.id)
-         ORDER BY time_updated DESC",
-    )?;
-    let session = |row: &Row| {
-        let id: String = row.get(0)?;
-        Ok(ForeignSession {
-            session: imported_id(ImportSource::Opencode, &id),
-            file: database.join(&id),
-            id,
-            cwd: PathBuf::from(row.get::<_, String>(1)?),
-            title: Some(row.get(2)?),
-            updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
-            bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
-        })
-    };
-    let rows = statement.query_map([], session).map_err(io::Error::other)?;
-    rows.collect::<Result<_, _>>().map_err(io::Error::other)
-}
-
-struct Database {
-    connection: Connection,
-    /// The directory of the temporary copy, if one was made.
-    _copy: Option<TempDir>,
-}
-
-impl Database {
-    fn open(path: &Path) -> io::Result<Database> {
-        let log = path.with_extension("db-wal");
-        let has_log = fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0);
-        let copy = if has_log { Some(copied(path, &log)?) } else { None };
-        let uri = match &copy {
-            Some(copy) => format!("file:{}", percent(&copy.path().join("copy.db"))),
-            // Without a log the file is complete and not being written: `immutable` keeps SQLite from creating files
-            // next to it.
-            None => format!("file:{}?immutable=1", percent(path)),
-        };
-        let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        flags |=
-            if copy.is_some() { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
-        let connection = Connection::open_with_flags(uri, flags).map_err(io::Error::other)?;
-        Ok(Database { connection, _copy: copy })
-    }
-
-    fn prepare(&self, statement: &str) -> io::Result<rusqlite::Statement<'_>> {
-        self.connection.prepare(statement).map_err(io::Error::other)
-    }
-
-    fn session(&self, id: &str) -> io::Result<String> {
-        let columns = "id, directory, title, version, time_created, time_updated, revert";
-        let info = |row: &Row| {
-            let revert: Option<String> = row.get(6)?;
-            let revert: Option<Value> = revert.and_then(|revert| serde_json::from_str(&revert).ok());
-            Ok(json!({
-                "id": row.get::<_, String>(0)?,
-                "directory": row.get::<_, String>(1)?,
-                "title": row.get::<_, String>(2)?,
-                "version": row.get::<_, String>(3)?,
-                "time": { "created": row.get::<_, i64>(4)?, "updated": row.get::<_, i64>(5)? },
-                "revert": revert,
-            }))
-        };
-        let found = self
-            .connection
-            .query_row(&format!("SELECT {columns} FROM session WHERE id = ?1"), params![id], info)
-            .optional()
-            .map_err(io::Error::other)?;
-        let info = found
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
-        let bytes: Option<i64> = self
-            .connection
-            .query_row("SELECT sum(length(data)) FROM part WHERE session_id = ?1", params![id], |row| {
-                row.get(0)
+pub(super) fn sessions(open: &Database, database: &Path) -> io::Result<Vec<ForeignSession>> {
+    let mut sessions: Vec<ForeignSession> = Vec::new();
+    // Version 2 stores sessions in tables of its own, and leaves those of version 1 as they are.
+    for (session, message, part) in
+        [("session_v2", "session_message", "session_message"), ("session", "message", "part")]
+    {
+        if !open.has_table(session)? {
+            continue;
+        }
+        let mut statement = open.prepare(&format!(
+            "SELECT id, directory, title, time_updated,
+                (SELECT sum(length(data)) FROM {part} WHERE {part}.session_id = {session}.id)
+             FROM {session} WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM {message} WHERE session_id = {session}.id)
+             ORDER BY time_updated DESC"
+        ))?;
+        let found = |row: &Row| {
+            let id: String = row.get(0)?;
+            Ok(ForeignSession {
+                session: imported_id(ImportSource::Opencode, &id),
+                file: database.join(&id),
+                id,
+                cwd: PathBuf::from(row.get::<_, String>(1)?),
+                title: row.get(2)?,
+                updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
+                bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
             })
-            .map_err(io::Error::other)?;
-        too_large(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default())?;
-        let mut session = OpencodeSession::new(info);
-        let mut statement = self.prepare(
-            "SELECT message.id, message.data, part.id, part.data FROM message
-             LEFT JOIN part ON part.message_id = message.id
-             WHERE message.session_id = ?1 ORDER BY message.time_created, message.id, part.id",
-        )?;
-        let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
-        while let Some(row) = rows.next().map_err(io::Error::other)? {
-            session.row(row).map_err(io::Error::other)?;
+        };
+        let rows = statement.query_map([], found).map_err(io::Error::other)?;
+        for session in rows {
+            let session = session.map_err(io::Error::other)?;
+            if sessions.iter().all(|known| known.id != session.id) {
+                sessions.push(session);
+            }
         }
-        Ok(session.text())
     }
+    sessions.sort_by_key(|session| Reverse(session.updated_at));
+    Ok(sessions)
 }
 
-/// Copies a database together with its log, retrying until both are consistent.
-fn copied(path: &Path, log: &Path) -> io::Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    let state = || -> io::Result<(u64, Option<std::time::SystemTime>, Vec<u8>)> {
-        let metadata = fs::metadata(path)?;
-        let mut head = Vec::new();
-        File::open(log)?.take(LOG_HEAD_BYTES).read_to_end(&mut head)?;
-        Ok((metadata.len(), metadata.modified().ok(), head))
+/// The description of a session in this table, and the bytes of its messages in the other.
+fn info(open: &Database, table: &str, messages: &str, id: &str) -> io::Result<Option<(Value, u64)>> {
+    if !open.has_table(table)? {
+        return Ok(None);
+    }
+    let columns = "id, directory, title, version, time_created, time_updated, revert";
+    let info = |row: &Row| {
+        let revert: Option<String> = row.get(6)?;
+        let revert: Option<Value> = revert.and_then(|revert| serde_json::from_str(&revert).ok());
+        let bytes: Option<i64> = row.get(7)?;
+        let info = json!({
+            "id": row.get::<_, String>(0)?,
+            "directory": row.get::<_, String>(1)?,
+            "title": row.get::<_, Option<String>>(2)?,
+            "version": row.get::<_, String>(3)?,
+            "time": { "created": row.get::<_, i64>(4)?, "updated": row.get::<_, i64>(5)? },
+            "revert": revert,
+        });
+        Ok((info, bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()))
     };
-    for _ in 0..COPIES_MAX {
-        let before = state()?;
-        fs::copy(path, folder.path().join("copy.db"))?;
-        fs::copy(log, folder.path().join("copy.db-wal"))?;
-        if state()? == before {
-            return Ok(folder);
-        }
-    }
-    Err(io::Error::other("opencode is writing it; try again when it is done"))
+    let bytes = format!("(SELECT sum(length(data)) FROM {messages} WHERE session_id = ?1)");
+    let query = format!("SELECT {columns}, {bytes} FROM {table} WHERE id = ?1");
+    open.query_row(&query, id, info)
 }
 
-fn percent(path: &Path) -> String {
-    percent_encoding::percent_encode(path.as_os_str().as_encoded_bytes(), &WITHIN_PATHS).to_string()
+/// Returns a session as text.
+pub(super) fn session(open: &Database, id: &str) -> io::Result<String> {
+    if let Some((info, bytes)) = info(open, "session_v2", "session_message", id)? {
+        too_large(bytes)?;
+        return session_of_version_2(open, info, id);
+    }
+    let (info, bytes) = info(open, "session", "part", id)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
+    too_large(bytes)?;
+    let mut session = OpencodeSession::new(info);
+    let mut statement = open.prepare(
+        "SELECT message.id, message.data, part.id, part.data FROM message
+         LEFT JOIN part ON part.message_id = message.id
+         WHERE message.session_id = ?1 ORDER BY message.time_created, message.id, part.id",
+    )?;
+    let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
+    while let Some(row) = rows.next().map_err(io::Error::other)? {
+        session.row(row).map_err(io::Error::other)?;
+    }
+    Ok(session.text())
 }
 
-const WITHIN_PATHS: percent_encoding::AsciiSet =
-    percent_encoding::CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#');
-
-fn too_large(bytes: u64) -> io::Result<()> {
-    match bytes > IMPORT_BYTES_MAX {
-        true => Err(io::Error::other(format!("it has more than {IMPORT_BYTES_MAX} bytes"))),
-        false => Ok(()),
+/// Reads the messages of a session of version 2, which contain their parts.
+fn session_of_version_2(open: &Database, info: Value, id: &str) -> io::Result<String> {
+    let mut session = OpencodeSession::new(info);
+    let mut statement = open.prepare(
+        "SELECT id, type, time_created, data FROM session_message WHERE session_id = ?1 ORDER BY seq",
+    )?;
+    let mut rows = statement.query(params![id]).map_err(io::Error::other)?;
+    while let Some(row) = rows.next().map_err(io::Error::other)? {
+        session.row_of_version_2(row).map_err(io::Error::other)?;
     }
+    Ok(session.text())
 }
 
 /// A session that is being assembled.
@@ -202,6 +149,16 @@ impl OpencodeSession {
         }
         if let (Some(id), Some(data)) = (row.get::<_, Option<String>>(2)?, bytes(3)?) {
             self.part(&id, &data);
+        }
+        Ok(())
+    }
+
+    fn row_of_version_2(&mut self, row: &Row) -> rusqlite::Result<()> {
+        let data = row.get_ref(3)?.as_bytes_or_null().ok().flatten().unwrap_or_default().to_vec();
+        if let Some(mut message) = self.record(&row.get::<_, String>(0)?, &data) {
+            message.insert("type".to_owned(), json!(row.get::<_, String>(1)?));
+            message.entry("time").or_insert(json!({ "created": row.get::<_, i64>(2)? }));
+            self.messages.push(Value::Object(message));
         }
         Ok(())
     }
@@ -276,6 +233,9 @@ fn records(storage: &Path, folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> 
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
+    use super::super::stored::{sessions, text};
     use super::*;
 
     /// The tables of opencode 1.18 that are read, with one session and one subagent's session.
@@ -332,6 +292,47 @@ mod tests {
             assert_eq!(text, WHOLE);
             assert_eq!(names(folder.path()), before);
             drop(writer);
+        }
+    }
+
+    /// Version 2 leaves the tables of version 1 in the database. Its sessions were not found.
+    #[test]
+    fn sessions_of_version_2_are_read_from_their_own_tables() {
+        for has_version_1 in [true, false] {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let path = folder.path().join("opencode.db");
+            let writer = Connection::open(&path).expect("a database");
+            if has_version_1 {
+                writer.execute_batch(TABLES).expect("tables");
+                writer.execute_batch(PARTS).expect("parts");
+            }
+            writer
+                .execute_batch(
+                    r#"CREATE TABLE session_v2 (id text PRIMARY KEY, parent_id text, directory text NOT NULL, title text,
+                        version text NOT NULL, revert text, time_created integer NOT NULL, time_updated integer NOT NULL);
+                    CREATE TABLE session_message (id text PRIMARY KEY, session_id text NOT NULL, type text NOT NULL,
+                        seq integer NOT NULL, time_created integer NOT NULL, data text NOT NULL);
+                    INSERT INTO session_v2 VALUES ('ses_1', NULL, '/w', NULL, '2.0.3', NULL, 1, 19),
+                        ('ses_4', 'ses_1', '/w', 'Ask', '2.0.3', NULL, 2, 3);
+                    INSERT INTO session_message VALUES ('msg_2', 'ses_1', 'assistant', 2, 5, '{"content":[]}'),
+                        ('msg_1', 'ses_1', 'user', 1, 4, '{"text":"Read.","time":{"created":3}}'),
+                        ('msg_3', 'ses_1', 'user', 3, 6, 'torn');"#,
+                )
+                .expect("tables of version 2");
+            drop(writer);
+            let kept = sessions(&path).expect("it can be read");
+            let listed: Vec<_> = kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at)).collect();
+            assert_eq!(listed, [("ses_1", 19)]);
+            let text = text(&kept[0].file).expect("a session of opencode").expect("it can be read");
+            let read: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(
+                read["messages"],
+                json!([
+                    { "id": "msg_1", "type": "user", "text": "Read.", "time": { "created": 3 } },
+                    { "id": "msg_2", "type": "assistant", "content": [], "time": { "created": 5 } },
+                ])
+            );
+            assert_eq!((&read["unreadable"], &read["info"]["title"]), (&json!(1), &Value::Null));
         }
     }
 

@@ -7,18 +7,16 @@
 //! of syntax pass, and no text passes that the parser takes as plain but Bash might execute.
 
 mod effects;
+mod file_name;
 mod nested;
 pub mod parts;
-mod word;
 
-use tree_sitter::{Node, Parser, Tree};
-use word::literal;
+use epitome_shell::word::literal;
+use epitome_shell::{children, delimiter, document_in, parse};
+use tree_sitter::Node;
 
 /// Maximum size of a line in bytes; a longer one belongs in a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
-/// Maximum depth of a parsed line. Looking up a node's parent takes time for each level above it, so 32 KiB of `$(`
-/// took 24 s. A list of commands has a level for each.
-const NESTING_MAX: u32 = 1_000;
 /// Maximum length in characters of a command or construct quoted in a refusal.
 const SHOWN_CHARS_MAX: usize = 200;
 const PATTERNS_SHOWN_MAX: usize = 20;
@@ -37,7 +35,7 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     if let Some(c) = line.chars().find(|c| is_treacherous(*c)) {
         return Some(format!("the command line has a character that shells read differently: {c:?}"));
     }
-    let Some(tree) = parsed(line).filter(|tree| !tree.root_node().has_error()) else {
+    let Some(tree) = parse(line).filter(|tree| !tree.root_node().has_error()) else {
         return Some("the command line cannot be parsed, so it is not known what it would run".to_owned());
     };
     let root = tree.root_node();
@@ -56,31 +54,6 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
         }
     }
     None
-}
-
-/// Parses a line; `None` if it nests too deeply.
-fn parsed(line: &str) -> Option<Tree> {
-    let mut parser = Parser::new();
-    let language = parser.set_language(&tree_sitter_bash::LANGUAGE.into());
-    let tree = language.ok().and_then(|()| parser.parse(line, None));
-    tree.filter(|tree| !nests_too_deeply(tree))
-}
-
-fn nests_too_deeply(tree: &Tree) -> bool {
-    let mut cursor = tree.walk();
-    loop {
-        if cursor.depth() > NESTING_MAX {
-            return true;
-        }
-        if cursor.goto_first_child() {
-            continue;
-        }
-        while !cursor.goto_next_sibling() {
-            if !cursor.goto_parent() {
-                return false;
-            }
-        }
-    }
 }
 
 /// Characters that a parser may take for white space and Bash for a part of a word, or vice versa.
@@ -382,35 +355,6 @@ impl<'a> LineCheck<'a> {
     fn sets_a_local_variable(&self, statement: Node<'_>) -> bool {
         let variable = statement.child_by_field_name("variable");
         variable.is_some_and(|name| self.text(name).starts_with(|c: char| c.is_ascii_lowercase()))
-    }
-}
-
-fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
-    node.children(&mut node.walk()).collect()
-}
-
-/// The text in `"$(cat <<'E' … E)"`, a long way to write one.
-fn document_in<'a>(substitution: Node<'_>, line: &'a str) -> Option<&'a str> {
-    let statement = substitution.named_child(0).filter(|_| substitution.named_child_count() == 1)?;
-    let [command, document] = children(statement)[..] else { return None };
-    let parts = children(document);
-    let part = |kind: &str| Some(&line[parts.iter().find(|part| part.kind() == kind)?.byte_range()]);
-    let is_text = (substitution.kind(), statement.kind()) == ("command_substitution", "redirected_statement")
-        && &line[command.byte_range()] == "cat"
-        && delimiter(part("heredoc_start")?).1;
-    part("heredoc_body").filter(|_| is_text)
-}
-
-/// The delimiter of a here-document, and whether it is quoted, in which case its text isn't expanded.
-fn delimiter(start: &str) -> (&str, bool) {
-    for quote in ['\'', '"'] {
-        if let Some(name) = start.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
-            return (name, true);
-        }
-    }
-    match start.strip_prefix('\\') {
-        Some(name) => (name, true),
-        None => (start, false),
     }
 }
 

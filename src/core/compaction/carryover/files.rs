@@ -2,21 +2,30 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::Value;
 
 use super::Render;
+use super::commands::{program, unwrapped};
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::BoundedLines;
+use epitome_shell::ShellCommand;
+use epitome_shell::word::{LITERAL, UNKNOWN};
 use epitome_thread::{Seq, ToolDisplay};
+
+/// The commands of Git that show the contents of files.
+const SHOWING: [&str; 4] = ["show", "diff", "blame", "log"];
 
 /// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
+
+/// Bytes of the list of touched files in a message of the usual size.
+const LISTED_BYTES: usize = 2_000;
 
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
@@ -42,14 +51,22 @@ struct FileActivity {
     changes: u32,
     /// The last change; `Read` if there was none.
     action: FileAction,
+    changed: Seq,
     last: Seq,
 }
 
-pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+/// The files that calls touched, newest first: those that were changed, and those that were read.
+type TouchedFiles = (Vec<(String, FileActivity)>, Vec<(String, FileActivity)>);
+
+fn newest_files(history: &ConversationHistory<'_>) -> TouchedFiles {
     let mut newest: Vec<(String, FileActivity)> = touched_files(history).into_iter().collect();
-    newest.sort_by_key(|(_, file)| Reverse(file.last));
-    let (changed, read): (Vec<_>, Vec<_>) =
-        newest.iter().partition(|(_, file)| file.action != FileAction::Read);
+    // The files of a patch have the same entry.
+    newest.sort_by(|(path, file), (other, of)| (Reverse(file.last), path).cmp(&(Reverse(of.last), other)));
+    newest.into_iter().partition(|(_, file)| file.action != FileAction::Read)
+}
+
+pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let (changed, read) = newest_files(history);
     let rows = [("- changed: ", changed), ("- read: ", read)]
         .map(|(head, files)| (head, files.iter().map(|(path, file)| named(path, file)).collect::<Vec<_>>()));
     let cwd = history.cwd;
@@ -68,7 +85,7 @@ pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     })
 }
 
-/// A file in the list: the action, the number of changes if more than one, and the last entry.
+/// A file in the list: the action, the number of changes if more than one, and the entry of the last one.
 fn named(path: &str, file: &FileActivity) -> String {
     let done = match file.action {
         FileAction::Created => "created, ",
@@ -77,16 +94,16 @@ fn named(path: &str, file: &FileActivity) -> String {
         FileAction::Read => return path.to_owned(),
     };
     match file.changes {
-        1 => format!("{path} ({done}{})", file.last),
-        changes => format!("{path} ({done}{changes}×, {})", file.last),
+        1 => format!("{path} ({done}{})", file.changed),
+        changes => format!("{path} ({done}{changes}×, {})", file.changed),
     }
 }
 
-/// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
+/// The files that calls changed, created or deleted, each with the entry of the last change, oldest first.
 pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
     let files = touched_files(history).into_iter();
     let files =
-        files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.last, path));
+        files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.changed, path));
     let mut files: Vec<(Seq, String)> = files.collect();
     files.sort();
     files
@@ -114,10 +131,14 @@ fn joined(names: &[String], bytes_max: usize) -> String {
 fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActivity> {
     let mut files: HashMap<String, FileActivity> = HashMap::new();
     for call in history.calls() {
-        if call.result() != CallStatus::Succeeded {
-            continue;
-        }
-        for (path, action) in paths_of(call).into_iter().take(CALL_FILES_MAX) {
+        // That a command ended well is often unknown, and it may fail after it has read a file.
+        let is_relevant = match call.result() {
+            CallStatus::Succeeded => true,
+            CallStatus::Running | CallStatus::Unknown => call.statements().is_some() && call.has_result(),
+            CallStatus::Failed | CallStatus::Refused => false,
+        };
+        let paths = if is_relevant { paths_of(call) } else { Vec::new() };
+        for (path, action) in paths.into_iter().take(CALL_FILES_MAX) {
             let path = relative(&path, history.cwd);
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
                 continue;
@@ -125,11 +146,13 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
             let file = files.entry(path).or_insert(FileActivity {
                 changes: 0,
                 action: FileAction::Read,
+                changed: call.entry,
                 last: call.entry,
             });
             file.last = call.entry;
             if action != FileAction::Read {
                 file.changes += 1;
+                file.changed = call.entry;
                 // A created file that is changed later is still new.
                 let is_new = file.action == FileAction::Created && action == FileAction::Changed;
                 file.action = if is_new { FileAction::Created } else { action };
@@ -142,10 +165,20 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
 /// The path relative to the working directory if it is below that.
 fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
+    let path = without_lines(path);
     match Path::new(path).strip_prefix(cwd) {
         Ok(below) => below.display().to_string(),
         Err(_) => path.strip_prefix("./").unwrap_or(path).to_owned(),
     }
+}
+
+/// The path without the lines behind it: `a.ts:310-345`.
+fn without_lines(path: &str) -> &str {
+    let is_lines = |lines: &&(&str, &str)| {
+        !lines.1.is_empty()
+            && lines.1.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b':'))
+    };
+    path.split_once(':').as_ref().filter(is_lines).map_or(path, |(path, _)| path)
 }
 
 /// Whether a call is an edit rather than a command.
@@ -157,14 +190,17 @@ pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
 fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut paths: Vec<(String, FileAction)> = Vec::new();
     // The result of Epitome's tools contains the diff, and whether the file existed before.
-    for shown in call.outcome.iter().flat_map(|outcome| &outcome.shown) {
+    for shown in call.shown {
         if let ToolDisplay::Diff { path, old, .. } = shown {
             let action = if old.is_none() { FileAction::Created } else { FileAction::Changed };
             paths.push((path.to_string_lossy().into_owned(), action));
         }
     }
-    if !paths.is_empty() || call.command().is_some() {
+    if !paths.is_empty() {
         return paths;
+    }
+    if call.command().is_some() {
+        return paths_in_command(call);
     }
     if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
         paths.extend(patched(patch));
@@ -179,6 +215,61 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
         None => {}
     }
     paths
+}
+
+/// The files that the programs on a command line read, write and delete.
+fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
+    let mut found: Vec<(String, FileAction)> = Vec::new();
+    let mut directory = PathBuf::from(call.input_text(&["workdir", "cwd", "dir_path"]).unwrap_or_default());
+    let pipelines = call.statements().into_iter().flatten().flat_map(|statement| &statement.pipelines);
+    for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
+        let words = unwrapped(&command.words);
+        let mut add =
+            |path: &str, action| found.push((directory.join(path).to_string_lossy().into_owned(), action));
+        command.writes.iter().for_each(|path| add(path, FileAction::Changed));
+        let is_git = program(command) == "git";
+        // `HEAD:src/a.rs`
+        let path_of = |word| if is_git { str::rsplit(word, ':').next().unwrap_or(word) } else { word };
+        let files = words.iter().skip(1).map(|word| path_of(word.as_str())).filter(|path| is_path(path));
+        match program(command) {
+            "cd" => {
+                if let [_, to] = words
+                    && !to.contains([UNKNOWN, LITERAL, '*', '-', '~'])
+                {
+                    directory.push(to);
+                }
+            }
+            "apply_patch" => {
+                let patch = command.document.as_ref().or(words.get(1));
+                patch.iter().flat_map(|patch| patched(patch)).for_each(|(path, action)| add(&path, action));
+            }
+            "sed" | "perl" if words.iter().any(|word| word.starts_with("-i")) => {
+                files.for_each(|path| add(path, FileAction::Changed));
+            }
+            "tee" => files.for_each(|path| add(path, FileAction::Changed)),
+            "rm" => files.for_each(|path| add(path, FileAction::Deleted)),
+            "mv" | "cp" => {
+                let (from, to) = if program(command) == "mv" {
+                    (FileAction::Deleted, FileAction::Created)
+                } else {
+                    (FileAction::Read, FileAction::Created)
+                };
+                let files: Vec<&str> = files.collect();
+                if let [sources @ .., target] = files.as_slice() {
+                    sources.iter().for_each(|path| add(path, from));
+                    add(target, to);
+                }
+            }
+            _ if is_git && !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
+            _ => files.for_each(|path| add(path, FileAction::Read)),
+        }
+    }
+    found
+}
+
+/// Whether a word is the path of a file, as far as its form tells.
+fn is_path(word: &str) -> bool {
+    !word.contains([UNKNOWN, LITERAL]) && paths_in(word).eq([word.strip_prefix("./").unwrap_or(word)])
 }
 
 /// The action of a call on the file it names; `None` if it does not touch a file, such as a search.
@@ -222,8 +313,14 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
 }
 
 pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let touched = touched_files(history);
-    let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
+    // Older files that were touched may have no room in their own list.
+    let (changed, read) = newest_files(history);
+    let mut room = LISTED_BYTES;
+    let listed = changed.iter().chain(&read).take_while(|(path, file)| {
+        room = room.saturating_sub(named(path, file).len());
+        room > 0
+    });
+    let known: HashSet<&str> = listed.map(|(path, _)| file_name(path)).collect();
     // By name, how many results mention the file, the last of these, and the path in the first.
     let mut files: HashMap<&str, (u32, Seq, &str)> = HashMap::new();
     for call in history.calls() {
@@ -253,8 +350,9 @@ fn file_name(path: &str) -> &str {
 /// The words of a text that are file paths: a name with an alphanumeric extension.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     const EXTENSION_BYTES_MAX: usize = 5;
-    let is_of_path =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
+    let is_of_path = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@' | b'~')
+    };
     let bytes = text.as_bytes();
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -315,6 +413,7 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             "new_text",
             "new_str",
             "newText",
+            "newString",
             "content",
             "file_text",
             "text",
@@ -330,18 +429,22 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
         }
     }
-    let mut files: Vec<(String, Vec<(&str, Seq)>)> =
-        files.into_iter().map(|(path, names)| (path, names.into_iter().collect())).collect();
-    for (_, names) in &mut files {
-        names.sort_by_key(|(name, entry)| (Reverse(*entry), *name));
-        names.truncate(FILE_NAMES_MAX);
-    }
-    files.sort_by_key(|(_, names)| Reverse(names.first().map(|(_, entry)| *entry)));
+    let mut files: Vec<(Option<Seq>, String)> = files
+        .into_iter()
+        .map(|(path, names)| {
+            let mut names: Vec<(&str, Seq)> = names.into_iter().collect();
+            names.sort_by_key(|(name, entry)| (Reverse(*entry), *name));
+            names.truncate(FILE_NAMES_MAX);
+            let newest = names.first().map(|(_, entry)| *entry);
+            let names: Vec<&str> = names.into_iter().map(|(name, _)| name).collect();
+            (newest, format!("- {}: {}", file_name(&path), names.join(", ")))
+        })
+        .collect();
+    files.sort_by_key(|(newest, _)| Reverse(*newest));
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        for (path, names) in &files {
-            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            lines.push(format!("- {}: {}", file_name(path), names.join(", ")));
+        for (_, line) in &files {
+            lines.push(line.clone());
         }
         lines.text()
     })

@@ -1,23 +1,34 @@
 //! A single pass over the newest part of the log that collects tool calls with their results, and the agent's messages.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Deadline, PART_TIME_MAX};
-use crate::calls::{RECALL, first_text, is_refusal};
+pub(super) use super::status::CallStatus;
+use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
+use super::{Deadline, PART_TIME_MAX, script};
+use crate::calls::{RECALL, text_of};
+use epitome_shell::ShellStatement;
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, Message, OutcomeStatus, PlanStep, Seq, Thread, ToolCall,
-    ToolOutcome,
+    CallDisplay, CallId, Change, Content, Message, PlanStep, Seq, Thread, ToolCall, ToolDisplay, ToolOutcome,
 };
 
 /// The newest entries of the log that the tables are about. Without a limit, the cost of a compaction would grow with the
 /// conversation until the tables exceed their time, although there is only room for the newest of what they find.
 pub(super) const ENTRIES_MAX: usize = 20_000;
 
-/// Claude Code's result for a call that was not run because another call of the same reply failed.
-const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
+/// Bytes kept of the results of one command that is read several times while it runs; then of the newest alone.
+const RESULTS_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of the newest command lines that are parsed. This takes about 0.2 µs a byte.
+const PARSED_BYTES_MAX: usize = 512 * 1024;
+
+/// The calls searched for the command that input is written to.
+const SEARCHED_CALLS_MAX: usize = 100;
 
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct ConversationHistory<'a> {
@@ -30,27 +41,23 @@ pub(super) struct ConversationHistory<'a> {
     deadline: Deadline,
 }
 
-/// A tool call and its result.
-#[derive(Clone, Copy)]
+/// A tool call and its result. A script that calls several tools is a record for each.
+#[derive(Clone)]
 pub(super) struct CallRecord<'a> {
-    /// The entry of the result, or of the call if there is no result.
+    /// The entry of the newest result, or of the call if there is no result.
     pub entry: Seq,
-    pub name: &'a str,
-    pub input: &'a Value,
+    pub name: Cow<'a, str>,
+    pub input: Cow<'a, Value>,
     pub card: &'a CallDisplay,
-    /// `None` if there is no result yet, or if a hook removed it.
-    pub outcome: Option<&'a ToolOutcome>,
+    /// What the user sees of the result.
+    pub shown: &'a [ToolDisplay],
     /// Whether it is outside of the view after the compaction.
     pub has_left: bool,
-}
-
-/// The result of a call according to the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallStatus {
-    Succeeded,
-    Failed,
-    /// Refused, interrupted or unknown, which says nothing about the result it would have had.
-    Unknown,
+    text: Cow<'a, str>,
+    status: CallStatus,
+    /// The number of calls in the same script; 0 if it is not in one.
+    siblings: usize,
+    statements: OnceCell<Option<Vec<ShellStatement>>>,
 }
 
 impl<'a> ConversationHistory<'a> {
@@ -63,7 +70,9 @@ impl<'a> ConversationHistory<'a> {
             plan: thread.plan(),
             deadline: Deadline::after(PART_TIME_MAX),
         };
-        let mut open: HashMap<&CallId, usize> = HashMap::new();
+        let mut open: HashMap<&CallId, Range<usize>> = HashMap::new();
+        // The records of commands that still run, by the names that their agents gave them.
+        let mut running: HashMap<String, Vec<usize>> = HashMap::new();
         let newest: Vec<_> = thread.active_entries().rev().take(ENTRIES_MAX).collect();
         for entry in newest.into_iter().rev() {
             history.deadline.check();
@@ -74,15 +83,9 @@ impl<'a> ConversationHistory<'a> {
                     let is_shown =
                         |call: &&ToolCall| call.name != RECALL && !rewritten.contains_call(&call.id);
                     for call in message.calls().filter(is_shown) {
-                        open.insert(&call.id, history.calls.len());
-                        history.calls.push(CallRecord {
-                            entry: entry.seq,
-                            name: &call.name,
-                            input: &call.input,
-                            card: &call.card,
-                            outcome: None,
-                            has_left,
-                        });
+                        let first = history.calls.len();
+                        history.calls.extend(CallRecord::of(call, entry.seq, has_left));
+                        open.insert(&call.id, first..history.calls.len());
                     }
                     let has_text = message
                         .content
@@ -93,22 +96,97 @@ impl<'a> ConversationHistory<'a> {
                     }
                 }
                 Change::CallChanged { call, input, card, .. } => {
-                    if let Some(at) = open.get(call) {
-                        history.calls[*at].input = input;
-                        history.calls[*at].card = card;
+                    // A script stays the calls that it had.
+                    if let Some([record]) = open.get(call).map(|at| &mut history.calls[at.clone()]) {
+                        record.input = Cow::Borrowed(input);
+                        record.card = card;
                     }
                 }
                 Change::ToolFinished { outcome } => {
-                    if let Some(at) = open.remove(&outcome.call) {
-                        let call = &mut history.calls[at];
-                        call.entry = entry.seq;
-                        call.outcome = (!is_hidden).then_some(outcome);
+                    if let Some(records) = open.remove(&outcome.call) {
+                        history.finish(records, entry.seq, (!is_hidden).then_some(outcome), &mut running);
+                    }
+                }
+                Change::Said { message, .. } if !is_hidden => {
+                    let text = message.content.iter().find_map(Content::as_text).unwrap_or_default();
+                    if let Some((name, status)) = notified(text) {
+                        for at in running.remove(name).unwrap_or_default() {
+                            (history.calls[at].entry, history.calls[at].status) = (entry.seq, status);
+                        }
                     }
                 }
                 _ => {}
             }
         }
+        history.limit_parsing();
         history
+    }
+
+    /// Leaves the oldest command lines unparsed.
+    fn limit_parsing(&self) {
+        let mut bytes = 0;
+        for call in self.calls().rev() {
+            bytes += call.command().map_or(0, |line| line.len());
+            if bytes > PARSED_BYTES_MAX {
+                let _ = call.statements.set(None);
+            }
+        }
+    }
+
+    /// Adds a result to the records of its call, and to the command whose output the call read.
+    fn finish(
+        &mut self,
+        records: Range<usize>,
+        entry: Seq,
+        outcome: Option<&'a ToolOutcome>,
+        running: &mut HashMap<String, Vec<usize>>,
+    ) {
+        for call in &mut self.calls[records.clone()] {
+            call.entry = entry;
+        }
+        let Some(outcome) = outcome else { return };
+        let text = text_of(outcome);
+        let printed = match &text {
+            Cow::Borrowed(text) => Cow::Borrowed(output(text)),
+            Cow::Owned(text) => Cow::Owned(output(text).to_owned()),
+        };
+        let mut continued: Vec<usize> = Vec::new();
+        for at in records.clone() {
+            if let Some(name) = continues(&self.calls[at].input) {
+                continued.extend(running.remove(&*name).unwrap_or_default());
+                if continued.is_empty() && self.calls[at].name == WRITE_STDIN {
+                    continued.extend(self.printed_by(at, &name));
+                }
+            }
+        }
+        for at in continued.iter().copied() {
+            let reader = &self.calls[records.start];
+            let status = match reader.name.contains("kill") || reader.name.contains("Kill") {
+                true => CallStatus::Unknown,
+                false => self.calls[at].status_with(outcome, &text),
+            };
+            let call = &mut self.calls[at];
+            (call.entry, call.status) = (entry, status);
+            let is_room = call.text.len() + printed.len() <= RESULTS_BYTES_MAX;
+            let all = || Cow::Owned(format!("{}\n{printed}", call.text).trim_start().to_owned());
+            call.text = if is_room { all() } else { printed.clone() };
+        }
+        for call in &mut self.calls[records.clone()] {
+            call.status = call.status_with(outcome, &text);
+            call.text = printed.clone();
+            call.shown = &outcome.shown;
+        }
+        if let Some(name) = running_as(outcome, &text) {
+            running.insert(name.to_owned(), continued.into_iter().chain(records).collect());
+        }
+    }
+
+    /// The command of a script that printed the name of its session, to which the call at `at` writes.
+    fn printed_by(&self, at: usize, name: &str) -> Option<usize> {
+        let has_name = |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|number| number == name);
+        let printed =
+            |call: &CallRecord| call.siblings > 0 && call.command().is_some() && has_name(&call.text);
+        (at.saturating_sub(SEARCHED_CALLS_MAX)..at).rev().find(|at| printed(&self.calls[*at]))
     }
 
     /// Computes a part with the time that each part has.
@@ -128,18 +206,60 @@ impl<'a> ConversationHistory<'a> {
     }
 }
 
+/// The tool of Codex that writes to a running command, and reads its output.
+const WRITE_STDIN: &str = "write_stdin";
+
 impl<'a> CallRecord<'a> {
-    pub fn result(&self) -> CallStatus {
-        let Some(outcome) = self.outcome else { return CallStatus::Unknown };
-        let exit_code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
-        match outcome.status {
-            OutcomeStatus::Denied | OutcomeStatus::Interrupted => CallStatus::Unknown,
-            _ if is_refusal(outcome) => CallStatus::Unknown,
-            _ if first_text(outcome).is_some_and(|text| text.starts_with(NOT_RUN)) => CallStatus::Unknown,
-            OutcomeStatus::Failed => CallStatus::Failed,
-            OutcomeStatus::Completed if exit_code.is_some_and(|code| code != 0) => CallStatus::Failed,
-            OutcomeStatus::Completed => CallStatus::Succeeded,
+    /// The records of a call.
+    fn of(call: &'a ToolCall, entry: Seq, has_left: bool) -> Vec<CallRecord<'a>> {
+        let record = CallRecord {
+            entry,
+            name: Cow::Borrowed(&call.name),
+            input: Cow::Borrowed(&call.input),
+            card: &call.card,
+            shown: &[],
+            has_left,
+            text: Cow::Borrowed(""),
+            status: CallStatus::Unknown,
+            siblings: 0,
+            statements: OnceCell::new(),
+        };
+        let called = script::calls(&call.name, &call.input);
+        if called.is_empty() {
+            return vec![record];
         }
+        let siblings = called.len();
+        let of_script = |(name, argument): (String, Value)| {
+            let input = if argument.is_object() { argument } else { json!({ "input": argument }) };
+            CallRecord { name: Cow::Owned(name), input: Cow::Owned(input), siblings, ..record.clone() }
+        };
+        called.into_iter().map(of_script).collect()
+    }
+
+    pub fn result(&self) -> CallStatus {
+        self.status
+    }
+
+    /// The status with a result. That of a script says nothing about a command in it, unless it printed the exit code.
+    fn status_with(&self, outcome: &ToolOutcome, text: &str) -> CallStatus {
+        let is_command = self.siblings > 0 && self.command().is_some();
+        let has_code = self.siblings == 1 && has_exit_code(outcome, text);
+        match status_of(outcome, text) {
+            CallStatus::Succeeded if is_command && !has_code => CallStatus::Unknown,
+            CallStatus::Failed if self.siblings > 1 => CallStatus::Unknown,
+            status => status,
+        }
+    }
+
+    /// Whether its result is known, though not its status.
+    pub fn has_result(&self) -> bool {
+        self.status != CallStatus::Unknown || self.siblings > 0
+    }
+
+    /// The statements of the command line; `None` if it is none, or can't be parsed.
+    pub fn statements(&self) -> Option<&[ShellStatement]> {
+        let parse = || epitome_shell::statements(&self.command()?);
+        self.statements.get_or_init(parse).as_deref()
     }
 
     /// Whether the call only updates the plan, which is shown separately.
@@ -148,9 +268,10 @@ impl<'a> CallRecord<'a> {
         ["todo", "plan", "taskcreate", "taskupdate", "tasklist"].iter().any(|tool| name.contains(tool))
     }
 
-    /// The result as the model read it.
-    pub fn text(&self) -> &'a str {
-        self.outcome.and_then(first_text).unwrap_or_default()
+    /// The result as the model read it, without the lines above a command's output; of a command that was read several
+    /// times, all that was read.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The command line of a call that runs a command, without the shell around it.
@@ -178,12 +299,13 @@ impl<'a> CallRecord<'a> {
     }
 
     /// The file named in the input.
-    pub fn path(&self) -> Option<&'a str> {
-        const KEYS: [&str; 9] = [
+    pub fn path(&self) -> Option<&str> {
+        const KEYS: [&str; 10] = [
             "file_path",
             "path",
             "filePath",
             "absolute_path",
+            "absolutePath",
             "notebook_path",
             "target_file",
             "file",
@@ -197,7 +319,7 @@ impl<'a> CallRecord<'a> {
     }
 
     /// The first text in the input under one of these keys.
-    pub fn input_text(&self, keys: &[&str]) -> Option<&'a str> {
+    pub fn input_text(&self, keys: &[&str]) -> Option<&str> {
         keys.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str)
     }
 }

@@ -19,6 +19,8 @@ mod history;
 mod newest;
 mod plan;
 mod quote;
+mod script;
+mod status;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

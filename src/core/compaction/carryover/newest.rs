@@ -44,14 +44,17 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 }
 
 pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let mut entry = None;
     let newest: Vec<CallRecord> = history
         .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
         // The result of a successful edit says nothing more than that.
         .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
+        // The calls of a script have one result, and the end of a command is also that of the call that read it.
+        .filter(|call| entry.replace(call.entry) != Some(call.entry))
         .take(RESULT_PERCENT.len())
-        .copied()
+        .cloned()
         .collect();
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);

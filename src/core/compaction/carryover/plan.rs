@@ -30,7 +30,7 @@ impl TrackedStep {
 }
 
 /// The current steps, and the last approved plan with its entry.
-type PlanState<'a> = (Vec<TrackedStep>, PlanAge, Option<(Seq, &'a str)>);
+type PlanState = (Vec<TrackedStep>, PlanAge, Option<(Seq, String)>);
 
 /// When the steps were last updated, and what was done since: work may have overtaken them.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl PlanAge {
     }
 }
 
-fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
+fn state(history: &ConversationHistory<'_>) -> PlanState {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut age = PlanAge::default();
     let mut approved = None;
@@ -73,7 +73,7 @@ fn state<'a>(history: &ConversationHistory<'a>) -> PlanState<'a> {
             "taskcreate" => steps.push(created(call, steps.len())),
             "taskupdate" => update(call, &mut steps),
             "exitplanmode" | "exit_plan_mode" if call.result() == CallStatus::Succeeded => {
-                approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text())));
+                approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text()).to_owned()));
             }
             _ if tool.contains("todo") || tool.contains("plan") => {
                 if let Some(list) = listed(call) {
@@ -112,7 +112,7 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        if let Some((entry, text)) = approved {
+        if let Some((entry, text)) = &approved {
             let head = format!("Approved plan ({entry}):\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
             let text = clip(text, room.saturating_sub(head.len() + 1));

@@ -8,6 +8,8 @@ use super::super::{CompactionInput, KeptTail};
 use super::*;
 use epitome_thread::{OutcomeStatus, Trigger};
 
+mod calls;
+
 const DONE: OutcomeStatus = OutcomeStatus::Completed;
 const FAILED: OutcomeStatus = OutcomeStatus::Failed;
 
@@ -76,8 +78,14 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     );
     let text = carried(&conversation, 5_000);
     assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
-    assert!(text.contains("`make deploy` (1×, last e2): result unknown"), "{text}");
-    assert!(!text.contains("succeeded"), "{text}");
+    assert_eq!(
+        part(&text, "Other commands, most frequent first"),
+        [
+            "- `make docs` (1×, last e6): result unknown",
+            "- `make all` (1×, last e4): result unknown",
+            "- `make deploy` (1×, last e2): refused, did not run",
+        ]
+    );
 }
 
 /// Regression: each table had its share of the room, however small. In a window of 16k, the quoted results of the
@@ -313,6 +321,8 @@ fn any_input() -> impl Strategy<Value = Value> {
         "new_string",
         "old_string",
         "text",
+        "input",
+        "session_id",
     ]);
     leaf.prop_recursive(3, 16, 4, move |inner| {
         prop_oneof![
@@ -331,6 +341,9 @@ fn any_text() -> impl Strategy<Value = String> {
         Just("git commit rm -rf /w/../é.rs".to_owned()),
         Just("[main 1a2b3c4] x\n   1a2b3c4..5d6e7f8  a -> b\n".to_owned()),
         Just("the user said:\n".to_owned()),
+        Just("const x = `a${b}`; tools.exec_command({cmd: [\"é\\u00e9\", '".to_owned()),
+        Just("Script running with cell ID 7\n".to_owned()),
+        Just("cd /w && cat <<E | sort > b.rs\n".to_owned()),
         Just("pub fn ünique".to_owned()),
     ];
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
@@ -344,7 +357,7 @@ proptest! {
     fn every_part_can_be_computed_for_any_conversation(
         calls in prop::collection::vec(
             (
-                prop::sample::select(vec!["Bash", "Edit", "TodoWrite", "TaskCreate", "TaskUpdate", "ExitPlanMode", "x"]),
+                prop::sample::select(vec!["Bash", "exec", "Edit", "TodoWrite", "TaskCreate", "TaskUpdate", "ExitPlanMode", "x"]),
                 any_input(),
                 any::<bool>(),
                 any_text(),

@@ -220,3 +220,94 @@ fn truncations_by_cline_are_layers() {
         assert_eq!(seen(&thread(draft)), expected);
     }
 }
+
+/// Cline's calls by tool support may have results in text. They were taken for messages, and all calls had none.
+#[test]
+fn results_in_text_belong_to_calls_by_tool_support() {
+    let call = |id: &str, name: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": name, "input": input });
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let session = json!([
+        { "role": "user", "content": [text("<task>One</task>")] },
+        { "role": "assistant", "content": [
+            call("a", "read_file", json!({ "absolutePath": "/w/a.ts" })),
+            call("b", "execute_command", json!({ "command": "cd x\nmake" })),
+        ] },
+        { "role": "user", "content": [
+            text("[execute_command for 'cd x\nmake'] Result:"), text("Command executed.\nOutput:\nok"),
+            text("[read_file for 'a.ts'] Result:\nlet a = 1;"), { "type": "novelty" },
+        ] },
+        { "role": "assistant", "content": [call("c", "c1x0mcp0search", json!({ "query": "x" }))] },
+        { "role": "user", "content": [text("[use_mcp_tool for 'search'] Result:\nfound")] },
+    ]);
+    let drafts = read_with("1795444282775/api_conversation_history.json", &session.to_string(), &[]);
+    let draft = drafts.expect("it can be read").remove(0);
+    assert_eq!(draft.notes, ["left out: parts of messages (1 novelty)"]);
+    assert_eq!(
+        seen(&thread(draft)),
+        "user: One\ncline/unknown: \n  a read_file {\"absolutePath\":\"/w/a.ts\"}\n  \
+         b execute_command {\"command\":\"cd x\\nmake\"}\n  \
+         a Completed: let a = 1;\n  b Completed: Command executed.\nOutput:\nok\n\
+         cline/unknown: \n  c c1x0mcp0search {\"query\":\"x\"}\n  c Completed: found\n"
+    );
+}
+
+/// Messages of opencode 2, in the form of its tables.
+#[test]
+fn a_session_of_opencode_2_is_read() {
+    let tool = |id: &str, state: Value| json!({ "type": "tool", "id": id, "name": "shell", "state": state });
+    let texts =
+        |texts: &[&str]| texts.iter().map(|text| json!({ "type": "text", "text": text })).collect::<Vec<_>>();
+    let assistant = |id: &str, content: Vec<Value>, finish: &str| {
+        json!({ "type": "assistant", "id": id, "time": { "created": 3 }, "model": { "id": "m1", "providerID": "mock" },
+            "content": content, "finish": finish, "tokens": { "input": 5, "output": 2, "cache": { "read": 1 } } })
+    };
+    let session = json!({
+        "info": { "id": "ses_1", "directory": "/w", "title": "Notes", "time": { "created": 1 } },
+        "messages": [
+            { "type": "model-switched", "id": "msg_0", "model": { "id": "m1", "providerID": "mock" } },
+            { "type": "user", "id": "msg_1", "time": { "created": 2 }, "text": "Look.",
+              "files": [{ "mime": "image/png", "data": "aGk=", "name": "a.png" }] },
+            { "type": "synthetic", "id": "msg_2", "text": "A reminder." },
+            { "type": "shell", "id": "msg_3", "command": "make", "output": { "output": "ok" } },
+            assistant("msg_4", vec![
+                json!({ "type": "reasoning", "text": "Hm." }),
+                tool("c1", json!({ "status": "completed", "input": { "command": "ls" }, "content": texts(&["a", "b"]), "metadata": { "exit": 0 } })),
+                tool("c2", json!({ "status": "error", "input": { "command": "rm" }, "error": { "message": "The user rejected permission to use this specific tool call." } })),
+            ], "tool-calls"),
+            { "type": "compaction", "id": "msg_5", "status": "completed", "reason": "auto", "summary": "Looked.", "recent": "Files: a, b." },
+            { "type": "compaction", "id": "msg_6", "status": "failed", "reason": "auto", "error": {} },
+            assistant("msg_7", texts(&["Done."]), "stop"),
+            { "type": "novelty", "id": "msg_8" },
+        ],
+    });
+    let draft = read_with("ses_1", &session.to_string(), &[]).expect("it can be read").remove(0);
+    assert_eq!(
+        describe(&draft),
+        " 0 opened in /w\n 1 title Look.\n 2 user: Look. Image { mime_type: \"image/png\", data: \"aGk=\", uri: None }\n \
+         3 Context { by: \"opencode\" }: A reminder.\n \
+         4 turn ended: EndTurn\n 5 user: The user ran `make`:\n\nok\n \
+         6 mock/m1 6+2 tokens: (thinking: Hm.) [c1 shell {\"command\":\"ls\"} Execute] [c2 shell {\"command\":\"rm\"} Execute]\n \
+         7 c1 Completed {\"exitCode\":0}: a\nb\n \
+         8 c2 Denied: The user rejected permission to use this specific tool call.\n \
+         9 compacted through 8 (Threshold, 0 tokens): A summary of what was said and done so far:\n\nLooked.\n\nFiles: a, b.\n\
+         10 mock/m1 6+2 tokens: Done.\n11 turn ended: EndTurn\n12 title Notes\n\
+         note: left out: compactions that failed (1)\nnote: left out: messages of an unknown role or type (1)\nid: ses_1\n"
+    );
+}
+
+/// A file of Gemini CLI whose first line lacks the project, or is missing, was no conversation in a known format.
+#[test]
+fn a_session_of_gemini_without_its_first_line_is_read() {
+    let (path, text, expected, _) = SESSIONS[1];
+    let (first, rest) = text.split_once('\n').expect("lines");
+    let mut head: Value = serde_json::from_str(first).expect("JSON");
+    head.as_object_mut().expect("an object").remove("projectHash");
+    let in_view = |text: &str| {
+        let draft = read_with(path, text, &[]).expect("it can be read").remove(0);
+        seen(&thread(draft))
+    };
+    let whole = in_view(text);
+    assert!(expected.contains("gemini/") && whole.contains("gemini/"), "{whole}");
+    assert_eq!(in_view(&format!("{head}\n{rest}")), whole);
+    assert_eq!(in_view(rest), whole);
+}

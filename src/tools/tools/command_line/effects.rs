@@ -6,7 +6,7 @@
 //! is.
 
 use super::parts::base;
-use super::word::UNKNOWN;
+use epitome_shell::word::UNKNOWN;
 
 /// Long options of any program whose value is a file or directory to write.
 const WRITES: [&str; 12] = [

@@ -6,7 +6,7 @@
 
 use super::effects::runs_program;
 use super::parts::{WITH_VALUE, base, is_uncertain};
-use super::word::{LITERAL, UNKNOWN};
+use epitome_shell::word::{LITERAL, UNKNOWN};
 
 const WRAPPED_WORDS_MAX: usize = 24;
 

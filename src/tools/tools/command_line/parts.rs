@@ -7,12 +7,14 @@
 
 use std::collections::HashSet;
 
+use epitome_shell::word::{LITERAL, UNKNOWN, expanded, in_command, literal};
+use epitome_shell::{children, parse};
 use tree_sitter::Node;
 
+pub use super::file_name::FileNameWord;
+use super::file_name::{WILDCARDS, may_expand_to};
 use super::nested::{self, Nested};
-pub use super::word::FileNameWord;
-use super::word::{LITERAL, UNKNOWN, WILDCARDS, expanded, in_command, literal, may_expand_to};
-use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
+use super::{LINE_BYTES_MAX, is_treacherous};
 
 /// Options of `git` that are followed by a value.
 pub(crate) const WITH_VALUE: [&str; 7] =
@@ -102,7 +104,7 @@ impl CommandParts {
             self.is_clear = false;
         }
         let line = &line[..line.floor_char_boundary(LINE_BYTES_MAX)];
-        let tree = parsed(line);
+        let tree = parse(line);
         if tree.as_ref().is_none_or(|tree| tree.root_node().has_error()) {
             self.is_clear = false;
             self.take_roughly(line);

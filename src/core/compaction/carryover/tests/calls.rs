@@ -1,0 +1,262 @@
+//! Examples of calls of other agents: their commands, scripts and results.
+
+use super::*;
+use epitome_thread::{
+    CallDisplay, CallId, Change, Content, ModelName, Origin, OutcomeContent, ToolCall, ToolOutcome,
+};
+
+const FAILING: &str = "Commands that failed when last run, newest first";
+const OTHERS: &str = "Other commands, most frequent first";
+const FILES: &str = "Files, newest first";
+
+/// Adds a call whose result has several texts.
+fn calls_with_texts(conversation: &mut TestConversation, tool: &str, input: Value, texts: &[&str]) -> Seq {
+    let id = CallId(format!("c{}", conversation.0.next_seq()));
+    let call = ToolCall { id: id.clone(), name: tool.into(), input, card: CallDisplay::default() };
+    let message = conversation.message(vec![Content::Call(call)]);
+    conversation.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
+    let mut outcome = ToolOutcome::text(id, DONE, "");
+    outcome.content = texts.iter().map(|text| OutcomeContent::Text { text: (*text).into() }).collect();
+    conversation.add(Change::ToolFinished { outcome })
+}
+
+fn script(conversation: &mut TestConversation, script: &str, texts: &[&str]) -> Seq {
+    calls_with_texts(conversation, "exec", json!({ "input": script }), texts)
+}
+
+const COMPLETED: &str = "Script completed\nWall time 0.1 seconds\nOutput:\n";
+
+/// From version 0.144 on, the model of Codex writes scripts that call its tools, and the first text of a result is a
+/// heading. Only that text was read, so a compaction listed no file, command or commit of such a session.
+#[test]
+fn the_commands_and_patches_in_scripts_are_listed() {
+    let mut conversation = TestConversation::new();
+    let patch = "const patch = \"*** Begin Patch\\n*** Update File: /w/src/a.rs\\n+fn added_there() {}\\n*** End Patch\";\n\
+                 text(await tools.apply_patch(patch));";
+    let patched = script(&mut conversation, patch, &[COMPLETED, "{}"]);
+    let read = r#"const r = await tools.exec_command({cmd:"cd src && sed -n '1,9p' b.rs","workdir":"/w"}); text(r.output);"#;
+    script(&mut conversation, read, &[COMPLETED, "see docs/found.md"]);
+    let commit = r#"const r = await tools.exec_command({cmd:"git commit -m x"}); text(r.output);"#;
+    script(&mut conversation, commit, &[COMPLETED, "[main 1a2b3c4] Add it\n"]);
+    let test = r#"const r = await tools.exec_command({cmd:"cargo test"}); text(r.output);"#;
+    let tested = script(&mut conversation, test, &[COMPLETED, "test result: ok"]);
+    let text = carried(&conversation, 5_000);
+    assert_eq!(
+        part(&text, FILES),
+        ["(relative to /w)", &format!("- changed: src/a.rs ({patched})"), "- read: src/b.rs"]
+    );
+    assert_eq!(part(&text, "Files named in results"), ["docs/found.md"]);
+    assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: added_there"]);
+    assert_eq!(part(&text, "Version control, newest first"), ["- branch: main", "- 1a2b3c4 on main: Add it"]);
+    assert_eq!(
+        part(&text, OTHERS),
+        [format!("- `cargo test` (1×, last {tested}): last line: test result: ok")]
+    );
+}
+
+#[test]
+fn the_result_of_a_script_is_quoted_once() {
+    let mut conversation = TestConversation::new();
+    let both =
+        r#"await Promise.all([tools.exec_command({cmd:"make a"}), tools.exec_command({cmd:"make b"})])"#;
+    let seq = script(&mut conversation, both, &[COMPLETED, "made"]);
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Newest results that left the view"), [format!("- {seq} exec_command: made")]);
+    assert_eq!(part(&text, OTHERS).len(), 2, "{text}");
+}
+
+/// The end of a command that Codex or Claude Code runs in the background is the result of another call. The command was
+/// listed as succeeded when it had just begun.
+#[test]
+fn a_running_command_has_the_status_of_its_last_result() {
+    let running = |conversation: &mut TestConversation, tool: &str, input: Value, text: &str| {
+        calls_with_texts(conversation, tool, input, &[text])
+    };
+    let codex = "Chunk ID: 1\nWall time: 10 seconds\nProcess running with session ID 7\nOutput:\n";
+    let ended = |code: u8| {
+        format!("Chunk ID: 2\nWall time: 1 seconds\nProcess exited with code {code}\nOutput:\nend")
+    };
+    let claude = "Command running in background with ID: b1. Output is being written to: /tmp/b1.output";
+    let task = "<retrieval_status>success</retrieval_status>\n\n<task_id>b1</task_id>\n\n<status>completed</status>\n\n\
+                <exit_code>0</exit_code>\n\n<output>\nfine\n</output>";
+    for (call, begun, then, read, wanted) in [
+        (json!({"cmd": "make all"}), codex, None, "", Some("still running")),
+        (
+            json!({"cmd": "make all"}),
+            codex,
+            Some(json!({"session_id": 7, "chars": ""})),
+            &*ended(0),
+            Some("succeeded"),
+        ),
+        (json!({"cmd": "make all"}), codex, Some(json!({"session_id": 7, "chars": ""})), &*ended(2), None),
+        (
+            json!({"cmd": "make all"}),
+            codex,
+            Some(json!({"session_id": 8, "chars": ""})),
+            &*ended(0),
+            Some("still running"),
+        ),
+        (json!({"command": "make all"}), claude, None, "", Some("still running")),
+        (json!({"command": "make all"}), claude, Some(json!({"task_id": "b1"})), task, Some("succeeded")),
+    ] {
+        let mut conversation = TestConversation::new();
+        let mut last = running(&mut conversation, "Bash", call, begun);
+        if let Some(input) = then {
+            let seq = running(&mut conversation, "write_stdin", input, read);
+            last = if wanted == Some("still running") { last } else { seq };
+        }
+        let text = carried(&conversation, 5_000);
+        match wanted {
+            Some(wanted) => {
+                assert_eq!(part(&text, OTHERS), [format!("- `make all` (1×, last {last}): {wanted}")])
+            }
+            None => assert!(
+                part(&text, FAILING)[0].starts_with(&format!("- `make all` (last {last}): ")),
+                "{text}"
+            ),
+        }
+    }
+    let mut conversation = TestConversation::new();
+    let make = r#"const r = await tools.exec_command({cmd:"make all"}); text(JSON.stringify(r));"#;
+    script(&mut conversation, make, &["Script running with cell ID 3\nWall time 10.0 seconds\nOutput:\n"]);
+    let printed = "{\"exit_code\":1,\"output\":\"no rule\"}";
+    let wait = calls_with_texts(&mut conversation, "wait", json!({"cell_id": "3"}), &[COMPLETED, printed]);
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, FAILING), [format!("- `make all` (last {wait}): {printed}")]);
+}
+
+#[test]
+fn a_notice_ends_a_running_command() {
+    for (status, wanted) in [("completed", "succeeded"), ("killed", "result unknown")] {
+        let mut conversation = TestConversation::new();
+        let begun = "Command running in background with ID: b1. Output is being written to: /tmp/b1.output";
+        shell(&mut conversation, "make all", DONE, begun);
+        let notice = format!(
+            "<task-notification>\n<task-id>b1</task-id>\n<status>{status}</status>\n</task-notification>"
+        );
+        let notice = conversation.add_message_from(notice, Origin::Context { by: "x".into() });
+        let text = carried(&conversation, 5_000);
+        assert_eq!(part(&text, OTHERS), [format!("- `make all` (1×, last {notice}): {wanted}")]);
+    }
+}
+
+/// What the user, a rule, a classifier or a hook refused was listed as failed.
+#[test]
+fn what_was_not_allowed_to_run_is_refused() {
+    for result in [
+        "Permission for this action has been denied. Reason: it pushes to main.",
+        "Permission to use Bash with command make all has been denied.",
+        "PreToolUse:Bash hook error: [guard.sh]: not here",
+        "claude-x[1m] is temporarily unavailable, so auto mode cannot determine the safety of Bash right now.",
+        "exec command rejected by user",
+        "The user rejected permission to use this specific tool call.",
+    ] {
+        let mut conversation = TestConversation::new();
+        shell(&mut conversation, "make all", FAILED, result);
+        let text = carried(&conversation, 5_000);
+        assert_eq!(part(&text, OTHERS), ["- `make all` (1×, last e2): refused, did not run"], "{result}");
+    }
+}
+
+/// `cargo test; echo "exit status: $?"` was listed as succeeded above the line "exit status: 101".
+#[test]
+fn a_masked_exit_code_is_no_success() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cargo test; echo \"exit status: $?\"", DONE, "1 failed\nexit status: 101");
+    shell(&mut conversation, "make docs || true", DONE, "no rule");
+    shell(&mut conversation, "make book; cat notes.txt", DONE, "my notes");
+    shell(&mut conversation, "cd /w\nmake all 2>&1 | tail -3", DONE, "Error 2\nShell cwd was reset to /w");
+    assert_eq!(
+        part(&carried(&conversation, 5_000), OTHERS),
+        [
+            "- `make all` (1×, last e8): last line: Error 2",
+            "- `make book` (1×, last e6): result unknown",
+            "- `make docs || true` (1×, last e4): last line: no rule",
+            "- `cargo test` (1×, last e2): last line: exit status: 101",
+        ]
+    );
+}
+
+/// A test that failed was listed as failing after the whole suite had passed, and so was a commit after its message had
+/// been corrected.
+#[test]
+fn a_failure_is_not_listed_after_the_same_thing_succeeded() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cargo fmt && cargo test -p x", FAILED, "error");
+    shell(&mut conversation, "git commit -m 'A'", FAILED, "error: the message is too short");
+    let lint = shell(&mut conversation, "cargo clippy", FAILED, "warning");
+    shell(
+        &mut conversation,
+        "cargo fmt && git commit -m 'A longer one'",
+        DONE,
+        "[main 1a2b3c4] A longer one",
+    );
+    shell(&mut conversation, "cargo test", DONE, "ok");
+    let failing = format!("- `cargo clippy` (last {lint}): warning");
+    assert_eq!(part(&carried(&conversation, 5_000), FAILING), [failing]);
+}
+
+/// Cline names files by `absolutePath`, and opencode's edits have `newString`.
+#[test]
+fn the_inputs_of_other_agents_edits_are_read() {
+    let mut conversation = TestConversation::new();
+    conversation.calls_with("readFile", json!({"absolutePath": "/w/a.ts"}), DONE, "text");
+    let edit = json!({"filePath": "/w/b.ts", "oldString": "x", "newString": "export function renamed() {}"});
+    let edited = conversation.calls_with("edit", edit, DONE, "ok");
+    conversation.calls_with("read", json!({"path": "b.ts:310-345"}), DONE, "text");
+    let text = carried(&conversation, 5_000);
+    assert_eq!(
+        part(&text, FILES),
+        ["(relative to /w)", &format!("- changed: b.ts ({edited})"), "- read: a.ts"]
+    );
+    assert_eq!(part(&text, "Names defined in edits"), ["- b.ts: renamed"]);
+}
+
+/// The files of one patch changed places from run to run.
+#[test]
+fn files_of_the_same_entry_are_sorted() {
+    let mut conversation = TestConversation::new();
+    let heads: String = ('a'..='z').rev().map(|name| format!("*** Update File: {name}.rs\n")).collect();
+    conversation.calls_with("apply_patch", json!({ "input": heads }), DONE, "ok");
+    let wanted: Vec<String> = ('a'..='z').map(|name| format!("{name}.rs (e2)")).collect();
+    assert_eq!(part(&carried(&conversation, 5_000), FILES)[1], format!("- changed: {}", wanted.join(", ")));
+}
+
+#[test]
+fn the_files_that_commands_name_are_listed() {
+    for (command, wanted) in [
+        ("cat src/a.rs | head", "- read: src/a.rs"),
+        ("cd src && sed -n '1,5p' a.rs; nl -ba /w/b.rs", "- read: b.rs, src/a.rs"),
+        ("for f in 1 2; do rg x src/a.rs; done", "- read: src/a.rs"),
+        ("sed -i 's/a/b/' src/a.rs", "- changed: src/a.rs (e2)"),
+        ("cat > new.md <<'E'\nsee b.rs\nE", "- changed: new.md (e2)"),
+        ("rm src/a.rs", "- changed: src/a.rs (deleted, e2)"),
+        ("mv a.rs b.rs", "- changed: a.rs (deleted, e2), b.rs (created, e2)"),
+        (
+            "apply_patch <<'E'\n*** Begin Patch\n*** Add File: c.rs\n+x\n*** End Patch\nE",
+            "- changed: c.rs (created, e2)",
+        ),
+        ("git show HEAD:src/a.rs; git add b.rs", "- read: src/a.rs"),
+        ("echo 'see a.rs' $x.rs; scp a.b root@host:/etc/c.toml", ""),
+    ] {
+        let mut conversation = TestConversation::new();
+        shell(&mut conversation, command, DONE, "");
+        let text = carried(&conversation, 5_000);
+        assert_eq!(part(&text, FILES).get(1).copied().unwrap_or_default(), wanted, "{command}");
+    }
+}
+
+/// The answers to opencode's and pi's questions were not quoted as the user's words.
+#[test]
+fn answers_to_every_agents_questions_are_the_users_words() {
+    for tool in ["AskUserQuestion", "ask_user_question", "question", "request_user_input", "ask_user"] {
+        let mut conversation = TestConversation::new();
+        calls_with_texts(&mut conversation, tool, json!({}), &["Answered:", "the blue one, never the red"]);
+        conversation.replies(words(3_000));
+        conversation.add_prompt("go on");
+        let message = conversation.compact(10_000, Trigger::Manual, KeptTail::Nothing, None);
+        let (_, quoted) =
+            message.split_once("answering a question").unwrap_or_else(|| panic!("{tool}: {message}"));
+        assert!(quoted.contains("the blue one, never the red"), "{tool}: {message}");
+    }
+}
