@@ -90,8 +90,7 @@ fn what_the_message_calls_failed_or_open_is_true() {
     assert_eq!((found.right, found.wrong.len()), (0, 2));
 }
 
-/// Regression: the files of one patch changed places from run to run, because the order of a hash map reached the message.
-/// Then a preview did not describe the compaction that followed it.
+/// If the order of a hash map reaches the message, a preview does not describe the compaction that follows it.
 #[test]
 fn the_same_session_gives_the_same_message_in_every_process() {
     const PRINTS: &str = "EPITOME_PRINT_DIGEST";
