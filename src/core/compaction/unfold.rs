@@ -89,23 +89,23 @@ fn element<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a s
     Some((inner, after.trim_start()))
 }
 
-/// Reads the quotes of the user's messages, and returns what follows them. A message may contain the tags of a quote, so
-/// its end is only where another quote, a gap or the end of all of them follows.
+/// Reads the quotes of the user's messages, and of what programs sent as such, and returns what follows them. A message may
+/// contain the tags of a quote, so its end is only where another quote, a gap or the end of all of them follows.
 fn said<'a>(mut rest: &'a str, quotes: &mut Vec<String>) -> &'a str {
-    const CLOSE: &str = "\n</said>\n";
+    const TAGS: [(&str, &str); 2] = [("<said", "\n</said>\n"), ("<not_by_user", "\n</not_by_user>\n")];
     loop {
         if let Some(after) = rest.strip_prefix(GAP) {
             rest = after.trim_start_matches('\n');
-        } else if rest.starts_with("<said")
+        } else if let Some((_, close)) = TAGS.iter().find(|(open, _)| rest.starts_with(open))
             && let Some((_, text)) = rest.split_once(">\n")
         {
-            let ends = text.match_indices(CLOSE).find(|(at, _)| {
-                let after = &text[at + CLOSE.len()..];
-                ["<said", GAP, "</user>"].iter().any(|next| after.starts_with(next))
+            let ends = text.match_indices(close).find(|(at, _)| {
+                let after = &text[at + close.len()..];
+                ["<said", "<not_by_user", GAP, "</user>"].iter().any(|next| after.starts_with(next))
             });
             let Some((end, _)) = ends else { return rest };
             quotes.push(text[..end].to_owned());
-            rest = &text[end + CLOSE.len()..];
+            rest = &text[end + close.len()..];
         } else {
             return rest.strip_prefix("</user>").unwrap_or(rest);
         }

@@ -192,13 +192,14 @@ fn composed(thread: &Thread, ruler: &Ruler, tokens: u64, keep: usize) -> Result<
 }
 
 /// Places in the log, in the tables and in the tags around quotes, each with what takes its part.
-static PLACES: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+static PLACES: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
     [
         (r"^([^\n]+)\. Entries such as e12 are places in the log\n", "$1\n"),
         (r", (?:last )?e\d+\)", ")"),
         (r" \((?:last )?e\d+\)", ""),
         (r"(?m)^(- )?e\d+:? ", "- "),
-        (r#"(?m)^<(said|pinned) entry="e\d+""#, "<$1"),
+        (r"\(last updated in e\d+; since then ", "(since its last update "),
+        (r#"(?m)^<(said|pinned|not_by_user) entry="e\d+""#, "<$1"),
     ]
     .map(|(pattern, text)| (Regex::new(pattern).expect("a valid pattern"), text))
 });
@@ -209,8 +210,8 @@ fn body(summary: &Message, entries: usize, recall: Option<&str>) -> String {
     texts.pop();
     let without_places = |text: &str| {
         let wanted = match text {
-            tables if tables.starts_with(CARRIED_HEAD) => &PLACES[..4],
-            quotes if [USER_HEAD, PINS_HEAD].iter().any(|head| quotes.starts_with(head)) => &PLACES[4..],
+            tables if tables.starts_with(CARRIED_HEAD) => &PLACES[..5],
+            quotes if [USER_HEAD, PINS_HEAD].iter().any(|head| quotes.starts_with(head)) => &PLACES[5..],
             _ => &[],
         };
         let shorter = |text: String, (place, by): &(Regex, &str)| place.replace_all(&text, *by).into_owned();
