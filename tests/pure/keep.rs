@@ -97,6 +97,13 @@ fn the_same_session_gives_the_same_message_in_every_process() {
     let mut sessions = own().sessions;
     let generated = |turns| Session::of("generated", conversation(turns)).expect("it can be imported");
     sessions.extend([5, 20, 60].map(generated));
+    let patch: String =
+        (0..9).map(|file| format!("*** Update File: src/part_{file}.rs\n+fn work() {{}}\n")).collect();
+    let input = serde_json::json!({ "patch": patch });
+    let call = Block::Call { id: "p".to_owned(), name: "apply_patch".to_owned(), input };
+    let result = Message::Result { call: "p".to_owned(), text: "Done.".to_owned(), failed: false };
+    let patched = [Message::User("Add it.".to_owned()), Message::Agent(vec![call]), result].to_vec();
+    sessions.push(Session::of("patched", patched).expect("it can be imported"));
     let digest = || {
         let mut hasher = DefaultHasher::new();
         for session in &sessions {
