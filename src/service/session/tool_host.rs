@@ -14,6 +14,7 @@ use epitome_diagnostics::EditWatch;
 use epitome_secrets::Masker;
 use epitome_thread::{CallId, CallOutput, Change, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
+use epitome_tools::partial::PartialResult;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
 use epitome_tools::{Access, Workspace};
 
@@ -91,6 +92,8 @@ pub(super) struct CallNotes {
     pub started: Option<Instant>,
     /// Stops only this call.
     pub stop: Option<Arc<Notify>>,
+    /// What it has put out so far.
+    pub partial: PartialResult,
 }
 
 impl ToolHost {

@@ -39,7 +39,10 @@ pub struct RunningTurn {
     pub postponed: Option<Effect>,
     /// The kind of fault, if the turn fails.
     pub fault: TurnFault,
+    /// They end when the turn is cancelled.
     pub jobs: JoinSet<JobResult>,
+    /// Hooks that see outcomes of calls. A cancelled turn waits for them.
+    pub outcome_hooks: JoinSet<JobResult>,
 }
 
 /// The recipe that a turn runs, and its limits.
@@ -109,6 +112,7 @@ impl RunningTurn {
             postponed: None,
             fault: TurnFault::default(),
             jobs: JoinSet::new(),
+            outcome_hooks: JoinSet::new(),
         }
     }
 }
@@ -138,6 +142,8 @@ pub enum JobResult {
         decided: Option<(Seq, CompactionDecision)>,
     },
     SummaryWritten(SummaryAttempt),
+    /// A cancelled turn waits no longer for its hooks.
+    CancelDue,
     CompactionPruned {
         revision: Seq,
         pruned: Option<Change>,

@@ -24,6 +24,7 @@ pub mod memory;
 mod notebook;
 mod output;
 mod parsed;
+pub mod partial;
 pub mod permission;
 pub mod question;
 pub mod read_state;
@@ -178,6 +179,8 @@ pub struct ToolContext {
     pub hidden: Arc<permission::ruled::HiddenFiles>,
     /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
+    /// What the call has put out so far, in case it is cancelled.
+    pub partial: partial::PartialResult,
 }
 
 impl ToolContext {
@@ -198,6 +201,7 @@ impl ToolContext {
             background: Arc::default(),
             hidden: Arc::default(),
             unsaved: Arc::default(),
+            partial: partial::PartialResult::default(),
         }
     }
 
