@@ -36,6 +36,7 @@ pub mod secret_paths;
 pub mod shell_output;
 mod shell_run;
 pub mod skill_tool;
+mod spelling;
 pub mod task;
 mod todo_write;
 pub mod truncate;
@@ -61,6 +62,7 @@ pub use running::RunningCommands;
 use read_state::ReadState;
 use secret_paths::SecretPaths;
 
+use epitome_platform::file_uri;
 use epitome_platform::root::{Root, Roots};
 use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
@@ -337,12 +339,15 @@ impl Workspace {
         &self.roots
     }
 
-    /// Returns the absolute, lexically normalized form of a path from a tool's input.
+    /// Returns the absolute, lexically normalized form of a path from a tool's input, which may also be a `file:` URI as in
+    /// a prompt. A name whose accents are composed is also found with decomposed ones, as in archives from macOS.
     pub fn resolve(&self, path: &str) -> PathBuf {
-        match path.strip_prefix("~/").zip(self.home()) {
-            Some((below, home)) => normal(&home.join(below)),
-            None => normal(&self.cwd.join(path)),
-        }
+        let resolved = match (file_uri::path(path), path.strip_prefix("~/").zip(self.home())) {
+            (Some(path), _) => path,
+            (None, Some((below, home))) => home.join(below),
+            (None, None) => self.cwd.join(path),
+        };
+        spelling::on_disk(normal(&resolved))
     }
 
     /// Returns the path with every symbolic link resolved, including links with a missing target.
