@@ -76,7 +76,10 @@ pub fn result(
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
-        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { cwd, options, now, .. }) => {
+        (
+            RequestKind::Resume | RequestKind::ResumeReplayed | RequestKind::Load,
+            SessionAnswer::Attached { cwd, options, now, .. },
+        ) => {
             let response = wire::ResumeSessionResponse::new().meta(directory(&cwd, traits));
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
