@@ -14,6 +14,7 @@ pub(super) mod on_disk;
 mod permissions;
 mod pins;
 pub(super) mod rewind;
+pub(super) mod shell;
 mod usage;
 pub mod why;
 mod worktree;
@@ -157,6 +158,12 @@ const BUILT_IN: &[BuiltInCommand] = &[
         "Undo a turn: the files that it changed, the conversation, or both",
         Some("[entry, e.g. e12] [files | conversation] [dry] [force] | undo"),
         rewind::rewind,
+    ),
+    built_in(
+        "shell",
+        "Run a command here, in the sandbox; its output is shown to you and to the model",
+        Some("command"),
+        shell::shell,
     ),
     built_in(
         "checkpoints",

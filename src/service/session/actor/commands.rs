@@ -8,6 +8,7 @@ use crate::background::BackgroundResult;
 use crate::commands::on_disk::DiskResult;
 use crate::commands::{
     BuiltInCommand, CommandContext, CommandOutcome, control_server, find, report_unsent_attachments, rewind,
+    shell,
 };
 use crate::core::Core;
 use crate::inbox::InboxPause;
@@ -85,6 +86,12 @@ impl Session {
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
             Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
             Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
+            Some(DiskResult::Shell(mut run)) => {
+                if let Some(masker) = self.tools.masker(&self.core) {
+                    masker.mask_in(&mut run.output);
+                }
+                shell::ran(&mut self.core, run)
+            }
             None => CommandOutcome::text(format!("Not done: {}.", WorkerFault)),
         };
         self.finish_command(prompt, ran);

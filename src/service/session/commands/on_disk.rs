@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::shell::ShellRun;
+
 use epitome_checkpoint::{CheckpointError, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, Seq, named_enum};
 
@@ -10,6 +12,7 @@ pub enum DiskResult {
     Rewound(Box<RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
     Worktree(WorktreeReport),
+    Shell(ShellRun),
 }
 
 /// The text and the machine-readable result.
