@@ -60,10 +60,17 @@ fn a_connection_chooses_its_version_in_initialize() {
         let mut agent = Agent::spawn(user.agent_command(&[]));
         let id = agent.request("session/new", json!({ "cwd": "/" }));
         assert_eq!(agent.answer(id).1["error"]["code"], INVALID_REQUEST);
-        for asked in [json!("2"), json!(0), json!(1), json!(1.5), Value::Null] {
+        for asked in [json!("2"), json!(1), json!(1.5), Value::Null] {
             let answer = agent.call("initialize", json!({ "protocolVersion": asked }));
             assert_eq!(answer["protocolVersion"], 1, "{asked}");
             assert!(answer["agentCapabilities"].is_object());
+        }
+        // No version is at or below 0. Version 1 has no error for that.
+        let id = agent.request("initialize", json!({ "protocolVersion": 0 }));
+        let answer = agent.answer(id).1;
+        match is_on {
+            true => assert_eq!(answer["error"]["data"], json!({ "requested": 0, "supported": [1, 2] })),
+            false => assert_eq!(answer["result"]["protocolVersion"], 1),
         }
         let mut params = initialize();
         params["protocolVersion"] = json!(3);
