@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use super::CliContext as _;
-use super::overrides::OverrideArgs;
+use super::overrides::{OverrideArgs, doubtful_model};
 use super::terminal::{self, Style};
 use super::text_editor::TextEditor;
 use super::{CliError, acp, log, login, serve, sessions};
@@ -70,18 +70,22 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let cwd = serve::session_directory(serve::working_directory()?)?;
-    let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
+    let settings = serve::settings(&paths, Some(&cwd));
+    let notification = settings.notify.sequence();
+    let (session, prompt, chooses) =
+        (args.session(&paths, &cwd)?, args.prompt(), args.resume.as_ref().is_some_and(String::is_empty));
+    let overrides = Overrides::from(args.overrides);
     let setup = ChatSetup {
-        chooses: args.resume.as_ref().is_some_and(String::is_empty),
+        chooses,
+        remark: doubtful_model(overrides.model.as_deref(), &settings),
         history: paths.state.join("prompts.jsonl"),
         edit: |text| edited(text).map_err(|error| error.message),
-        session: args.session(&paths, &cwd)?,
-        prompt: args.prompt(),
+        session,
+        prompt,
         cwd,
         has_colors: Style::for_stdout() == Style::Colors,
         notification,
     };
-    let overrides = Overrides::from(args.overrides);
     loop {
         match chat::run(daemon(&overrides)?, &setup)? {
             ChatEnd::Left { session, rows } => {

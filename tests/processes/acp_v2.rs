@@ -102,6 +102,7 @@ fn a_prompt_is_answered_with_its_message_before_the_model_says_anything() {
     let mut second = Window::start(&user, &[]);
     let params = json!({ "sessionId": session, "cwd": user.project(), "replayFrom": { "type": "start" } });
     second.call("session/resume", params);
+    assert_eq!(second.of_kind("replay_complete").len(), 1, "before the answer");
     let mut old = user.start();
     user.load(&mut old, &session);
     // The model hangs.

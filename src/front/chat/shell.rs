@@ -55,6 +55,8 @@ pub struct ChatSetup {
     pub session: Option<String>,
     /// The first prompt.
     pub prompt: Option<String>,
+    /// Is shown until the first key.
+    pub remark: Option<String>,
     /// The file with the prompts of earlier chats.
     pub history: PathBuf,
     /// Opens a text in the user's editor and returns it as it was left. Fails with a sentence.
@@ -162,6 +164,9 @@ impl FullScreen {
         };
         let (mut chat, mut effects) =
             ChatState::new(setup.cwd.clone(), start, &history::load(&setup.history));
+        if let Some(remark) = &setup.remark {
+            chat.remark(remark.as_str());
+        }
         // The thread that reads keys waits while the user's editor may have the terminal.
         let mut is_reader_waiting = false;
         let (mut is_changed, mut drawn) = (true, began);

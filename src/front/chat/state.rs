@@ -576,7 +576,8 @@ impl ChatState {
         }
     }
 
-    fn remark(&mut self, words: impl Into<String>) {
+    /// Shows a short remark until the next key.
+    pub fn remark(&mut self, words: impl Into<String>) {
         self.remark = Some(words.into());
     }
 
