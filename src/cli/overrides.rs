@@ -110,7 +110,7 @@ fn model(written: &str) -> Result<ModelName, &'static str> {
 /// A remark about a model's name that is probably mistyped. The name is used as it is: a provider may have new models.
 pub fn doubtful_model(model: Option<&str>, settings: &Settings) -> Option<String> {
     let model = ModelName::parse(model?);
-    if models::known(&model).is_some() || settings.models.contains_key(&model) {
+    if models::known(&model).is_some() || settings.models.contains_key(&model.0) {
         return None;
     }
     let (provider, _) = model.split()?;

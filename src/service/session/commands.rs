@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 
 use super::compacting::Compactor;
 use super::core::Core;
@@ -296,6 +297,8 @@ pub(super) struct CommandOutcome {
     pub meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
     pub later: Option<LaterWork>,
+    /// Stops this work when the user cancels.
+    pub stop: Option<Arc<Notify>>,
     /// The rewind of files that the changes report.
     pub rewound_files: Option<RewindReport>,
 }

@@ -14,9 +14,8 @@ use epitome_diagnostics::EditWatch;
 use epitome_secrets::Masker;
 use epitome_thread::{CallId, CallOutput, Change, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
-use epitome_tools::partial::PartialResult;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
-use epitome_tools::{Access, Workspace};
+use epitome_tools::{Access, PartialResult, Workspace};
 
 /// Pieces of live output that may wait for the session. Further output is not shown live; the outcome contains all of
 /// it.

@@ -101,6 +101,11 @@ impl TurnFault {
 }
 
 impl RunningTurn {
+    /// Whether it can take further prompts.
+    pub fn is_open(&self) -> bool {
+        !self.turn.is_cancelling()
+    }
+
     /// A turn with only its sender's responder.
     pub fn new(turn: Turn, responder: Responder) -> RunningTurn {
         RunningTurn {

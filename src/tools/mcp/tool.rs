@@ -12,8 +12,7 @@ use super::server::{ConnectionState, ServerHandle};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::ToolError;
-use epitome_tools::partial::CANCELLED;
-use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use epitome_tools::{Access, BoxFuture, CANCELLED, Tool, ToolContext, ToolResult, Workspace};
 
 /// Maximum bytes of a call's progress reports that are kept for its outcome, in case it is cancelled.
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;

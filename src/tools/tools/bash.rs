@@ -22,13 +22,12 @@ use epitome_thread::{CallDisplay, Mode, OutcomeStatus, ToolDisplay, ToolKind, To
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::{changes_repository, is_plain};
 use super::output::{CommandOutput, Finished};
-use super::partial::CANCELLED;
 use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
 use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, ShellRestriction, StartedShell};
 use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
-    truncate,
+    Access, BoxFuture, CANCELLED, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+    sandbox, truncate,
 };
 use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;

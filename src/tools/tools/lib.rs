@@ -24,7 +24,6 @@ pub mod memory;
 mod notebook;
 mod output;
 mod parsed;
-pub mod partial;
 pub mod permission;
 pub mod question;
 pub mod read_state;
@@ -51,6 +50,8 @@ use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use serde_json::Value;
 
@@ -151,6 +152,28 @@ pub enum Needs {
     EditorBuffers,
 }
 
+/// What follows the output of a cancelled call.
+pub const CANCELLED: &str = "[cancelled before it finished; changes already made were kept]";
+
+/// Describes what a call has put out so far, which is its outcome if it is cancelled. Shared by the tool, which is dropped
+/// by a cancel, and the session.
+#[derive(Clone, Default)]
+pub struct PartialResult(Arc<Mutex<Option<DescribeResult>>>);
+
+type DescribeResult = Box<dyn FnOnce() -> ToolResult + Send>;
+
+impl PartialResult {
+    pub fn set(&self, describe: impl FnOnce() -> ToolResult + Send + 'static) {
+        *self.0.lock() = Some(Box::new(describe));
+    }
+
+    /// The result of a call that was stopped now; `None` if it has put nothing out.
+    pub fn take(&self) -> Option<ToolResult> {
+        let describe = self.0.lock().take()?;
+        Some(ToolResult { status: OutcomeStatus::Interrupted, ..describe() })
+    }
+}
+
 /// Everything that a running tool can use.
 #[derive(Clone)]
 pub struct ToolContext {
@@ -182,7 +205,7 @@ pub struct ToolContext {
     /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
     /// What the call has put out so far, in case it is cancelled.
-    pub partial: partial::PartialResult,
+    pub partial: PartialResult,
 }
 
 impl ToolContext {
@@ -203,7 +226,7 @@ impl ToolContext {
             background: Arc::default(),
             hidden: Arc::default(),
             unsaved: Arc::default(),
-            partial: partial::PartialResult::default(),
+            partial: PartialResult::default(),
         }
     }
 

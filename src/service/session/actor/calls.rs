@@ -19,9 +19,8 @@ use epitome_thread::{
     CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
 };
 use epitome_tools::buffers::BufferQuery;
-use epitome_tools::partial::PartialResult;
 use epitome_tools::permission::ruled::HiddenFiles;
-use epitome_tools::{Access, Needs, Tool, ToolContext, ToolError};
+use epitome_tools::{Access, Needs, PartialResult, Tool, ToolContext, ToolError};
 use epitome_turn::{EffectResult, Permit};
 
 impl Core {
@@ -254,9 +253,14 @@ impl Session {
         self.answer_turn(EffectResult::Ran(outcome));
     }
 
-    /// Gives the running calls of a cancelled turn their outcomes, with what they have put out so far. Their hooks see
-    /// them like any other.
+    /// Gives the running calls of a cancelled turn their outcomes, with what they have put out so far. Hooks see them like
+    /// any other. A tool that finished just before the cancel has done its work, so its own outcome counts.
     pub(super) fn stop_calls(&mut self) {
+        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
+            if let Ok(JobResult::Tool(call, outcome, plan)) = job {
+                self.tool_done(&call, outcome, plan);
+            }
+        }
         self.take_progress();
         let masker = self.tools.masker(&self.core);
         for call in self.core.thread.open_calls().to_vec() {

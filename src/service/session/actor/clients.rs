@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Session;
-use super::ending::withdraw;
+use super::ending::{cancel_at_once, withdraw};
 use super::session_state::{answer_repeated, queued_earlier};
 use crate::commands;
 use crate::core::Core;
@@ -62,7 +62,7 @@ impl Session {
             // the machine that has it.
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
-                self.cancel_at_once();
+                cancel_at_once(self);
                 self.core.clients.close();
             }
             SessionCommand::Attach(attaching) => {
@@ -135,7 +135,7 @@ impl Session {
             SessionCommand::Record { change, answer } => self.core.record(*change, answer),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
-                self.cancel_at_once();
+                cancel_at_once(self);
                 self.core.clients.close();
             }
         }
@@ -469,15 +469,10 @@ impl Session {
             false => prompt.may_be_command(),
         };
         // A prompt sent after a waiting command is meant to follow it.
-        if self.has_open_turn() && !is_command && !self.inbox.has_prompts() {
+        if self.work.as_ref().is_some_and(RunningTurn::is_open) && !is_command && !self.inbox.has_prompts() {
             return self.steer(prompt);
         }
         self.inbox.push(prompt);
-    }
-
-    /// Whether a turn runs that can take further prompts.
-    fn has_open_turn(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| !work.turn.is_cancelling())
     }
 
     /// Queues a prompt that enters the running turn before its next model call.
@@ -523,7 +518,7 @@ impl Session {
         if waiting >= WAITING_MAX {
             return Err(SessionError::Busy(waiting));
         }
-        if !self.has_open_turn() {
+        if !self.work.as_ref().is_some_and(RunningTurn::is_open) {
             return required("no turn runs");
         }
         if self.command_in(&content).is_some() {

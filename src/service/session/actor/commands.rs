@@ -56,9 +56,10 @@ impl Session {
 
     /// Commits the result of a command and ends its turn, after its disk work if it has any.
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
-        let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
+        let CommandOutcome { changes, text, meta, later, stop, rewound_files } = ran;
         if let Some(work) = later {
             let on_disk = self.core.start(work, |came| BackgroundResult::CommandOnDisk(prompt, came));
+            self.inbox.stop_with(stop);
             return self.inbox.pause_for(on_disk.id(), InboxPause::Command);
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());

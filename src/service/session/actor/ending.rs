@@ -148,17 +148,17 @@ impl Session {
         for prompt in self.inbox.take_all() {
             prompt.responder.answer(Ok(cancelled()));
         }
+        self.inbox.stop_command();
         self.questions.close_all(&self.core.clients);
         self.editors.cancel(&self.core.clients);
-        self.take_finished_tools();
         self.take_child_news();
+        self.stop_calls();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         if work.turn.is_cancelling() {
             work.outcome_hooks.abort_all();
         }
         self.stop_agents();
-        self.stop_calls();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
         let partial = call.and_then(|call| self.partial_reply(call, ReplyCut::Cancelled));
@@ -172,14 +172,6 @@ impl Session {
         }
         if let Some(work) = self.work.as_mut().filter(|work| work.turn.is_cancelling()) {
             work.jobs.spawn(tokio::time::sleep(CANCEL_HOOKS_MAX).map(|()| JobResult::CancelDue));
-        }
-    }
-
-    /// Cancels without waiting for hooks; what they were to see is not kept.
-    pub(super) fn cancel_at_once(&mut self) {
-        self.cancel();
-        if self.work.as_ref().is_some_and(|work| work.turn.is_cancelling()) {
-            self.cancel();
         }
     }
 
@@ -202,15 +194,6 @@ impl Session {
     fn withdraw_permission(&mut self) {
         if let Some(withdrawn) = self.core.permissions.withdraw() {
             self.core.announce(&withdrawn);
-        }
-    }
-
-    /// A tool that finished just before the cancel has done its work, so the model gets its outcome.
-    fn take_finished_tools(&mut self) {
-        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            if let Ok(JobResult::Tool(call, outcome, plan)) = job {
-                self.tool_done(&call, outcome, plan);
-            }
         }
     }
 
@@ -242,6 +225,7 @@ impl Session {
         let Some(work) = &mut self.work else {
             // A command may be waiting for its card.
             if self.inbox.is_paused() {
+                self.inbox.stop_command();
                 self.questions.close_all(&self.core.clients);
             }
             return;
@@ -260,6 +244,14 @@ impl Session {
             }
             Some(_) | None => self.cancel(),
         }
+    }
+}
+
+/// Cancels without waiting for hooks; what they were to see is not kept.
+pub(super) fn cancel_at_once(session: &mut Session) {
+    session.cancel();
+    if !session.work.as_ref().is_none_or(RunningTurn::is_open) {
+        session.cancel();
     }
 }
 
@@ -313,7 +305,7 @@ impl Session {
         match others_stay {
             true => self.leave_to_others(client),
             false => {
-                self.cancel_at_once();
+                cancel_at_once(self);
                 self.core.clients.close();
             }
         }

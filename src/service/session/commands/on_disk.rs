@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use super::shell::ShellRun;
-
 use epitome_checkpoint::{CheckpointError, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, Seq, named_enum};
 
@@ -13,6 +11,12 @@ pub enum DiskResult {
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
     Worktree(WorktreeReport),
     Shell(ShellRun),
+}
+
+/// A command that the user has typed, and its output.
+pub struct ShellRun {
+    pub(super) command: String,
+    pub output: String,
 }
 
 /// The text and the machine-readable result.

@@ -1,21 +1,18 @@
 //! `/shell`: runs a command that the user has typed, and shows its output to the user and to the model.
 
-use serde_json::json;
+use std::sync::Arc;
 
-use super::on_disk::DiskResult;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::on_disk::{DiskResult, ShellRun};
 use super::{CommandContext, CommandOutcome};
 use crate::core::Core;
 use epitome_thread::{Change, Origin, OutcomeContent};
-use epitome_tools::ToolContext;
+use epitome_tools::{ToolContext, ToolResult};
 
 /// Time limit in seconds: the session waits for the command.
 const SECONDS_MAX: u64 = 60;
-
-/// A command and its output.
-pub struct ShellRun {
-    command: String,
-    pub output: String,
-}
 
 pub(super) fn shell(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let command = typed.trim().to_owned();
@@ -28,11 +25,18 @@ pub(super) fn shell(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
         ..ToolContext::bare(core.workspace.clone())
     };
     let input = json!({ "command": command, "description": "Typed by the user", "timeout": SECONDS_MAX });
-    CommandOutcome::eventually(Box::pin(async move {
-        let result = bash.run(input, context).await;
+    let (stop, partial) = (Arc::new(Notify::new()), context.partial.clone());
+    let stopped = Arc::clone(&stop);
+    let run = CommandOutcome::eventually(Box::pin(async move {
+        let result = tokio::select! {
+            result = bash.run(input, context) => result,
+            // Dropping the tool's future ends the command.
+            () = stopped.notified() => partial.take().unwrap_or_else(|| ToolResult::failed("Not run: cancelled.")),
+        };
         let output = result.content.iter().filter_map(OutcomeContent::as_text).collect();
         Some(DiskResult::Shell(ShellRun { command, output }))
-    }))
+    }));
+    CommandOutcome { stop: Some(stop), ..run }
 }
 
 /// The model reads the output before the next prompt.

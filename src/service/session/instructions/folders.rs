@@ -12,18 +12,14 @@
 //! All files of a directory apply, except duplicates and files that only import another one (`@AGENTS.md`).
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::imports::{ImportSources, Importer};
+use super::imports::{INSTRUCTION_BYTES_MAX, ImportSources, Importer, read};
 use epitome_files::memory::MemoryFiles;
 use epitome_files::paths::Paths;
 use epitome_recipe::plugins::{Plugin, PluginCatalog};
 use epitome_thread::problem::Problem;
 
-/// Maximum bytes of an instruction file. A larger file is cut, with a note.
-pub(super) const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of Cursor rules per directory.
 const RULES_MAX: usize = 64;
 /// Maximum bytes of a `.git` file.
@@ -247,32 +243,6 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
         }
     }
     kept
-}
-
-/// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
-/// files are sent to the model's provider, so their links must not lead outside the repository.
-pub(super) fn read(path: &Path, within: Option<&Path>) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    let real = match path.canonicalize() {
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A file where a directory is expected.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if let Some(root) = within {
-        let root = root.canonicalize()?;
-        if !real.starts_with(root) {
-            return Err(io::Error::other("the link leads out of the repository"));
-        }
-    }
-    // Opening a pipe would block until it has a writer.
-    if !real.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(&real)?;
-    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(Some((real, bytes)))
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {

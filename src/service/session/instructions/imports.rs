@@ -5,14 +5,16 @@
 //! repository imports is sent to the model's provider, so only its own files are read, and Markdown files of the user's
 //! directories for agents.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use epitome_files::paths::Paths;
 use epitome_thread::problem::Problem;
 use epitome_tools::secret_paths::is_secret_name;
 
-use super::folders::{INSTRUCTION_BYTES_MAX, read};
+/// Maximum bytes of an instruction file. A larger file is cut, with a note.
+pub(super) const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum number of files that import each other in a row.
 const DEPTH_MAX: usize = 5;
@@ -166,6 +168,32 @@ impl<'a> Importer<'a> {
         self.problems.push(Problem::new(importing, format!("its import @{path} is not read: {why}")));
         None
     }
+}
+
+/// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
+/// files are sent to the model's provider, so their links must not lead outside the repository.
+pub(super) fn read(path: &Path, within: Option<&Path>) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A file where a directory is expected.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if let Some(root) = within {
+        let root = root.canonicalize()?;
+        if !real.starts_with(root) {
+            return Err(io::Error::other("the link leads out of the repository"));
+        }
+    }
+    // Opening a pipe would block until it has a writer.
+    if !real.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(&real)?;
+    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(Some((real, bytes)))
 }
 
 /// The paths that a line imports: words that begin with `@`, outside of code spans.
