@@ -369,7 +369,7 @@ mod tests {
         };
         let style = block("repository/docs/style.md", "Style.");
         let rules = format!("Rules.\n{style}@../CLAUDE.md\n@../AGENTS.md");
-        let rules = block("repository/docs/rules.md", &rules).replace("docs/style.md\">", "docs/style.md\">");
+        let rules = block("repository/docs/rules.md", &rules);
         let root = format!("{rules}See @docs/style.md, and `@code.md`.\n```\n@code.md\n```\n");
         assert_eq!(texts[..2], ["for all @somebody and @scope/package".to_owned(), root]);
         let mine = block("home/.claude/mine.md", "My own.");
