@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Session;
-use super::ending::{cancel_at_once, withdraw};
+use super::ending::withdraw;
 use super::session_state::{answer_repeated, queued_earlier};
 use crate::commands;
 use crate::core::Core;
@@ -62,8 +62,8 @@ impl Session {
             // the machine that has it.
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
-                cancel_at_once(self);
                 self.core.clients.close();
+                self.cancel();
             }
             SessionCommand::Attach(attaching) => {
                 match attaching.opening.check_for(&attaching.replay, self.core.thread.cwd()) {
@@ -135,8 +135,8 @@ impl Session {
             SessionCommand::Record { change, answer } => self.core.record(*change, answer),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
-                cancel_at_once(self);
                 self.core.clients.close();
+                self.cancel();
             }
         }
     }

@@ -170,7 +170,12 @@ impl Session {
         while let Some(point) = self.work.as_mut().and_then(|work| work.turn.take_unseen()) {
             self.ask_hooks(point);
         }
-        if let Some(work) = self.work.as_mut().filter(|work| work.turn.is_cancelling()) {
+        let is_closing = self.core.clients.are_closing();
+        let Some(work) = self.work.as_mut().filter(|work| work.turn.is_cancelling()) else { return };
+        if is_closing {
+            // The session ends at once; what these hooks were to see is not kept.
+            work.turn.cancel(None);
+        } else {
             work.jobs.spawn(tokio::time::sleep(CANCEL_HOOKS_MAX).map(|()| JobResult::CancelDue));
         }
     }
@@ -247,14 +252,6 @@ impl Session {
     }
 }
 
-/// Cancels without waiting for hooks; what they were to see is not kept.
-pub(super) fn cancel_at_once(session: &mut Session) {
-    session.cancel();
-    if !session.work.as_ref().is_none_or(RunningTurn::is_open) {
-        session.cancel();
-    }
-}
-
 /// Withdraws a prompt that waits for the turn. Returns whether it did.
 pub(super) fn withdraw(work: &mut RunningTurn, thread: &Thread, queued: Seq) -> bool {
     let waits = thread.queued().iter().find(|entry| entry.seq == queued);
@@ -305,8 +302,8 @@ impl Session {
         match others_stay {
             true => self.leave_to_others(client),
             false => {
-                cancel_at_once(self);
                 self.core.clients.close();
+                self.cancel();
             }
         }
     }
