@@ -569,7 +569,7 @@ async fn unknown_parameters_are_refused_with_the_known_ones() {
     let place = Place::new();
     let input = json!({"command": "touch made", "run_in_background": true});
     let result = place.run("bash", input).await;
-    assert_failed(&result, "bash has no parameter `run_in_background`. It takes `command`, ");
+    assert_failed(&result, "bash has no parameter `run_in_background`. It takes `description`, `command`, ");
     assert!(!place.directory.path().join("made").exists());
     assert_completed(&place.run("bash", json!({"command": "true", "reason": null, "wait": null})).await);
 }

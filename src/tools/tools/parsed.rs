@@ -56,6 +56,7 @@ pub trait ParsedTool: Send + Sync {
 /// Parses an input, and refuses parameters that the tool doesn't have: an ignored one would leave the model with wrong
 /// assumptions about what its call does.
 fn parse<T: ParsedTool>(tool: &T, input: &Value, workspace: &Workspace) -> Result<T::Call, ToolError> {
+    let call = tool.parse(input, workspace)?;
     let spec = tool.spec();
     if let (Some(given), Some(known)) = (input.as_object(), spec.schema["properties"].as_object())
         && let Some((unknown, _)) =
@@ -73,7 +74,7 @@ fn parse<T: ParsedTool>(tool: &T, input: &Value, workspace: &Workspace) -> Resul
             truncate::line(unknown, UNKNOWN_KEY_BYTES_MAX)
         )));
     }
-    tool.parse(input, workspace)
+    Ok(call)
 }
 
 impl<T: ParsedTool> Tool for T {
