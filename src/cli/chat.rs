@@ -1,11 +1,14 @@
 //! `epitome` without arguments in a terminal, or `epitome chat`: the chat, over the same connection to the daemon that
 //! editors use.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
-use super::overrides::OverrideArgs;
+use super::CliContext as _;
+use super::overrides::{OverrideArgs, doubtful_model};
 use super::terminal::{self, Style};
+use super::text_editor::TextEditor;
 use super::{CliError, acp, log, login, serve, sessions};
 use crate::chat::{self, ChatEnd, ChatSetup};
 use crate::daemon::front;
@@ -28,10 +31,10 @@ pub struct ChatArgs {
     #[arg(long, short, value_name = "NAME")]
     recipe: Option<String>,
     /// Continue the newest session of this directory, unless --resume is given
-    #[arg(long, alias = "continue")]
+    #[arg(long = "continue", short = 'c', visible_alias = "follow")]
     follow: bool,
-    /// Continue the session with this ID or unique ID prefix
-    #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
+    /// Continue the session with this ID or unique ID prefix; choose it from a list if there is no ID
+    #[arg(long, visible_alias = "conversation-id", value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -50,6 +53,7 @@ impl ChatArgs {
 
     fn session(&self, paths: &Paths, cwd: &Path) -> Result<Option<String>, CliError> {
         let session = match &self.resume {
+            Some(id) if id.is_empty() => None,
             Some(id) => Some(sessions::named(paths, id)?),
             None if self.follow => Some(sessions::newest(paths, cwd)?),
             None => None,
@@ -66,18 +70,32 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let cwd = serve::session_directory(serve::working_directory()?)?;
-    let notification = serve::settings(&paths, Some(&cwd)).notify.sequence();
+    let settings = serve::settings(&paths, Some(&cwd));
+    let notification = settings.notify.sequence();
+    let (session, prompt, chooses) =
+        (args.session(&paths, &cwd)?, args.prompt(), args.resume.as_ref().is_some_and(String::is_empty));
+    let overrides = Overrides::from(args.overrides);
     let setup = ChatSetup {
-        session: args.session(&paths, &cwd)?,
-        prompt: args.prompt(),
+        chooses,
+        remark: doubtful_model(overrides.model.as_deref(), &settings),
+        history: paths.state.join("prompts.jsonl"),
+        edit: |text| edited(text).map_err(|error| error.message),
+        session,
+        prompt,
         cwd,
         has_colors: Style::for_stdout() == Style::Colors,
         notification,
     };
-    let overrides = Overrides::from(args.overrides);
     loop {
         match chat::run(daemon(&overrides)?, &setup)? {
-            ChatEnd::Left => return Ok(0),
+            ChatEnd::Left { session, rows } => {
+                let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+                terminal::print(&text)?;
+                if let Some(session) = session {
+                    note!("Continue with: epitome --resume {session}");
+                }
+                return Ok(0);
+            }
             ChatEnd::Lost(why) => {
                 return Err(CliError::failed(why).hint("`epitome` opens it again, and its sessions are kept"));
             }
@@ -99,6 +117,22 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
             }
         }
     }
+}
+
+/// Whether arguments that are no command of the program are those of a chat: they begin with an option, or with a prompt
+/// of several words.
+pub fn are_arguments(arguments: &[OsString]) -> bool {
+    let first = arguments.first().map(|first| first.to_string_lossy());
+    first.is_some_and(|first| first.starts_with('-') || first.trim().contains(char::is_whitespace))
+}
+
+/// A text as the user's editor left it.
+fn edited(text: &str) -> Result<String, CliError> {
+    let directory = tempfile::tempdir().context("the prompt can't be written for the editor")?;
+    let file = directory.path().join("prompt.md");
+    std::fs::write(&file, text).context("the prompt can't be written for the editor")?;
+    TextEditor::of_user(&file)?.edit(&file)?;
+    std::fs::read_to_string(&file).context("the prompt can't be read after the editor")
 }
 
 /// A connection to the daemon, which survives the daemon as that of an editor does.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{CliContext as _, CliError, inspect, serve, terminal};
 use crate::paths::Paths;
+use crate::problem::nearest;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
 use crate::provider::listing::is_near;
@@ -19,6 +20,9 @@ use epitome_config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 
 /// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
 const KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// How often the provider is asked for.
+const ASKED_MAX: usize = 5;
 
 /// Time limit for a sign-in in the browser.
 const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -68,13 +72,31 @@ pub struct LogoutArgs {
 }
 
 pub fn main(args: LoginArgs) -> Result<i32, CliError> {
+    let done = log_in(args);
+    if done.is_err() {
+        // A key that was pasted for this command must not reach the shell.
+        terminal::forget_typed();
+    }
+    done
+}
+
+fn log_in(args: LoginArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let settings = serve::settings(&paths, None);
     if args.status {
         return status(&settings, args.json);
     }
     let provider = match &args.provider {
-        Some(provider) => provider.clone(),
+        Some(provider) if args.key_stdin || is_named(provider, &settings) => provider.clone(),
+        Some(unknown) => match terminal::keyboard() {
+            None => return Err(no_provider(unknown, &settings)),
+            // The user may paste the key next.
+            Some(_) => {
+                let CliError { message, hint, .. } = no_provider(unknown, &settings);
+                note!("epitome: {message}; {}", hint.unwrap_or_default());
+                choose_provider(&settings)?
+            }
+        },
         None => choose_provider(&settings)?,
     };
     let provider = usual_name(&provider);
@@ -181,8 +203,16 @@ fn service(provider: &str, settings: &Settings) -> Result<Endpoint, CliError> {
 }
 
 fn no_provider(provider: &str, settings: &Settings) -> CliError {
-    let hint = format!("the providers are {}", providers(settings).join(", "));
-    CliError::usage(format!("there is no provider {provider:?}")).hint(hint)
+    let providers = providers(settings);
+    let hint = format!("the providers are {}", providers.join(", "));
+    let known = providers.iter().map(String::as_str);
+    CliError::usage(format!("there is no provider {provider:?}")).meant(provider, known, hint)
+}
+
+/// Whether a provider is known, or has a login of its own kind.
+fn is_named(provider: &str, settings: &Settings) -> bool {
+    let name = usual_name(provider);
+    ["local", "vertex"].contains(&name) || providers(settings).iter().any(|known| known == name)
 }
 
 // ── Asking ─────────────────────────────────────────────────────────────────────────────────────────
@@ -194,11 +224,21 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     for (at, provider) in providers.iter().enumerate() {
         note!("  {}  {}", at + 1, provider_title(provider));
     }
-    terminal::to_stderr(&format!("Which provider? [1-{}]: ", providers.len()));
-    let typed = terminal::answer(&mut *keyboard).unwrap_or_default();
-    let by_number = typed.parse::<usize>().ok().and_then(|number| providers.get(number.checked_sub(1)?));
-    let chosen = by_number.or_else(|| providers.iter().find(|provider| **provider == usual_name(&typed)));
-    chosen.cloned().ok_or_else(named)
+    for _ in 0..ASKED_MAX {
+        terminal::to_stderr(&format!("Which provider? [1-{}]: ", providers.len()));
+        let typed = terminal::answer(&mut *keyboard).ok_or_else(named)?;
+        let by_number = typed.parse::<usize>().ok().and_then(|number| providers.get(number.checked_sub(1)?));
+        let by_name = || providers.iter().find(|provider| **provider == usual_name(&typed));
+        if let Some(chosen) = by_number.or_else(by_name) {
+            return Ok(chosen.clone());
+        }
+        match nearest(&typed, providers.iter().map(String::as_str)) {
+            Some(near) => note!("There is no provider of this name; did you mean {near}?"),
+            // It may be a key, which must not be repeated.
+            None => note!("This is no provider. The key is asked for next."),
+        }
+    }
+    Err(named())
 }
 
 /// Explains how a vendor's subscription can be used with Epitome; as of October 2026.

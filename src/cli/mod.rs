@@ -339,6 +339,9 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
+            if error.use_stderr() && chat::are_arguments(arguments) {
+                return chat_with(arguments);
+            }
             let ran = if groups::is_built_in(arguments) { None } else { helper::run(arguments) };
             return ran.unwrap_or_else(|| not_a_command(&error, arguments));
         }
@@ -375,6 +378,20 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Man => manual::completions(manual::CompletionsArgs::manual()),
         CliCommand::Chat(args) => chat::main(args),
         CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
+    }
+}
+
+/// Opens a chat with arguments that name no command.
+fn chat_with(arguments: &[OsString]) -> Result<i32, CliError> {
+    let words = ["epitome".into(), "chat".into()].into_iter().chain(arguments.iter().cloned());
+    let parsed = groups::definition().try_get_matches_from(words);
+    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(Cli { command: CliCommand::Chat(args) }) => {
+            check_home()?;
+            chat::main(args)
+        }
+        Ok(_) => Err(CliError::usage("these are no arguments of a chat")),
+        Err(error) => not_a_command(&error, arguments),
     }
 }
 

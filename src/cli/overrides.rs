@@ -1,5 +1,7 @@
 //! Options that override the configuration, common to `acp`, `run` and `compact`.
 
+use crate::problem::nearest;
+use crate::provider::models;
 use crate::rules::RuleError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -103,6 +105,17 @@ fn model(written: &str) -> Result<ModelName, &'static str> {
         return Err("models are named PROVIDER/NAME; `epitome models` lists them");
     }
     Ok(model)
+}
+
+/// A remark about a model's name that is probably mistyped. The name is used as it is: a provider may have new models.
+pub fn doubtful_model(model: Option<&str>, settings: &Settings) -> Option<String> {
+    let model = ModelName::parse(model?);
+    if models::known(&model).is_some() || settings.models.contains_key(&model.0) {
+        return None;
+    }
+    let (provider, _) = model.split()?;
+    let near = nearest(&model.0, models::provider_models(provider).map(|known| known.name))?;
+    Some(format!("{model} is not a known model; did you mean {near}?"))
 }
 
 /// A permission rule as in `[permissions] allow`.

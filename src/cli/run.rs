@@ -29,6 +29,7 @@ use super::acp::LocalAgent;
 use super::json_lines::JsonLines;
 use super::mcp::import::from_claude;
 use super::methods;
+use super::overrides::doubtful_model;
 use super::printer::Printer;
 use super::queue::{InputQueue, RunInput};
 use super::sessions::{self, IN_USE_HINT};
@@ -114,6 +115,9 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let forms = if is_there { QuestionForms::Shown } else { QuestionForms::Unsupported };
     let runtime = serve::runtime()?;
     let overrides = request.overrides.clone();
+    if let Some(remark) = doubtful_model(overrides.model.as_deref(), &serve::settings(&paths, None)) {
+        note!("epitome: {remark}");
+    }
     let daemon = match request.standalone {
         true => None,
         false => in_daemon(&paths, overrides.clone(), NAME, forms).unwrap_or_else(|error| {

@@ -60,10 +60,17 @@ fn a_connection_chooses_its_version_in_initialize() {
         let mut agent = Agent::spawn(user.agent_command(&[]));
         let id = agent.request("session/new", json!({ "cwd": "/" }));
         assert_eq!(agent.answer(id).1["error"]["code"], INVALID_REQUEST);
-        for asked in [json!("2"), json!(0), json!(1), json!(1.5), Value::Null] {
+        for asked in [json!("2"), json!(1), json!(1.5), Value::Null] {
             let answer = agent.call("initialize", json!({ "protocolVersion": asked }));
             assert_eq!(answer["protocolVersion"], 1, "{asked}");
             assert!(answer["agentCapabilities"].is_object());
+        }
+        // No version is at or below 0. Version 1 has no error for that.
+        let id = agent.request("initialize", json!({ "protocolVersion": 0 }));
+        let answer = agent.answer(id).1;
+        match is_on {
+            true => assert_eq!(answer["error"]["data"], json!({ "requested": 0, "supported": [1, 2] })),
+            false => assert_eq!(answer["result"]["protocolVersion"], 1),
         }
         let mut params = initialize();
         params["protocolVersion"] = json!(3);
@@ -95,6 +102,7 @@ fn a_prompt_is_answered_with_its_message_before_the_model_says_anything() {
     let mut second = Window::start(&user, &[]);
     let params = json!({ "sessionId": session, "cwd": user.project(), "replayFrom": { "type": "start" } });
     second.call("session/resume", params);
+    assert_eq!(second.of_kind("replay_complete").len(), 1, "before the answer");
     let mut old = user.start();
     user.load(&mut old, &session);
     // The model hangs.

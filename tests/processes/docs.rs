@@ -33,7 +33,10 @@ mod prose;
 mod run;
 mod sample;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+
+use epitome_test_harness::user::program;
 
 use epitome::provider::endpoint::built_in_providers;
 
@@ -239,6 +242,45 @@ fn the_index_links_to_every_page() {
     let index = links(&text(&root().join("docs/README.md")));
     let missing = pages().into_iter().filter(|page| page != "README.md" && !index.contains(page));
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// A page named `epitome why`, which does not exist: it is a command of a session.
+#[test]
+fn documented_commands_exist() {
+    let home = tempfile::tempdir().expect("a home");
+    let help = |words: &[&str]| -> Option<String> {
+        let mut command = std::process::Command::new(program());
+        let ran = command.arg("help").args(words).env("EPITOME_HOME", home.path()).output();
+        let ran = ran.expect("the program runs");
+        ran.status.success().then(|| String::from_utf8_lossy(&ran.stdout).into_owned())
+    };
+    // Programs of their own, and a command whose absence `docs/cli.md` explains.
+    let others = ["ahp", "check", "import", "worktree"];
+    let mut known: HashMap<Vec<String>, bool> = HashMap::new();
+    let mut faults = Vec::new();
+    let guide = pages().into_iter().map(|page| format!("docs/{page}"));
+    for page in guide.chain(["README.md".to_owned()]) {
+        let prose = prose::prose(&text(&root().join(&page)));
+        let spans = prose.split('`').skip(1).step_by(2);
+        for command in spans.filter_map(|span| span.strip_prefix("epitome ")) {
+            let is_word = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+            let is_option = |word: &&str| word.starts_with('-');
+            let words = command.split_whitespace().take_while(|word| is_word(word) && !is_option(word));
+            let words: Vec<&str> = words.take(2).collect();
+            let Some(first) = words.first().filter(|first| !others.contains(first)) else { continue };
+            let exists =
+                known.entry(words.iter().map(|word| (*word).to_owned()).collect()).or_insert_with(|| {
+                    // Without subcommands, the second word is an argument.
+                    help(&[first]).is_some_and(|help_of| {
+                        words.len() == 1 || !help_of.contains("\nCommands:") || help(&words).is_some()
+                    })
+                });
+            if !*exists {
+                faults.push(format!("{page}: there is no `epitome {}`", words.join(" ")));
+            }
+        }
+    }
+    assert_eq!(faults, Vec::<String>::new());
 }
 
 #[test]

@@ -465,8 +465,13 @@ impl Play {
             usage: None,
             cut: Some(ReplyCut::Cancelled),
         };
-        self.turn.as_mut().expect("a turn runs").cancel(Some(partial));
+        self.turn.as_mut().expect("a turn runs").cancel(Some(partial.clone()));
         self.pump();
+        // The hooks that see its outcomes go on, until they have answered or the user cancels again.
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_cancelling()) {
+            turn.cancel(Some(partial));
+            self.pump();
+        }
     }
 
     fn check_invariants(&self, run: &str) {

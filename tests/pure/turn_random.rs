@@ -89,8 +89,10 @@ impl Play {
             }
             15..=18 => {
                 self.turn.cancel(None);
-                // A cancel ends the requests in progress.
-                self.open.clear();
+                // It ends the requests in progress, except for hooks that see outcomes: these go on until the next cancel.
+                let goes_on = self.turn.is_cancelling();
+                let sees_outcome = |open: &Effect| matches!(open, Effect::RunHooks(HookPoint::AfterTool(_)));
+                self.open.retain(|open| goes_on && sees_outcome(open));
             }
             // Answers that no request is waiting for.
             19..=24 => self.turn.handle(EffectResult::Hooks(HooksResult::default()), &self.thread.clone()),

@@ -563,6 +563,28 @@ async fn invalid_input_is_refused_before_a_permission_request() {
     }
 }
 
+/// A call with `run_in_background` blocked for a minute: unknown parameters were ignored.
+#[tokio::test]
+async fn unknown_parameters_are_refused_with_the_known_ones() {
+    let place = Place::new();
+    let input = json!({"command": "touch made", "run_in_background": true});
+    let result = place.run("bash", input).await;
+    assert_failed(&result, "bash has no parameter `run_in_background`. It takes `description`, `command`, ");
+    assert!(!place.directory.path().join("made").exists());
+    assert_completed(&place.run("bash", json!({"command": "true", "reason": null, "wait": null})).await);
+}
+
+/// A prompt gave the model the URI of a file, and no tool could read it.
+#[tokio::test]
+async fn a_file_is_read_by_its_uri() {
+    let place = Place::new();
+    place.write("my file \u{e4}.txt", "words");
+    let uri = format!("file://{}/my%20file%20%C3%A4.txt", place.workspace.cwd.display());
+    let result = place.run("file_read", json!({"file_path": uri})).await;
+    assert_completed(&result);
+    assert!(text(&result).contains("words"));
+}
+
 #[tokio::test]
 async fn every_tool_has_a_card_for_incomplete_input() {
     let place = Place::new();

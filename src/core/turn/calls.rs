@@ -48,8 +48,8 @@ impl Calls {
             call.step = CallStage::Seen;
             return Some(Effect::RunHooks(HookPoint::BeforeTool(call.id.clone())));
         }
-        if let Some(outcome) = self.calls.iter_mut().find_map(|call| call.ran.take()) {
-            return Some(Effect::RunHooks(HookPoint::AfterTool(outcome)));
+        if let Some(point) = self.take_unseen() {
+            return Some(Effect::RunHooks(point));
         }
         if let Some(call) = self.at(CallStage::Permitted) {
             call.step = CallStage::Running;
@@ -62,6 +62,11 @@ impl Calls {
         let call = self.at(CallStage::Waiting)?;
         call.step = CallStage::Asking;
         Some(Effect::Permission(call.id.clone()))
+    }
+
+    /// The next outcome that hooks have not seen.
+    pub(super) fn take_unseen(&mut self) -> Option<HookPoint> {
+        self.calls.iter_mut().find_map(|call| call.ran.take()).map(HookPoint::AfterTool)
     }
 
     pub(super) fn are_finished(&self) -> bool {
@@ -113,17 +118,22 @@ impl Calls {
         Some(Change::ToolFinished { outcome })
     }
 
-    /// The outcomes of all open calls of a turn that was cancelled.
-    pub(super) fn cancelled(&self) -> impl Iterator<Item = Change> {
-        self.calls.iter().filter_map(|call| match call.step {
+    /// Ends the calls of a cancelled turn, and returns their outcomes. A call that has an outcome waits for the hooks that
+    /// see it, unless it `waits` no longer.
+    pub(super) fn cancelled(&mut self, waits: bool) -> Vec<Change> {
+        let is_ended = |call: &&mut TurnCall| match call.step {
+            CallStage::Ran => !waits,
+            step => step != CallStage::Finished,
+        };
+        let end = |call: &mut TurnCall| match std::mem::replace(&mut call.step, CallStage::Finished) {
+            CallStage::Running | CallStage::Ran | CallStage::Finished => interrupted(call.id.clone()),
             CallStage::New
             | CallStage::Seen
             | CallStage::Waiting
             | CallStage::Asking
-            | CallStage::Permitted => Some(not_run(call.id.clone(), "Not run: the turn was cancelled.")),
-            CallStage::Running | CallStage::Ran => Some(interrupted(call.id.clone())),
-            CallStage::Finished => None,
-        })
+            | CallStage::Permitted => not_run(call.id.clone(), "Not run: the turn was cancelled."),
+        };
+        self.calls.iter_mut().filter(is_ended).map(end).collect()
     }
 
     fn at(&mut self, step: CallStage) -> Option<&mut TurnCall> {

@@ -43,6 +43,7 @@
 //! | `Committed` | the compaction is committed; hooks can react to it |
 //! | `Restarting` | hooks see the start of the session on the summary |
 //! | `Stuck` | the turn repeats itself (`repeats`): a note about that is committed |
+//! | `Cancelling` | the turn is cancelled; hooks see what its interrupted calls have put out |
 //! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
 //!
 //! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is no longer the
@@ -151,6 +152,8 @@ enum TurnState {
     Restarting(Continuation),
     /// The turn repeats itself, which is noted in the log before it ends.
     Stuck(Stuck),
+    /// The turn is cancelled, and hooks see the outcomes of its last calls.
+    Cancelling(Calls),
     Ending(StopReason),
     Ended(StopReason),
 }
@@ -278,6 +281,14 @@ impl Turn {
                 TurnState::Committed { .. } => Effect::RunHooks(HookPoint::PostCompact),
                 TurnState::Restarting(_) => Effect::RunHooks(HookPoint::Restart),
                 TurnState::Stuck(stuck) => Effect::Report(stuck.clone()),
+                TurnState::Cancelling(calls) => match calls.take_unseen() {
+                    Some(point) => return NextStep::Run(Effect::RunHooks(point)),
+                    None if !calls.are_finished() => return NextStep::Wait,
+                    None => {
+                        self.enter(TurnState::Ending(StopReason::Cancelled));
+                        continue;
+                    }
+                },
                 TurnState::Ending(reason) => {
                     let reason = *reason;
                     self.enter(TurnState::Ended(reason));
@@ -315,7 +326,7 @@ impl Turn {
                 self.commits.extend(calls.decided(id, permit));
             }
             (TurnState::Calls(calls), EffectResult::Ran(outcome)) => calls.ran(outcome),
-            (TurnState::Calls(calls), EffectResult::Tool(id, outcome)) => {
+            (TurnState::Calls(calls) | TurnState::Cancelling(calls), EffectResult::Tool(id, outcome)) => {
                 self.commits.extend(calls.finished(&id, *outcome));
             }
             (TurnState::Compacting(compaction), EffectResult::Planned(revision)) => {
@@ -401,6 +412,7 @@ impl Turn {
                 | TurnState::Committed { .. }
                 | TurnState::Restarting(_)
                 | TurnState::Stuck(_)
+                | TurnState::Cancelling(_)
                 | TurnState::Ending(_)
                 | TurnState::Ended(_),
                 EffectResult::Started(_)
@@ -424,7 +436,8 @@ impl Turn {
 
     /// Ends the turn as cancelled. `partial` is the part of a running reply that was already shown, as the
     /// `Replied` to commit. Every open tool call gets an outcome that says whether it had begun, and hook
-    /// decisions that are still pending are discarded. No-op on a turn that is ending or has ended.
+    /// decisions that are still pending are discarded. If calls have outcomes that hooks have not seen, the turn ends
+    /// after these hooks, or at once when it is cancelled again. No-op on a turn that is ending or has ended.
     pub fn cancel(&mut self, partial: Option<Change>) {
         if let TurnState::Ending(_) | TurnState::Ended(_) = self.state {
             return;
@@ -438,9 +451,11 @@ impl Turn {
                 self.commits.extend(prompts.iter().filter_map(never_entered));
             }
             TurnState::Sampling => self.keep(partial),
-            TurnState::Calls(calls) => {
-                self.commits.extend(calls.cancelled());
+            TurnState::Calls(mut calls) => {
+                self.commits.extend(calls.cancelled(true));
+                self.state = TurnState::Cancelling(calls);
             }
+            TurnState::Cancelling(mut calls) => self.commits.extend(calls.cancelled(false)),
             TurnState::Starting { .. }
             | TurnState::Ready
             | TurnState::RoundEnd { .. }
@@ -460,6 +475,19 @@ impl Turn {
         let Some(withdrawn) = withdrawn(queued) else { return };
         self.withdrawn.push(queued.seq);
         self.commits.push_back(withdrawn);
+    }
+
+    /// Whether the turn was cancelled, and ends as soon as hooks have seen the outcomes of its last calls.
+    pub fn is_cancelling(&self) -> bool {
+        matches!(&self.state, TurnState::Cancelling(calls) if !calls.are_finished())
+    }
+
+    /// The next outcome of a cancelled turn that hooks have not seen.
+    pub fn take_unseen(&mut self) -> Option<HookPoint> {
+        match &mut self.state {
+            TurnState::Cancelling(calls) => calls.take_unseen(),
+            _ => None,
+        }
     }
 
     /// Counts hook runs that did nothing, for the turn's last entry.
@@ -735,7 +763,7 @@ pub fn withdrawn(queued: &Entry) -> Option<Change> {
 
 /// The outcome of a call that was interrupted by a cancel, or that may have been by a crash.
 pub fn interrupted(call: CallId) -> Change {
-    let text = "Interrupted before it finished; what it did until then remains.";
+    let text = "Interrupted before it finished. Changes already made were kept.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 

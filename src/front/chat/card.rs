@@ -14,6 +14,9 @@ use crate::rows::{ScreenRows, ink};
 /// Keys within this time of the card's appearance were meant for something else.
 pub const TYPED_AHEAD: Duration = Duration::from_millis(400);
 
+/// The option that the chat adds.
+const REJECT_AND_EXPLAIN: &str = "Reject, and say what to do instead";
+
 /// See the module's documentation.
 pub struct OpenCard {
     number: u64,
@@ -36,6 +39,8 @@ pub struct OpenCard {
 #[derive(Debug, PartialEq, Eq)]
 pub enum CardAnswer {
     Decide(wire::PermissionOptionId),
+    /// Rejects, once the user has typed what the agent should do instead.
+    Explain(wire::PermissionOptionId),
     /// More has to be read, or can't be shown at all.
     Refused(&'static str),
     Ignored,
@@ -76,8 +81,13 @@ impl OpenCard {
         self.appeared = now;
     }
 
+    /// The option that rejects only this request.
+    fn rejection(&self) -> Option<&wire::PermissionOption> {
+        self.options.iter().find(|option| option.kind == wire::PermissionOptionKind::RejectOnce)
+    }
+
     pub fn select(&mut self, forward: bool) {
-        let count = self.options.len().max(1);
+        let count = (self.options.len() + usize::from(self.rejection().is_some())).max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;
     }
 
@@ -94,8 +104,11 @@ impl OpenCard {
 
     /// The answer with this option, or with the selected one.
     pub fn answer(&mut self, option: Option<usize>, now: Duration) -> CardAnswer {
-        let Some(option) = self.options.get(option.unwrap_or(self.selected)) else {
-            return CardAnswer::Ignored;
+        let chosen = option.unwrap_or(self.selected);
+        let (option, explains) = match (self.options.get(chosen), self.rejection()) {
+            (Some(option), _) => (option, false),
+            (None, Some(rejection)) if chosen == self.options.len() => (rejection, true),
+            (None, _) => return CardAnswer::Ignored,
         };
         if now.saturating_sub(self.appeared) < TYPED_AHEAD {
             return CardAnswer::Ignored;
@@ -110,7 +123,10 @@ impl OpenCard {
         if !rejects && !self.is_read {
             return CardAnswer::Refused("there is more to read: PageDown");
         }
-        CardAnswer::Decide(option.option_id.clone())
+        match explains {
+            true => CardAnswer::Explain(option.option_id.clone()),
+            false => CardAnswer::Decide(option.option_id.clone()),
+        }
     }
 
     /// The rows of the request.
@@ -130,11 +146,13 @@ impl OpenCard {
     /// The rows of the options, with their numbers.
     pub fn options(&self, columns: usize) -> Vec<Line<'static>> {
         let mut rows = ScreenRows::new(columns);
-        for (at, option) in self.options.iter().enumerate() {
+        let names = self.options.iter().map(|option| option.name.as_str());
+        let names = names.chain(self.rejection().map(|_| REJECT_AND_EXPLAIN));
+        for (at, name) in names.enumerate() {
             let is_selected = at == self.selected;
             let mark = if is_selected { '›' } else { ' ' };
             let style = if is_selected { ink(&[Color::Bold, Color::Cyan]) } else { Style::new() };
-            rows.prose(&format!("{mark} {}. {}", at + 1, option.name), style);
+            rows.prose(&format!("{mark} {}. {name}", at + 1), style);
         }
         rows.as_slice().to_vec()
     }
@@ -208,6 +226,7 @@ mod tests {
         card.shown(all, 100);
         assert_eq!(card.answer(None, Duration::from_millis(100)), CardAnswer::Ignored);
         assert_eq!(card.answer(Some(7), LATER), CardAnswer::Ignored);
+        assert_eq!(card.answer(Some(2), LATER), CardAnswer::Explain("reject".to_owned().into()));
         card.select(true);
         assert_eq!(card.answer(None, LATER), decided("reject"));
     }

@@ -54,6 +54,10 @@ pub enum ChatRequest {
     Cancel {
         session: wire::SessionId,
     },
+    /// Takes a prompt back that waits for the agent.
+    Withdraw {
+        text: String,
+    },
     SetOption {
         session: wire::SessionId,
         option: wire::SessionConfigId,
@@ -123,6 +127,8 @@ pub struct ChatConnection {
     /// The part of a line that has arrived.
     line: Vec<u8>,
     unsent: Vec<u8>,
+    /// The requests of prompts that are not answered, with their texts.
+    prompts: Vec<(u64, String)>,
     is_ended: bool,
 }
 
@@ -162,6 +168,7 @@ impl ChatConnection {
             to_agent,
             line: Vec::new(),
             unsent: Vec::new(),
+            prompts: Vec::new(),
             is_ended: false,
         })
     }
@@ -194,7 +201,13 @@ impl ChatConnection {
             }
             ChatRequest::Prompt { session, text, cwd } => {
                 let params = wire::PromptRequest::new(session, content(&text, &cwd));
-                link.request("session/prompt", &params, AnswerPurpose::Prompt(text));
+                let id = link.request("session/prompt", &params, AnswerPurpose::Prompt(text.clone()));
+                self.prompts.push((id, text));
+            }
+            ChatRequest::Withdraw { text } => {
+                if let Some((id, _)) = self.prompts.iter().rfind(|(_, sent)| *sent == text) {
+                    link.cancel_request(*id);
+                }
             }
             ChatRequest::Cancel { session } => {
                 link.notify("session/cancel", &wire::CancelSessionNotification::new(session));
@@ -247,7 +260,14 @@ impl ChatConnection {
 
     fn receive(&mut self, line: &[u8]) -> Option<AgentMessage> {
         let message = match self.link.receive(line) {
-            Ok(LinkMessage::Answer(pending, answer)) => answered(pending, answer),
+            Ok(LinkMessage::Answer(pending, answer)) => {
+                if let AnswerPurpose::Prompt(text) = &pending
+                    && let Some(at) = self.prompts.iter().position(|(_, sent)| sent == text)
+                {
+                    self.prompts.remove(at);
+                }
+                answered(pending, answer)
+            }
             Ok(LinkMessage::Notification { method, params }) => match method.as_str() {
                 "session/update" => read(params).map(|update| Some(AgentMessage::Update(update))),
                 "$/cancel_request" => Ok(params["requestId"].as_u64().map(AgentMessage::CardWithdrawn)),

@@ -3,15 +3,19 @@
 use epitome_session_api::CommandInfo;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::style::Style;
-use ratatui_textarea::{CursorMove, TextArea, WrapMode};
+use ratatui_textarea::{CursorMove, DataCursor, TextArea, WrapMode};
 
-use crate::complete::completions;
+use crate::complete::{completions, matching_files};
 use crate::keys::DraftContext;
 use crate::markdown::Color;
 use crate::rows::ink;
 
 /// Prompts kept for the Up key.
-const HISTORY_MAX: usize = 100;
+pub const HISTORY_MAX: usize = 1_000;
+
+/// Longer pastes are shown as one line.
+const PASTED_LINES_MAX: usize = 8;
+const PASTED_BYTES_MAX: usize = 2_000;
 
 /// Bytes of a prompt. The session refuses longer ones with a reason; this only keeps a wrong paste from filling memory.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -27,6 +31,8 @@ pub struct Draft {
     /// The selected completion.
     selected: usize,
     is_dismissed: bool,
+    /// Long texts, in place of which the area has a line that names them.
+    pasted: Vec<(String, String)>,
 }
 
 impl Default for Draft {
@@ -38,6 +44,7 @@ impl Default for Draft {
             unsent: String::new(),
             selected: 0,
             is_dismissed: false,
+            pasted: Vec::new(),
         }
     }
 }
@@ -58,8 +65,10 @@ impl Draft {
         &self.area
     }
 
+    /// The prompt, with the complete pasted texts.
     pub fn text(&self) -> String {
-        self.area.lines().join("\n")
+        let text = self.area.lines().join("\n");
+        self.pasted.iter().fold(text, |text, (name, pasted)| text.replacen(name, pasted, 1))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,8 +76,31 @@ impl Draft {
     }
 
     pub fn set(&mut self, text: &str) {
-        self.area = area(text);
+        self.pasted.clear();
+        self.area = area(&self.shortened(text.to_owned()));
         (self.selected, self.is_dismissed) = (0, false);
+    }
+
+    /// A long text's name in the area; the text itself if it is short.
+    fn shortened(&mut self, text: String) -> String {
+        let lines = text.lines().count();
+        if lines <= PASTED_LINES_MAX && text.len() <= PASTED_BYTES_MAX {
+            return text;
+        }
+        let name = format!("[pasted text {}: {lines} lines]", self.pasted.len() + 1);
+        self.pasted.push((name.clone(), text));
+        name
+    }
+
+    /// Ends the line if it ends in a backslash, for terminals that report no other key for it. Returns whether it did.
+    pub fn end_line(&mut self) -> bool {
+        let DataCursor(row, column) = self.area.cursor();
+        let is_end = self.area.lines()[row].chars().count() == column;
+        let ends = is_end && self.area.lines()[row].ends_with('\\') && self.area.delete_char();
+        if ends {
+            self.new_line();
+        }
+        ends
     }
 
     pub fn edit(&mut self, key: KeyEvent) {
@@ -91,7 +123,8 @@ impl Draft {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         let clean: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
         let room = BYTES_MAX.saturating_sub(self.text().len());
-        self.area.insert_str(&clean[..clean.floor_char_boundary(room)]);
+        let shown = self.shortened(clean[..clean.floor_char_boundary(room)].to_owned());
+        self.area.insert_str(shown);
         self.edited();
     }
 
@@ -99,11 +132,12 @@ impl Draft {
         (self.selected, self.is_dismissed, self.recalled) = (0, false, None);
     }
 
-    pub fn state(&self, commands: &[CommandInfo]) -> DraftContext {
+    pub fn state(&self, commands: &[CommandInfo], files: &[String]) -> DraftContext {
         let row = self.area.cursor().0;
+        let has_commands = self.offered(commands).len() > 1 || self.completion(commands).is_some();
         DraftContext {
             is_empty: self.is_empty(),
-            completes: self.offered(commands).len() > 1 || self.completion(commands).is_some(),
+            completes: has_commands || !self.offered_files(files).is_empty(),
             at_top: row == 0,
             at_bottom: row + 1 == self.area.lines().len(),
         }
@@ -129,8 +163,36 @@ impl Draft {
         (self.area.lines()[0].get(1..) != Some(&chosen.name)).then(|| format!("/{}{space}", chosen.name))
     }
 
-    pub fn select(&mut self, commands: &[CommandInfo], forward: bool) {
-        let count = self.offered(commands).len().max(1);
+    /// What follows the `@` of the word before the cursor.
+    pub fn mention(&self) -> Option<&str> {
+        if self.is_dismissed || self.recalled.is_some() {
+            return None;
+        }
+        let DataCursor(row, column) = self.area.cursor();
+        let line = self.area.lines().get(row)?;
+        let end = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+        line[..end].rsplit(char::is_whitespace).next()?.strip_prefix('@')
+    }
+
+    pub fn offered_files<'a>(&self, files: &'a [String]) -> Vec<&'a str> {
+        self.mention().map(|typed| matching_files(typed, files)).unwrap_or_default()
+    }
+
+    /// Completes the mention with the selected file. Returns whether there is one.
+    pub fn complete_file(&mut self, files: &[String]) -> bool {
+        let chosen = self.offered_files(files).get(self.selected).map(|file| format!("{file} "));
+        let typed = self.mention().map_or(0, |typed| typed.chars().count());
+        let Some(chosen) = chosen else { return false };
+        for _ in 0..typed {
+            self.area.delete_char();
+        }
+        self.area.insert_str(chosen);
+        self.edited();
+        true
+    }
+
+    pub fn select(&mut self, commands: &[CommandInfo], files: &[String], forward: bool) {
+        let count = self.offered(commands).len().max(self.offered_files(files).len()).max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;
     }
 
@@ -149,9 +211,9 @@ impl Draft {
         }
     }
 
-    pub fn forget_history(&mut self) {
-        self.history.clear();
-        self.recalled = None;
+    /// Earlier prompts, the newest last.
+    pub fn history(&self) -> &[String] {
+        &self.history
     }
 
     pub fn back(&mut self) {
@@ -203,6 +265,29 @@ mod tests {
             seen.push(draft.text());
         }
         assert_eq!(seen, ["two", "one", "one", "two", "thr", "thr"]);
+    }
+
+    #[test]
+    fn a_long_paste_is_one_line_until_it_is_sent() {
+        let mut draft = Draft::default();
+        let long = "line\n".repeat(2_000);
+        draft.paste("see ");
+        draft.paste(&long);
+        assert_eq!(draft.widget().lines(), ["see [pasted text 1: 2000 lines]"]);
+        assert_eq!(draft.text(), format!("see {long}"));
+        draft.set(&long);
+        assert_eq!((draft.widget().lines().len(), draft.text()), (1, long));
+    }
+
+    #[test]
+    fn a_mention_is_completed_where_it_stands() {
+        let files = vec!["src/main.rs".to_owned()];
+        let mut draft = Draft::default();
+        draft.paste("see @main");
+        assert_eq!(draft.offered_files(&files), ["src/main.rs"]);
+        assert!(draft.complete_file(&files));
+        assert_eq!(draft.text(), "see @src/main.rs ");
+        assert!(!draft.complete_file(&files));
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub enum KeyAction {
     /// Earlier or later prompts.
     HistoryBack,
     HistoryForward,
+    /// Lists earlier prompts of all chats.
+    SearchHistory,
+    /// Opens the draft in the user's editor.
+    Editor,
     /// Moves the selection of a list.
     SelectPrevious,
     SelectNext,
@@ -62,10 +66,13 @@ pub enum KeyAction {
 pub const HELP: &[(&str, &str)] = &[
     ("Enter", "send; answer a card with the selected option"),
     ("Shift+Enter, Alt+Enter, Ctrl+J", "new line"),
-    ("Tab", "complete a command"),
-    ("Up, Down", "earlier prompts; select"),
+    ("Tab", "complete a command, or a file after @"),
+    ("Up, Down", "earlier prompts, and waiting ones to edit them; select"),
+    ("Ctrl+R", "search earlier prompts of all chats"),
+    ("Ctrl+G", "write the prompt in your editor"),
     ("1 … 9", "answer a card with this option"),
     ("Esc", "cancel the turn; close a list"),
+    ("Esc Esc", "rewind to an earlier prompt"),
     ("Ctrl+C", "clear the prompt or cancel; twice: leave"),
     ("Ctrl+D", "leave, if the prompt is empty"),
     ("Ctrl+Z", "suspend, where the system can; fg continues"),
@@ -87,6 +94,8 @@ pub fn action(key: KeyEvent, focus: Focus) -> KeyAction {
         (KeyCode::Char('z'), true) => return KeyAction::Suspend,
         (KeyCode::Char('o'), true) => return KeyAction::Details,
         (KeyCode::Char('l'), true) => return KeyAction::Redraw,
+        (KeyCode::Char('r'), true) => return KeyAction::SearchHistory,
+        (KeyCode::Char('g'), true) => return KeyAction::Editor,
         (KeyCode::PageUp, _) => return KeyAction::PageUp,
         (KeyCode::PageDown, _) => return KeyAction::PageDown,
         _ => {}
@@ -107,7 +116,10 @@ pub fn action(key: KeyEvent, focus: Focus) -> KeyAction {
             KeyCode::Up => KeyAction::SelectPrevious,
             KeyCode::Down => KeyAction::SelectNext,
             KeyCode::Enter => KeyAction::Confirm,
-            KeyCode::Esc | KeyCode::Char('q') => KeyAction::Dismiss,
+            KeyCode::Esc => KeyAction::Dismiss,
+            // Finds an entry.
+            KeyCode::Char(_) if !ctrl && !alt => KeyAction::Edit,
+            KeyCode::Backspace => KeyAction::Edit,
             _ => KeyAction::Nothing,
         },
         Focus::Draft(draft) => match key.code {

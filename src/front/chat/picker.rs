@@ -9,7 +9,10 @@ use crate::client::ChatRequest;
 pub struct Picker {
     pub title: String,
     pub entries: Vec<PickerEntry>,
+    /// Among the entries that match the filter.
     pub selected: usize,
+    /// What was typed to find an entry.
+    pub filter: String,
     /// The cursor of the next page, if the list is not complete.
     pub cursor: Option<wire::SessionListCursor>,
     /// Whether the next part has been requested.
@@ -19,7 +22,15 @@ pub struct Picker {
 pub struct PickerEntry {
     pub label: String,
     pub detail: String,
-    pub request: ChatRequest,
+    pub choice: PickerChoice,
+}
+
+/// What choosing an entry does.
+pub enum PickerChoice {
+    Request(ChatRequest),
+    /// Puts a text into the draft.
+    Draft(String),
+    Prompt(String),
 }
 
 impl Picker {
@@ -35,15 +46,67 @@ impl Picker {
                 .updated_at
                 .map(|at| at.replace('T', " ").chars().take(16).collect())
                 .unwrap_or_default(),
-            request: ChatRequest::Resume { session: info.session_id, cwd: info.cwd.0 },
+            choice: PickerChoice::Request(ChatRequest::Resume { session: info.session_id, cwd: info.cwd.0 }),
         };
-        Picker {
-            title: "Sessions of this directory".to_owned(),
-            entries: sessions.into_iter().map(entry).collect(),
-            selected: 0,
-            cursor,
-            is_loading: false,
+        let entries = sessions.into_iter().map(entry).collect();
+        Picker { cursor, ..Picker::new("Sessions of this directory", entries) }
+    }
+
+    fn new(title: impl Into<String>, entries: Vec<PickerEntry>) -> Picker {
+        let (title, filter) = (title.into(), String::new());
+        Picker { title, entries, selected: 0, filter, cursor: None, is_loading: false }
+    }
+
+    /// Texts to choose from, each with what choosing it does; the newest comes last, and is shown first.
+    pub fn of_texts<'a>(
+        title: &str,
+        texts: impl DoubleEndedIterator<Item = (&'a str, PickerChoice)>,
+    ) -> Picker {
+        let entry = |(text, choice): (&str, PickerChoice)| PickerEntry {
+            label: visible_line(text).into_owned(),
+            detail: String::new(),
+            choice,
+        };
+        Picker::new(title, texts.rev().map(entry).collect())
+    }
+
+    /// The question before everything may run without one.
+    pub fn of_full_access(no: ChatRequest, yes: ChatRequest) -> Picker {
+        let entry = |label: &str, detail: &str, request| PickerEntry {
+            label: label.to_owned(),
+            detail: detail.to_owned(),
+            choice: PickerChoice::Request(request),
+        };
+        let entries = vec![
+            entry("No", "go on to the next mode", no),
+            entry("Yes", "commands and edits run without questions and without a sandbox", yes),
+        ];
+        Picker::new("Give the agent full access?", entries)
+    }
+
+    /// The places of the entries that contain all words of the filter.
+    pub fn matching(&self) -> Vec<usize> {
+        let filter = self.filter.to_lowercase();
+        let is_match = |entry: &PickerEntry| {
+            let text = format!("{} {}", entry.label, entry.detail).to_lowercase();
+            filter.split_whitespace().all(|word| text.contains(word))
+        };
+        (0..self.entries.len()).filter(|at| is_match(&self.entries[*at])).collect()
+    }
+
+    /// Changes the filter by a letter, or removes the last one.
+    pub fn filter_by(&mut self, letter: Option<char>) {
+        match letter {
+            Some(letter) => self.filter.push(letter),
+            None => drop(self.filter.pop()),
         }
+        self.selected = 0;
+    }
+
+    /// What the selected entry does.
+    pub fn chosen(mut self) -> Option<PickerChoice> {
+        let at = *self.matching().get(self.selected)?;
+        Some(self.entries.swap_remove(at).choice)
     }
 
     /// Adds the next part of a list.
@@ -61,34 +124,54 @@ impl Picker {
         let entry = |value: &wire::SessionConfigSelectOption| PickerEntry {
             label: visible_line(&value.name).into_owned(),
             detail: value.description.as_deref().map(visible_line).unwrap_or_default().into_owned(),
-            request: set(session, option, value),
+            choice: PickerChoice::Request(set(session, option, value)),
         };
-        Picker {
-            title: option.name.clone(),
-            entries: values.iter().map(entry).collect(),
-            selected,
-            cursor: None,
-            is_loading: false,
-        }
+        Picker { selected, ..Picker::new(option.name.clone(), values.iter().map(entry).collect()) }
     }
 
     /// Selects another entry. At the end of a part of a list, returns where it continues instead.
     pub fn select(&mut self, forward: bool) -> Option<wire::SessionListCursor> {
-        if forward && self.selected + 1 >= self.entries.len() && self.cursor.is_some() {
+        let count = self.matching().len();
+        if forward && self.selected + 1 >= count && self.cursor.is_some() && self.filter.is_empty() {
             let is_first = !std::mem::replace(&mut self.is_loading, true);
             return self.cursor.clone().filter(|_| is_first);
         }
-        let count = self.entries.len().max(1);
+        let count = count.max(1);
         self.selected = if forward { self.selected + 1 } else { self.selected + count - 1 } % count;
         None
     }
 }
 
-/// The request that sets the next value of an option.
-pub fn next_value(session: &wire::SessionId, option: &wire::SessionConfigOption) -> Option<ChatRequest> {
+/// The value of an option this many places after the current one, and the request that sets it.
+pub fn later_value(
+    session: &wire::SessionId,
+    option: &wire::SessionConfigOption,
+    places: usize,
+) -> Option<(String, ChatRequest)> {
     let values = values(option);
     let at = values.iter().position(|value| Some(&value.value) == current(option))?;
-    values.get((at + 1) % values.len()).map(|value| set(session, option, value))
+    let value = values.get((at + places) % values.len())?;
+    Some((value.value.to_string(), set(session, option, value)))
+}
+
+/// The request that sets an option to the value with this name or id, or to the only one that contains it; or the values.
+pub fn named_value(
+    session: &wire::SessionId,
+    option: &wire::SessionConfigOption,
+    named: &str,
+) -> Result<ChatRequest, Vec<String>> {
+    let values = values(option);
+    let is_it = |value: &&wire::SessionConfigSelectOption| {
+        value.name.eq_ignore_ascii_case(named) || value.value.to_string().eq_ignore_ascii_case(named)
+    };
+    let contains =
+        |value: &&wire::SessionConfigSelectOption| value.value.to_string().contains(&named.to_lowercase());
+    let mut partly = values.iter().filter(contains);
+    let only = partly.next().filter(|_| partly.next().is_none());
+    match values.iter().find(is_it).or(only) {
+        Some(value) => Ok(set(session, option, value)),
+        None => Err(values.iter().map(|value| value.value.to_string()).collect()),
+    }
 }
 
 /// The name of an option's value.

@@ -3,13 +3,16 @@
 use epitome_platform::local::Stream;
 use epitome_platform::signals::{EndRequests, JobControl, JobRequest};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{
-    self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, Event, KeyEventKind,
-    KeyboardEnhancementFlags, MouseEventKind, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+    self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, Event, KeyCode, KeyEvent,
+    KeyEventKind, KeyModifiers, KeyboardEnhancementFlags, MouseEventKind, PopKeyboardEnhancementFlags,
+    PushKeyboardEnhancementFlags,
 };
 use ratatui::crossterm::execute;
 use ratatui::crossterm::style::Print;
@@ -18,7 +21,8 @@ use ratatui::style::Color as Ink;
 use tokio::sync::mpsc;
 
 use crate::client::{ChatConnection, initialize};
-use crate::state::{ChatEffect, ChatEvent, ChatState, draw};
+use crate::state::{ChatEffect, ChatEvent, ChatStart, ChatState, draw};
+use crate::{files, history};
 
 /// Minimum time between frames, and the time between frames of an animation.
 const FRAME: Duration = Duration::from_millis(33);
@@ -26,6 +30,15 @@ const ANIMATION: Duration = Duration::from_millis(125);
 
 /// Events that are handled between two frames at most, so that a flood of them can be seen.
 const EVENTS_MAX: usize = 512;
+
+/// Bytes that are put into the clipboard. Terminals ignore much more.
+const COPIED_BYTES_MAX: usize = 64 * 1024;
+
+/// Rows of the conversation that stay in the terminal after the chat.
+const LEFT_ROWS_MAX: usize = 1_000;
+
+/// Reports of what was looked up that wait.
+const REPORTS_MAX: usize = 8;
 
 /// Keys that wait.
 const KEYS_MAX: usize = 256;
@@ -36,10 +49,18 @@ const REPORT_WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
 /// The options with which the chat starts.
 pub struct ChatSetup {
     pub cwd: PathBuf,
+    /// Whether it begins with a list of the sessions.
+    pub chooses: bool,
     /// The session to continue, instead of beginning one.
     pub session: Option<String>,
     /// The first prompt.
     pub prompt: Option<String>,
+    /// Is shown until the first key.
+    pub remark: Option<String>,
+    /// The file with the prompts of earlier chats.
+    pub history: PathBuf,
+    /// Opens a text in the user's editor and returns it as it was left. Fails with a sentence.
+    pub edit: fn(&str) -> Result<String, String>,
     pub has_colors: bool,
     /// The bytes that are written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
@@ -48,7 +69,8 @@ pub struct ChatSetup {
 /// How the chat ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ChatEnd {
-    Left,
+    /// The session that can be continued, and the end of its conversation.
+    Left { session: Option<String>, rows: Vec<String> },
     /// No model can be used before the user logs in. The screen was not touched.
     NoLogin,
     /// The daemon is gone for good.
@@ -95,6 +117,20 @@ impl FullScreen {
         stopped
     }
 
+    /// Gives the terminal to the user's editor.
+    fn edit(
+        &mut self,
+        text: &str,
+        edit: fn(&str) -> Result<String, String>,
+    ) -> io::Result<Result<String, String>> {
+        report_no_keys()?;
+        self.0.show_cursor()?;
+        ratatui::try_restore()?;
+        let edited = edit(text);
+        self.enter_again()?;
+        Ok(edited)
+    }
+
     /// Shows the chat again, whatever the terminal shows now, and in whichever mode it is.
     fn enter_again(&mut self) -> io::Result<()> {
         // Raw mode that is enabled already would not be set again.
@@ -116,14 +152,26 @@ impl FullScreen {
     }
 
     async fn serve(&mut self, mut link: ChatConnection, setup: &ChatSetup) -> io::Result<ChatEnd> {
-        let mut keys = read_keys()?;
+        let (mut keys, go_on) = read_keys()?;
+        let (report, mut reports) = mpsc::channel(REPORTS_MAX);
         let mut ends = EndRequests::new()?;
         let mut jobs = JobControl::new()?;
         let began = Instant::now();
+        let session = setup.session.clone().map(Into::into);
+        let start = match setup.chooses {
+            true => ChatStart::Choose,
+            false => ChatStart::Session { session, prompt: setup.prompt.clone() },
+        };
         let (mut chat, mut effects) =
-            ChatState::new(setup.cwd.clone(), setup.session.clone().map(Into::into), setup.prompt.clone());
+            ChatState::new(setup.cwd.clone(), start, &history::load(&setup.history));
+        if let Some(remark) = &setup.remark {
+            chat.remark(remark.as_str());
+        }
+        // The thread that reads keys waits while the user's editor may have the terminal.
+        let mut is_reader_waiting = false;
         let (mut is_changed, mut drawn) = (true, began);
         loop {
+            let mut followed = Vec::new();
             for effect in std::mem::take(&mut effects) {
                 match effect {
                     ChatEffect::Request(request) => link.request(request),
@@ -134,10 +182,35 @@ impl FullScreen {
                             execute!(io::stdout(), Print(sequence))?;
                         }
                     }
+                    ChatEffect::Remember(prompt) => {
+                        if let Err(error) = history::add(&setup.history, &prompt) {
+                            tracing::warn!(%error, "a prompt is not kept for later chats");
+                        }
+                    }
+                    ChatEffect::Edit(text) => {
+                        let edited = self.edit(&text, setup.edit)?;
+                        followed.extend(chat.update(ChatEvent::Edited(edited), began.elapsed()));
+                    }
+                    ChatEffect::ListFiles => {
+                        look_up(&report, &setup.cwd, |cwd| ChatEvent::Files(files::list(cwd)));
+                    }
+                    ChatEffect::Diff => look_up(&report, &setup.cwd, |cwd| ChatEvent::Diff(files::diff(cwd))),
+                    ChatEffect::Copy(text) => {
+                        let text = &text[..text.floor_char_boundary(COPIED_BYTES_MAX)];
+                        execute!(io::stdout(), Print(format!("\x1b]52;c;{}\x07", BASE64.encode(text))))?;
+                    }
                     ChatEffect::Leave => {
-                        return Ok(chat.lost().map_or(ChatEnd::Left, |why| ChatEnd::Lost(why.to_owned())));
+                        return Ok(match chat.lost() {
+                            Some(why) => ChatEnd::Lost(why.to_owned()),
+                            None => left(&mut chat),
+                        });
                     }
                 }
+            }
+            effects.extend(followed);
+            if std::mem::take(&mut is_reader_waiting) {
+                // Fails if the thread has ended.
+                let _ = go_on.send(());
             }
             if is_changed && drawn.elapsed() >= FRAME || drawn == began {
                 self.draw(&mut chat, setup.has_colors, began.elapsed())?;
@@ -150,7 +223,7 @@ impl FullScreen {
             };
             let event = tokio::select! {
                 biased;
-                () = ends.recv() => return Ok(ChatEnd::Left),
+                () = ends.recv() => return Ok(left(&mut chat)),
                 request = jobs.recv() => {
                     match request {
                         JobRequest::Stop => self.suspend(&jobs)?,
@@ -159,9 +232,13 @@ impl FullScreen {
                     None
                 }
                 event = keys.recv(), if link.has_room() => match event {
-                    Some(event) => event,
-                    None => return Ok(ChatEnd::Left),
+                    Some(event) => {
+                        is_reader_waiting = matches!(&event, Some(ChatEvent::Key(key)) if is_editor(key));
+                        event
+                    }
+                    None => return Ok(left(&mut chat)),
                 },
+                Some(event) = reports.recv() => Some(event),
                 message = link.next() => Some(ChatEvent::Agent(message)),
                 () = tokio::time::sleep(pause) => None,
             };
@@ -213,9 +290,28 @@ fn report_no_keys() -> io::Result<()> {
     execute!(io::stdout(), PopKeyboardEnhancementFlags, DisableMouseCapture, DisableBracketedPaste)
 }
 
-/// Reads keys on a thread. `None` is a change that only has to be drawn, such as another size.
-fn read_keys() -> io::Result<mpsc::Receiver<Option<ChatEvent>>> {
+/// The end of a chat that the user has left.
+fn left(chat: &mut ChatState) -> ChatEnd {
+    ChatEnd::Left { session: chat.resumable(), rows: chat.last_rows(LEFT_ROWS_MAX) }
+}
+
+/// Looks something up on a thread of its own, and reports it.
+fn look_up(report: &mpsc::Sender<ChatEvent>, cwd: &Path, look: fn(&Path) -> ChatEvent) {
+    let (report, cwd) = (report.clone(), cwd.to_path_buf());
+    // The chat may have ended meanwhile.
+    tokio::task::spawn_blocking(move || drop(report.blocking_send(look(&cwd))));
+}
+
+/// Whether a key may open the user's editor, which then reads the keys.
+fn is_editor(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('g') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+/// Reads keys on a thread. `None` is a change that only has to be drawn, such as another size. After a key that may open
+/// an editor, it waits until it is told to go on.
+fn read_keys() -> io::Result<(mpsc::Receiver<Option<ChatEvent>>, std::sync::mpsc::Sender<()>)> {
     let (sender, keys) = mpsc::channel(KEYS_MAX);
+    let (go_on, waits) = std::sync::mpsc::channel();
     std::thread::Builder::new().name("chat-keys".to_owned()).spawn(move || {
         // Reading fails when the terminal is gone, and sending when the chat has ended.
         while let Ok(event) = event::read() {
@@ -230,10 +326,11 @@ fn read_keys() -> io::Result<mpsc::Receiver<Option<ChatEvent>>> {
                 Event::Resize(..) => None,
                 Event::Key(_) | Event::FocusGained | Event::FocusLost => continue,
             };
-            if sender.blocking_send(event).is_err() {
+            let opens_editor = matches!(&event, Some(ChatEvent::Key(key)) if is_editor(key));
+            if sender.blocking_send(event).is_err() || opens_editor && waits.recv().is_err() {
                 return;
             }
         }
     })?;
-    Ok(keys)
+    Ok((keys, go_on))
 }

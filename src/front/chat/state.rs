@@ -10,21 +10,28 @@ use agent_client_protocol::schema::MaybeUndefined;
 use agent_client_protocol::v2::schema as wire;
 use epitome_client::{slash_commands, with_hint};
 use epitome_session_api::CommandInfo;
-use ratatui::crossterm::event::KeyEvent;
+use epitome_thread::problem::nearest;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::card::{CardAnswer, OpenCard, TYPED_AHEAD};
 use crate::client::{AgentMessage, ChatRequest};
-use crate::complete::{ChatCommand, commands, own_command};
+use crate::complete::{ChatCommand, commands, own_command, own_help, unknown_command};
 use crate::draft::Draft;
 use crate::form::FormDialog;
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
-use crate::picker::{Picker, next_value};
+use crate::picker::{Picker, PickerChoice, later_value, named_value};
 use crate::transcript::{ChatTranscript, Speaker};
 pub use view::draw;
 
 /// Time for a second Ctrl+C.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Time for a second Esc.
+const REWIND_WITHIN: Duration = Duration::from_secs(1);
+
+/// The mode in which everything runs without a question.
+const FULL_ACCESS: &str = "full";
 
 /// Rows that a turn of the wheel scrolls.
 const WHEEL_ROWS: isize = 3;
@@ -39,6 +46,12 @@ pub enum ChatEvent {
         up: bool,
     },
     Agent(AgentMessage),
+    /// The files of the directory, for mentions.
+    Files(Vec<String>),
+    /// The draft as the user's editor left it, or why it can't be edited.
+    Edited(Result<String, String>),
+    /// The uncommitted changes, or why they are not known.
+    Diff(Result<String, String>),
 }
 
 /// Something that has to be done.
@@ -51,11 +64,27 @@ pub enum ChatEffect {
     Notify,
     /// Stop the program, until the shell continues it.
     Suspend,
+    /// Keep a prompt for later chats.
+    Remember(String),
+    ListFiles,
+    /// Open the draft in the user's editor.
+    Edit(String),
+    Diff,
+    /// Put a text into the clipboard.
+    Copy(String),
     Leave,
 }
 
 /// Users who wait no longer than this still look at the screen.
 const LONG_TURN: Duration = Duration::from_secs(20);
+
+/// How a chat begins.
+pub enum ChatStart {
+    /// With a list of the sessions.
+    Choose,
+    /// With a session that is continued, or a new one, and the prompt that is sent once it is open.
+    Session { session: Option<wire::SessionId>, prompt: Option<String> },
+}
 
 /// The current activity of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +112,17 @@ pub struct ChatState {
     first_prompt: Option<String>,
     /// Prompts that are not in the conversation yet.
     waiting: VecDeque<String>,
+    /// Prompts that the user has taken back, and that the agent has not given back yet.
+    withdrawn: Vec<String>,
+    /// The user's prompts in the conversation, with the ids of their messages.
+    said: Vec<(String, String)>,
+    /// The files that mentions are completed with, once they have been listed.
+    files: Option<Vec<String>>,
+    /// The card that is rejected with what the user types now.
+    explaining: Option<(u64, wire::PermissionOptionId)>,
+    /// The draft that looks like a command and is none, of which the user has been warned.
+    unknown: Option<String>,
+    escaped: Option<Duration>,
     cards: VecDeque<OpenCard>,
     forms: VecDeque<OpenForm>,
     picker: Option<Picker>,
@@ -143,12 +183,7 @@ impl Scroll {
 
 impl ChatState {
     /// The chat in a directory, and what begins its session.
-    /// A chat that begins a session, or continues one, and sends the first prompt once it is open.
-    pub fn new(
-        cwd: PathBuf,
-        session: Option<wire::SessionId>,
-        prompt: Option<String>,
-    ) -> (ChatState, Vec<ChatEffect>) {
+    pub fn new(cwd: PathBuf, start: ChatStart, history: &[String]) -> (ChatState, Vec<ChatEffect>) {
         let mut chat = ChatState {
             cwd,
             session: None,
@@ -156,8 +191,14 @@ impl ChatState {
             is_opening: false,
             transcript: ChatTranscript::new(80),
             draft: Draft::default(),
-            first_prompt: prompt,
+            first_prompt: None,
             waiting: VecDeque::new(),
+            withdrawn: Vec::new(),
+            said: Vec::new(),
+            files: None,
+            explaining: None,
+            unknown: None,
+            escaped: None,
             cards: VecDeque::new(),
             forms: VecDeque::new(),
             picker: None,
@@ -172,10 +213,31 @@ impl ChatState {
             lost: None,
             effects: Vec::new(),
         };
-        let resumed = session.map(|session| (session, chat.cwd.clone()));
-        chat.open(resumed);
+        history.iter().for_each(|prompt| chat.draft.remember(prompt));
+        match start {
+            ChatStart::Choose => {
+                chat.activity = SessionActivity::Idle;
+                chat.list(None);
+            }
+            ChatStart::Session { session, prompt } => {
+                chat.first_prompt = prompt;
+                chat.open(session.map(|session| (session, chat.cwd.clone())));
+            }
+        }
         let begin = std::mem::take(&mut chat.effects);
         (chat, begin)
+    }
+
+    /// The open session, if something was said in it.
+    pub fn resumable(&self) -> Option<String> {
+        self.session.as_ref().filter(|_| !self.transcript.is_empty()).map(|session| session.to_string())
+    }
+
+    /// The newest rows of the conversation, for the terminal that the chat leaves.
+    pub fn last_rows(&mut self, rows_max: usize) -> Vec<String> {
+        let height = self.transcript.height();
+        let rows = self.transcript.rows(height.saturating_sub(rows_max), rows_max);
+        rows.iter().map(|row| row.to_string().trim_end().to_owned()).collect()
     }
 
     /// Whether time changes the screen.
@@ -222,6 +284,17 @@ impl ChatState {
                     self.remark("pasted into the prompt, below this card");
                 }
             }
+            ChatEvent::Files(files) => self.files = Some(files),
+            ChatEvent::Edited(Ok(text)) => self.draft.set(text.trim_end()),
+            ChatEvent::Diff(Ok(diff)) if diff.trim().is_empty() => {
+                self.remark("there are no uncommitted changes")
+            }
+            ChatEvent::Diff(Ok(diff)) => {
+                self.scroll.below = 0;
+                let fenced = format!("```diff\n{}\n```", diff.trim_end().replace("```", "` ` `"));
+                self.transcript.show_markdown(&fenced);
+            }
+            ChatEvent::Edited(Err(why)) | ChatEvent::Diff(Err(why)) => self.remark(why),
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
             ChatEvent::Agent(message) => self.receive(message, now),
         }
@@ -230,12 +303,21 @@ impl ChatState {
     // ── The user ───────────────────────────────────────────────────────────────────────────────────
 
     fn focus(&self) -> Focus {
-        match (self.has_help, self.cards.is_empty(), &self.picker) {
+        match (self.has_help, self.shows_card(), &self.picker) {
             (true, ..) => Focus::Help,
-            (false, false, _) => Focus::Card,
-            (false, true, Some(_)) => Focus::Picker,
-            (false, true, None) => Focus::Draft(self.draft.state(&self.commands)),
+            (false, true, _) => Focus::Card,
+            (false, false, Some(_)) => Focus::Picker,
+            (false, false, None) => Focus::Draft(self.draft.state(&self.commands, self.files())),
         }
+    }
+
+    /// Whether a card takes the place of the draft.
+    fn shows_card(&self) -> bool {
+        !self.cards.is_empty() && self.explaining.is_none()
+    }
+
+    fn files(&self) -> &[String] {
+        self.files.as_deref().unwrap_or_default()
     }
 
     fn key(&mut self, key: KeyEvent, now: Duration) {
@@ -245,10 +327,28 @@ impl ChatState {
             self.interrupted = None;
         }
         match action {
-            KeyAction::Edit => self.draft.edit(key),
+            KeyAction::Edit if focus == Focus::Picker => {
+                let letter = match key.code {
+                    KeyCode::Char(letter) => Some(letter),
+                    _ => None,
+                };
+                self.picker.iter_mut().for_each(|picker| picker.filter_by(letter));
+            }
+            KeyAction::Edit => {
+                self.draft.edit(key);
+                if self.files.is_none() && self.draft.mention().is_some() {
+                    self.files = Some(Vec::new());
+                    self.effects.push(ChatEffect::ListFiles);
+                }
+            }
+            KeyAction::SearchHistory => self.search_history(),
+            KeyAction::Editor => self.effects.push(ChatEffect::Edit(self.draft.text())),
             KeyAction::NewLine => self.draft.new_line(),
             KeyAction::DeleteToStart => self.draft.delete_to_start(),
             KeyAction::Complete => self.complete(),
+            KeyAction::HistoryBack if self.draft.is_empty() && self.is_busy() && !self.waiting.is_empty() => {
+                self.take_back();
+            }
             KeyAction::HistoryBack => self.draft.back(),
             KeyAction::HistoryForward => self.draft.forward(),
             KeyAction::SelectPrevious | KeyAction::SelectNext => {
@@ -263,7 +363,8 @@ impl ChatState {
             KeyAction::Send => self.send(now),
             KeyAction::Confirm => self.confirm(focus, None, now),
             KeyAction::ConfirmNumber(number) => self.confirm(focus, Some(number), now),
-            KeyAction::Cancel => self.cancel(),
+            KeyAction::Cancel if self.explaining.is_some() => self.explaining = None,
+            KeyAction::Cancel => self.escape(now),
             KeyAction::Interrupt => self.interrupt(now),
             KeyAction::Suspend => self.effects.push(ChatEffect::Suspend),
             KeyAction::Leave => self.effects.push(ChatEffect::Leave),
@@ -273,7 +374,53 @@ impl ChatState {
         }
     }
 
+    /// Cancels the turn. Twice in an idle session with an empty draft: lists the prompts to go back to.
+    fn escape(&mut self, now: Duration) {
+        if self.is_busy() || !self.draft.is_empty() {
+            return self.cancel();
+        }
+        match self.escaped.take().is_some_and(|at| now.saturating_sub(at) <= REWIND_WITHIN) {
+            true if self.said.is_empty() => self.remark("there is no prompt to go back to"),
+            true => {
+                let rewind = |id: &String| PickerChoice::Prompt(format!("/rewind message {id}"));
+                let prompts = self.said.iter().map(|(id, text)| (text.as_str(), rewind(id)));
+                self.picker = Some(Picker::of_texts(
+                    "Undo this prompt and everything after it, files included",
+                    prompts,
+                ));
+            }
+            false => {
+                self.escaped = Some(now);
+                self.remark("Esc again to rewind to an earlier prompt");
+            }
+        }
+    }
+
+    fn search_history(&mut self) {
+        if self.shows_card() {
+            return;
+        }
+        let draft = |text: &String| PickerChoice::Draft(text.clone());
+        let prompts = self.draft.history().iter().map(|text| (text.as_str(), draft(text)));
+        let picker = Picker::of_texts("Earlier prompts", prompts);
+        match picker.entries.is_empty() {
+            true => self.remark("there are no earlier prompts"),
+            false => self.picker = Some(picker),
+        }
+    }
+
+    /// Takes the newest waiting prompt back into the draft.
+    fn take_back(&mut self) {
+        let Some(text) = self.waiting.pop_back() else { return };
+        self.draft.set(&text);
+        self.withdrawn.push(text.clone());
+        self.request(ChatRequest::Withdraw { text });
+    }
+
     fn complete(&mut self) {
+        if self.draft.complete_file(self.files.as_deref().unwrap_or_default()) {
+            return;
+        }
         if let Some(completed) = self.draft.completion(&self.commands) {
             self.draft.set(&completed);
         }
@@ -281,7 +428,9 @@ impl ChatState {
 
     fn select(&mut self, focus: Focus, forward: bool) {
         match focus {
-            Focus::Draft(_) => self.draft.select(&self.commands, forward),
+            Focus::Draft(_) => {
+                self.draft.select(&self.commands, self.files.as_deref().unwrap_or_default(), forward);
+            }
             Focus::Card => self.cards.iter_mut().take(1).for_each(|card| card.select(forward)),
             Focus::Picker => {
                 if let Some(cursor) = self.picker.as_mut().and_then(|picker| picker.select(forward)) {
@@ -320,29 +469,53 @@ impl ChatState {
         if !self.forms.is_empty() {
             return self.fill(now);
         }
-        // Enter completes the beginning of a command; a complete one is sent.
-        if self.draft.completion(&self.commands).is_some() {
+        if self.draft.end_line() {
+            return;
+        }
+        // Enter completes the beginning of a command or of a file; a complete one is sent.
+        if self.draft.completion(&self.commands).is_some()
+            || !self.draft.offered_files(self.files()).is_empty()
+        {
             return self.complete();
         }
         let text = self.draft.text().trim().to_owned();
+        if let Some((card, option)) = self.explaining.take() {
+            // The agent reads it before it goes on.
+            if !text.is_empty() {
+                self.draft.set("");
+                self.prompt(text);
+            }
+            self.remove_card(card, now);
+            return self.request(ChatRequest::Decide { card, option });
+        }
         if text.is_empty() {
             return;
         }
-        if let Some(command) = own_command(&text) {
+        if let Some((command, argument)) = own_command(&text) {
             self.draft.set("");
-            return self.run_own(command);
+            return self.run_own(command, argument);
         }
         if self.session.is_none() {
             return self.remark("the session is not open yet");
         }
+        if let Some(why) = unknown_command(&text, &self.commands)
+            && self.unknown.as_ref() != Some(&text)
+        {
+            self.unknown = Some(text);
+            return self.remark(why);
+        }
         self.draft.set("");
-        self.prompt(text);
+        self.draft.remember(&text);
+        self.effects.push(ChatEffect::Remember(text.clone()));
+        match text.strip_prefix('!').map(str::trim) {
+            Some(command) if !command.is_empty() => self.prompt(format!("/shell {command}")),
+            _ => self.prompt(text),
+        }
     }
 
     /// Sends a prompt to the open session.
     fn prompt(&mut self, text: String) {
         let Some(session) = self.session.clone() else { return };
-        self.draft.remember(&text);
         self.waiting.push_back(text.clone());
         self.scroll.below = 0;
         self.request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() });
@@ -364,23 +537,47 @@ impl ChatState {
         }
     }
 
-    fn run_own(&mut self, command: ChatCommand) {
+    fn run_own(&mut self, command: ChatCommand, argument: &str) {
         match command {
             ChatCommand::Quit => self.effects.push(ChatEffect::Leave),
             ChatCommand::Keys => self.has_help = true,
             ChatCommand::Sessions => self.list(None),
             ChatCommand::New => self.open(None),
+            ChatCommand::Prompt(text) => self.prompt(text.to_owned()),
+            ChatCommand::Diff => self.effects.push(ChatEffect::Diff),
+            ChatCommand::Copy => match self.transcript.last_reply() {
+                Some(reply) => {
+                    self.effects.push(ChatEffect::Copy(reply));
+                    self.remark("the last reply is in the clipboard, if the terminal allows it");
+                }
+                None => self.remark("there is no reply to copy"),
+            },
+            ChatCommand::Help => {
+                self.transcript.notice(Color::Dim, &own_help());
+                self.prompt("/help".to_owned());
+            }
             ChatCommand::Option(id) => {
                 let option = self.options.iter().find(|option| &*option.config_id.0 == id);
                 match (&self.session, option) {
-                    (Some(session), Some(option)) => self.picker = Some(Picker::of_option(session, option)),
+                    (Some(session), Some(option)) if argument.is_empty() => {
+                        self.picker = Some(Picker::of_option(session, option));
+                    }
+                    (Some(session), Some(option)) => match named_value(session, option, argument) {
+                        Ok(request) => self.request(request),
+                        Err(values) => {
+                            let near = nearest(argument, values.iter().map(String::as_str));
+                            let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                            self.remark(format!("{argument:?} is not offered for /{id}{near}"));
+                        }
+                    },
                     _ => self.remark(format!("there is nothing to choose for /{id} here")),
                 }
             }
         }
     }
 
-    fn remark(&mut self, words: impl Into<String>) {
+    /// Shows a short remark until the next key.
+    pub fn remark(&mut self, words: impl Into<String>) {
         self.remark = Some(words.into());
     }
 
@@ -390,8 +587,16 @@ impl ChatState {
 
     fn next_mode(&mut self) {
         let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
-        let request = self.session.as_ref().zip(mode).and_then(|(session, mode)| next_value(session, mode));
-        self.effects.extend(request.map(ChatEffect::Request));
+        let Some((session, mode)) = self.session.as_ref().zip(mode) else { return };
+        let later = |places| later_value(session, mode, places);
+        match (later(1), later(2)) {
+            // One key too many must not be enough for it.
+            (Some((next, yes)), Some((_, no))) if next == FULL_ACCESS => {
+                self.picker = Some(Picker::of_full_access(no, yes));
+            }
+            (Some((_, request)), _) => self.request(request),
+            (None, _) => {}
+        }
     }
 
     fn option(&self, category: &wire::SessionConfigOptionCategory) -> Option<&wire::SessionConfigOption> {
@@ -400,11 +605,13 @@ impl ChatState {
 
     fn confirm(&mut self, focus: Focus, number: Option<usize>, now: Duration) {
         if focus == Focus::Picker {
-            let chosen =
-                self.picker.take().and_then(|picker| picker.entries.into_iter().nth(picker.selected));
-            return match chosen.map(|entry| entry.request) {
-                Some(ChatRequest::Resume { session, cwd }) => self.open(Some((session, cwd))),
-                Some(request) => self.request(request),
+            return match self.picker.take().and_then(Picker::chosen) {
+                Some(PickerChoice::Request(ChatRequest::Resume { session, cwd })) => {
+                    self.open(Some((session, cwd)));
+                }
+                Some(PickerChoice::Request(request)) => self.request(request),
+                Some(PickerChoice::Draft(text)) => self.draft.set(&text),
+                Some(PickerChoice::Prompt(text)) => self.prompt(text),
                 None => {}
             };
         }
@@ -417,11 +624,16 @@ impl ChatState {
                 self.remove_card(card, now);
                 self.request(ChatRequest::Decide { card, option });
             }
+            CardAnswer::Explain(option) => {
+                self.explaining = Some((card.number(), option));
+                self.remark("type what the agent should do instead · Enter sends it, Esc goes back");
+            }
         }
     }
 
     fn remove_card(&mut self, number: u64, now: Duration) {
         self.cards.retain(|card| card.number() != number);
+        self.explaining.take_if(|(card, _)| *card == number);
         if let Some(at) = self.forms.iter().position(|form| form.number == number)
             && let Some(form) = self.forms.remove(at)
         {
@@ -456,7 +668,7 @@ impl ChatState {
         self.interrupted = Some(now);
         self.remark("Ctrl+C again to leave");
         (self.has_help, self.picker) = (false, None);
-        if self.draft.is_empty() || !self.cards.is_empty() {
+        if self.draft.is_empty() || self.shows_card() {
             return self.cancel();
         }
         let text = self.draft.text();
@@ -487,7 +699,7 @@ impl ChatState {
         (self.activity, self.title, self.usage) = (SessionActivity::Opening, None, None);
         self.transcript.clear();
         self.waiting.clear();
-        self.draft.forget_history();
+        self.said.clear();
         self.scroll = Scroll::default();
         match resumed {
             Some((session, cwd)) => {
@@ -532,6 +744,7 @@ impl ChatState {
                 }
                 self.transcript.settle();
                 if let Some(text) = self.first_prompt.take() {
+                    self.effects.push(ChatEffect::Remember(text.clone()));
                     self.prompt(text);
                 }
             }
@@ -555,6 +768,9 @@ impl ChatState {
             }
             AgentMessage::Sessions { sessions, cursor, .. } => {
                 self.picker = Some(Picker::of_sessions(sessions, cursor));
+            }
+            AgentMessage::PromptFailed { text, .. } if self.withdrawn.contains(&text) => {
+                self.withdrawn.retain(|withdrawn| *withdrawn != text);
             }
             AgentMessage::PromptFailed { text, why } => {
                 self.no_longer_waits(&text);
@@ -599,7 +815,17 @@ impl ChatState {
                 };
                 let typed = typed(&content);
                 self.no_longer_waits(typed.trim());
-                self.draft.remember(typed.trim());
+                if let Some(at) = self.withdrawn.iter().position(|text| text == typed.trim()) {
+                    self.withdrawn.remove(at);
+                    self.remark("the agent had read the prompt already");
+                }
+                // That of a command that was typed with `!` is in the history in that form.
+                if !typed.starts_with("/shell ") {
+                    self.draft.remember(typed.trim());
+                }
+                if !typed.starts_with('/') && !self.said.iter().any(|(id, _)| *id == *message.message_id.0) {
+                    self.said.push((message.message_id.0.to_string(), typed.trim().to_owned()));
+                }
                 self.transcript.replace(Speaker::User, &message.message_id.0, &text);
             }
             SessionUpdate::UserMessageChunk(chunk) => self.append(Speaker::User, &chunk),

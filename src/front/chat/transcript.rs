@@ -25,6 +25,9 @@ const ITEMS_MAX: usize = 2_000;
 /// Rows of the model's thinking that are shown without details.
 const THINKING_ROWS_MAX: usize = 3;
 
+/// The id of items that the chat itself has made.
+const OWN: &str = "own";
+
 /// The author or source of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
@@ -75,6 +78,18 @@ impl ChatTranscript {
         self.items.clear();
     }
 
+    /// The last message of the agent.
+    pub fn last_reply(&self) -> Option<String> {
+        self.items.iter().rev().find_map(|item| match &item.content {
+            ItemContent::Text { speaker: Speaker::Agent, text, .. }
+                if item.id != OWN && !text.trim().is_empty() =>
+            {
+                Some(text.clone())
+            }
+            _ => None,
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -120,6 +135,12 @@ impl ChatTranscript {
     pub fn notice(&mut self, color: Color, text: &str) {
         let speaker = Speaker::Notice(color);
         self.push("", ItemContent::Text { speaker, text: text.to_owned(), flow: None });
+    }
+
+    /// Shows Markdown that the chat itself has made, at the end.
+    pub fn show_markdown(&mut self, text: &str) {
+        let speaker = Speaker::Agent;
+        self.push(OWN, ItemContent::Text { speaker, text: text.to_owned(), flow: None });
     }
 
     fn text(&mut self, speaker: Speaker, id: &str, words: &str, replaces: bool) {

@@ -431,6 +431,7 @@ fn an_unknown_provider_is_named_with_its_model() {
     let error =
         resolve(&ModelName("antropic/claude-x".into()), &Settings::default(), &[]).expect_err("a typo");
     assert_eq!(error.message, "There is no provider \"antropic\" for the model \"antropic/claude-x\".");
+    assert!(error.hint.is_some_and(|hint| hint.starts_with("Did you mean anthropic? ")));
 }
 
 /// Regression: when the server at `EPITOME_LOCAL_URL` answered with an HTML page, the error reported that nothing was

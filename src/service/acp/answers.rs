@@ -90,7 +90,10 @@ pub fn result(
             let response = wire::NewSessionResponse::new(session.0);
             raw(&response.modes(v1::modes(&options)).config_options(options_shown))
         }
-        (RequestKind::Load | RequestKind::Resume, SessionAnswer::Attached { options: now, .. }) => {
+        (
+            RequestKind::Load | RequestKind::Resume | RequestKind::ResumeReplayed,
+            SessionAnswer::Attached { options: now, .. },
+        ) => {
             let options_shown = v1::config_options(&now, traits.boolean_options);
             raw(&wire::LoadSessionResponse::new().modes(v1::modes(&now)).config_options(options_shown))
         }

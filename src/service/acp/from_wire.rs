@@ -322,7 +322,11 @@ impl<'a> RequestParams<'a> {
                 wire_v2::SessionConfigOptionValue::Boolean { value, .. } => on_or_off(value).to_owned(),
                 _ => continue,
             };
-            options.push((option.config_id.0.to_string(), value));
+            let id = option.config_id.0.to_string();
+            if options.iter().any(|(known, _)| *known == id) {
+                return Err(BadParams(format!("`configOptions` sets {id:?} twice")));
+            }
+            options.push((id, value));
         }
         Ok(options)
     }
@@ -641,7 +645,7 @@ mod tests {
             {"configId":"mode","value":"allow"},
             {"configId":"thought_level","type":"id","value":"high"},
             {"configId":"web","type":"boolean","value":true},
-            {"configId":"web","value":true},
+            {"configId":"search","value":true},
             {"configId":7,"value":"x"},
             "nonsense"]}"#;
         let options =
@@ -652,6 +656,10 @@ mod tests {
         assert_eq!(options("{}"), Ok(Vec::new()));
         let unknown = r#"{"configOptions":[{"configId":"mode","type":"slider","value":3}]}"#;
         assert!(options(unknown).is_err());
+        // The last one won, silently.
+        let twice =
+            r#"{"configOptions":[{"configId":"mode","value":"ask"},{"configId":"mode","value":"full"}]}"#;
+        assert!(options(twice).is_err_and(|why| why.0.contains("twice")));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum RequestKind {
     New,
     Load,
     Resume,
+    /// Resumes a session, and replays its conversation.
+    ResumeReplayed,
     Prompt,
     Steer,
     SetMode,
@@ -168,7 +170,10 @@ impl Requests {
         let is_opened_again = match &found.opening {
             OpeningState::Attaching(session) => self.open.iter().any(|(other, request)| {
                 *other != ticket
-                    && matches!(request.kind, RequestKind::Load | RequestKind::Resume)
+                    && matches!(
+                        request.kind,
+                        RequestKind::Load | RequestKind::Resume | RequestKind::ResumeReplayed
+                    )
                     && !matches!(request.opening, OpeningState::Cancelled(_))
                     && request.session.as_ref() == Some(session)
             }),

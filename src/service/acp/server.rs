@@ -297,7 +297,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.command(id, params, RequestKind::Prompt, prompt)
     }
 
+    /// Closing a session that is not open succeeds: archiving has closed it, or another client.
     fn close(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        params.session_id()?;
+        if !session_of(params).is_ok_and(|session| self.outbox.requests().has_opened(&session)) {
+            return Ok(Routed::Now(Ok(answers::empty())));
+        }
         let close = |ticket, client| SessionCommand::Close { ticket, client };
         self.command(id, params, RequestKind::Close, close)
     }

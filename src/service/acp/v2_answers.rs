@@ -54,8 +54,8 @@ pub fn initialize(
 }
 
 pub fn unsupported_version(requested: &Value) -> Error {
-    Error::new(UNSUPPORTED_VERSION, "This connection speaks version 2 of the protocol")
-        .data(json!({ "requested": requested, "supported": [1, 2] }))
+    let text = format!("Version {requested} of the protocol is not offered on this connection");
+    Error::new(UNSUPPORTED_VERSION, text).data(json!({ "requested": requested, "supported": [1, 2] }))
 }
 
 /// The response to a prompt that was inserted as this message.
@@ -76,7 +76,10 @@ pub fn result(
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))
         }
-        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { cwd, options, now, .. }) => {
+        (
+            RequestKind::Resume | RequestKind::ResumeReplayed | RequestKind::Load,
+            SessionAnswer::Attached { cwd, options, now, .. },
+        ) => {
             let response = wire::ResumeSessionResponse::new().meta(directory(&cwd, traits));
             let shown = v2::config_options(&options, true);
             answers::raw(&response.config_options(shown).available_commands(commands(now.as_deref(), traits)))

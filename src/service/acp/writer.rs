@@ -446,9 +446,10 @@ impl UpdateWriter {
             || match (&answer, open.kind) {
                 (Ok(SessionAnswer::Closed), _) => true,
                 // A session that was open before remains so.
-                (Err(_), RequestKind::New | RequestKind::Load | RequestKind::Resume) => {
-                    open.opening != OpeningState::None
-                }
+                (
+                    Err(_),
+                    RequestKind::New | RequestKind::Load | RequestKind::Resume | RequestKind::ResumeReplayed,
+                ) => open.opening != OpeningState::None,
                 (Ok(_) | Err(_), _) => false,
             };
         if let Ok(SessionAnswer::Attached { session, cwd, .. }) = &answer
@@ -459,7 +460,13 @@ impl UpdateWriter {
         }
         if let Ok(SessionAnswer::Attached { session, now: Some(now), .. }) = &answer {
             list_skills(session, &now.commands, target);
-            if open.kind == RequestKind::Resume {
+            if open.kind == RequestKind::ResumeReplayed && !is_cancelled {
+                // The schema crate has no type for it yet.
+                let params =
+                    json!({ "sessionId": session.0, "update": { "sessionUpdate": "replay_complete" } });
+                notification(target.buffer, "session/update", &params);
+            }
+            if matches!(open.kind, RequestKind::Resume | RequestKind::ResumeReplayed) {
                 self.translate(session, SessionEvent::State(Arc::new(now.state.clone())), target);
             }
         }

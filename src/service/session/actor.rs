@@ -40,6 +40,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tokio::task::JoinSet;
 
 use super::background::BackgroundResult;
 use super::child::news::ChildNews;
@@ -117,6 +118,11 @@ enum ActorEvent {
     Asked(QuestionMessage),
     EditorRequested(PendingEditorRequest),
     Background(Result<BackgroundResult, tokio::task::JoinError>),
+}
+
+/// The next job that ends; `None` if there is none.
+async fn next_of(jobs: Option<&mut JoinSet<JobResult>>) -> Option<Result<JobResult, tokio::task::JoinError>> {
+    jobs?.join_next().await
 }
 
 /// Creates a session on a blocking thread: it reads the settings and the working directory, which may be in a
@@ -228,9 +234,9 @@ impl Session {
     }
 
     async fn event(&mut self) -> ActorEvent {
-        let (model, jobs) = match &mut self.work {
-            Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
-            None => (None, None),
+        let (model, jobs, outcome_hooks) = match &mut self.work {
+            Some(work) => (work.model.as_mut(), Some(&mut work.jobs), Some(&mut work.outcome_hooks)),
+            None => (None, None, None),
         };
         let http = &self.core.services.http;
         // Always in the same order, by priority, so that simulations are reproducible. Nothing starves: the queues are
@@ -238,8 +244,8 @@ impl Session {
         tokio::select! {
             biased;
             command = self.inbox.next() => ActorEvent::Command(command),
-            Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
-                if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
+            Some(job) = next_of(jobs) => ActorEvent::Job(job),
+            Some(job) = next_of(outcome_hooks) => ActorEvent::Job(job),
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
             news = self.tools.next_news() => ActorEvent::Tool(news),
             Some(news) = self.subagents.next() => ActorEvent::Child(news),

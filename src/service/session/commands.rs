@@ -14,6 +14,7 @@ pub(super) mod on_disk;
 mod permissions;
 mod pins;
 pub(super) mod rewind;
+pub(super) mod shell;
 mod usage;
 pub mod why;
 mod worktree;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 
 use super::compacting::Compactor;
 use super::core::Core;
@@ -159,6 +161,12 @@ const BUILT_IN: &[BuiltInCommand] = &[
         rewind::rewind,
     ),
     built_in(
+        "shell",
+        "Run a command here, in the sandbox; its output is shown to you and to the model",
+        Some("command"),
+        shell::shell,
+    ),
+    built_in(
         "checkpoints",
         "List the turns with the files that each of them changed",
         None,
@@ -289,6 +297,8 @@ pub(super) struct CommandOutcome {
     pub meta: Option<serde_json::Value>,
     /// Disk work on which the result depends; all other fields are then empty.
     pub later: Option<LaterWork>,
+    /// Stops this work when the user cancels.
+    pub stop: Option<Arc<Notify>>,
     /// The rewind of files that the changes report.
     pub rewound_files: Option<RewindReport>,
 }

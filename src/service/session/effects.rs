@@ -23,7 +23,7 @@ use epitome_thread::{
     PlanStep, ThoughtLevel, ToolCall, ToolOutcome, Usage, View, ViewItem, is_deeper,
 };
 use epitome_tokens::Ruler;
-use epitome_tools::{Tool, ToolContext};
+use epitome_tools::{Tool, ToolContext, ToolResult};
 
 /// The parts of a request, separate from the thread so that they can outlive a borrow of it.
 #[derive(Clone)]
@@ -263,9 +263,15 @@ pub async fn run_tool(
         let text = format!("Not run: the session's log can't be written ({error}).");
         return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
     }
-    let result = tool.run(call.input, context).await;
-    let outcome = ToolOutcome {
-        call: call.id,
+    let mut result = tool.run(call.input, context).await;
+    let plan = result.plan.take();
+    (outcome(call.id, result), plan)
+}
+
+/// The result of a tool as the outcome of a call.
+pub fn outcome(call: CallId, result: ToolResult) -> ToolOutcome {
+    ToolOutcome {
+        call,
         status: result.status,
         content: result.content,
         shown: result.shown,
@@ -273,8 +279,7 @@ pub async fn run_tool(
         raw: result.raw.filter(|raw| !is_deeper(raw, FOREIGN_DEPTH_MAX)),
         whole: result.whole,
         decided: None,
-    };
-    (outcome, result.plan)
+    }
 }
 
 /// Encodes a request that is not part of a conversation.

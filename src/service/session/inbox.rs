@@ -1,8 +1,9 @@
 //! A session's incoming commands, and the prompts that wait until a turn can begin with them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task;
 
 use super::responder::{QueuedPrompt, Responder};
@@ -48,6 +49,8 @@ pub(super) struct Inbox {
     prompts: VecDeque<QueuedPrompt>,
     /// The background work that the prompts wait for.
     paused_by: Option<(task::Id, InboxPause)>,
+    /// Stops the command that they wait for, if it can be stopped.
+    stop: Option<Arc<Notify>>,
 }
 
 /// The work that prompts wait for.
@@ -61,7 +64,7 @@ pub(super) enum InboxPause {
 
 impl Inbox {
     pub fn new(channel: Channel) -> Inbox {
-        Inbox { channel, prompts: VecDeque::new(), paused_by: None }
+        Inbox { channel, prompts: VecDeque::new(), paused_by: None, stop: None }
     }
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
@@ -148,7 +151,16 @@ impl Inbox {
     }
 
     pub fn resume(&mut self) {
-        self.paused_by = None;
+        (self.paused_by, self.stop) = (None, None);
+    }
+
+    /// The command that the prompts wait for can be stopped.
+    pub fn stop_with(&mut self, stop: Option<Arc<Notify>>) {
+        self.stop = stop;
+    }
+
+    pub fn stop_command(&self) {
+        self.stop.iter().for_each(|stop| stop.notify_one());
     }
 
     /// Background work has panicked. The prompts may have waited for it.

@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod folders;
+mod imports;
 mod known;
 mod room;
 
@@ -18,6 +19,7 @@ use folders::{InstructionFile, InstructionFolder};
 use known::{known_paths, reminder, touched};
 
 use super::core::Core;
+use epitome_files::paths::Paths;
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::problem::Problem;
 use epitome_thread::{Change, Origin, Seq, Thread};
@@ -86,14 +88,16 @@ impl InstructionWatch {
             let known = watched.stamps.iter().flat_map(|stamps| stamps.keys().cloned());
             let candidates: BTreeSet<PathBuf> =
                 watched.folder.candidates().into_iter().chain(known).collect();
-            let stamps: BTreeMap<_, _> =
+            let mut stamps: BTreeMap<_, _> =
                 candidates.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
             if watched.stamps.as_ref() == Some(&stamps) {
                 continue;
             }
-            watched.stamps = Some(stamps);
             let (files, new) = watched.folder.read();
             problems.extend(new);
+            let imported = files.iter().flat_map(|file| &file.imports);
+            stamps.extend(imported.map(|path| (path.clone(), stamp(path))));
+            watched.stamps = Some(stamps);
             if watched.files != files {
                 self.complete_at = None;
             }
@@ -137,7 +141,7 @@ impl InstructionWatch {
             core.thread.frame().is_none() && core.services.toolbox.get(task::NAME).is_some();
         move || {
             let nested =
-                |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
+                |of: BTreeSet<PathBuf>| of.iter().flat_map(|path| nested(&workspace, path, &paths)).collect();
             if watch.folders.is_empty() {
                 watch.add(folders::all(&workspace.cwd, &paths), false);
                 watch.add(nested(sent), true);
@@ -180,13 +184,13 @@ impl InstructionWatch {
 
 /// The folders from `touched` up to the workspace's root, without the working directory, which the system prompt
 /// covers. Excludes folders outside of the workspace, reached by a symbolic link.
-fn nested(workspace: &Workspace, touched: &Path) -> Vec<InstructionFolder> {
+fn nested(workspace: &Workspace, touched: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
     let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
     // Checks that the directory exists first: a path with thousands of missing components would take minutes otherwise.
     let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
-    let folder = |directory: &Path| InstructionFolder::of_project(directory, Some(root));
+    let folder = |directory: &Path| InstructionFolder::of_project(directory, Some(root)).importing(paths);
     below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(folder).collect()
 }
 

@@ -15,7 +15,7 @@ use epitome_secrets::Masker;
 use epitome_thread::{CallId, CallOutput, Change, RecordedDecision, Thread};
 use epitome_tools::background::BackgroundCommands;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
-use epitome_tools::{Access, Workspace};
+use epitome_tools::{Access, PartialResult, Workspace};
 
 /// Pieces of live output that may wait for the session. Further output is not shown live; the outcome contains all of
 /// it.
@@ -91,6 +91,8 @@ pub(super) struct CallNotes {
     pub started: Option<Instant>,
     /// Stops only this call.
     pub stop: Option<Arc<Notify>>,
+    /// What it has put out so far.
+    pub partial: PartialResult,
 }
 
 impl ToolHost {

@@ -39,7 +39,10 @@ pub struct RunningTurn {
     pub postponed: Option<Effect>,
     /// The kind of fault, if the turn fails.
     pub fault: TurnFault,
+    /// They end when the turn is cancelled.
     pub jobs: JoinSet<JobResult>,
+    /// Hooks that see outcomes of calls. A cancelled turn waits for them.
+    pub outcome_hooks: JoinSet<JobResult>,
 }
 
 /// The recipe that a turn runs, and its limits.
@@ -98,6 +101,11 @@ impl TurnFault {
 }
 
 impl RunningTurn {
+    /// Whether it can take further prompts.
+    pub fn is_open(&self) -> bool {
+        !self.turn.is_cancelling()
+    }
+
     /// A turn with only its sender's responder.
     pub fn new(turn: Turn, responder: Responder) -> RunningTurn {
         RunningTurn {
@@ -109,6 +117,7 @@ impl RunningTurn {
             postponed: None,
             fault: TurnFault::default(),
             jobs: JoinSet::new(),
+            outcome_hooks: JoinSet::new(),
         }
     }
 }
@@ -138,6 +147,8 @@ pub enum JobResult {
         decided: Option<(Seq, CompactionDecision)>,
     },
     SummaryWritten(SummaryAttempt),
+    /// A cancelled turn waits no longer for its hooks.
+    CancelDue,
     CompactionPruned {
         revision: Seq,
         pruned: Option<Change>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::listed::ServerTool;
@@ -11,7 +12,10 @@ use super::server::{ConnectionState, ServerHandle};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::ToolError;
-use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use epitome_tools::{Access, BoxFuture, CANCELLED, Tool, ToolContext, ToolResult, Workspace};
+
+/// Maximum bytes of a call's progress reports that are kept for its outcome, in case it is cancelled.
+const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 
 /// A tool of an MCP server.
 pub struct McpTool {
@@ -60,12 +64,29 @@ impl Tool for McpTool {
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         let (server, known) = (self.server.clone(), self.known.clone());
-        let progress = move |text: String| (context.progress)(text.into());
+        let so_far: Arc<Mutex<String>> = Arc::default();
+        let reported = Arc::clone(&so_far);
+        let partial = context.partial.clone();
+        let progress = move |text: String| {
+            keep_newest(&mut so_far.lock(), &text);
+            (context.progress)(text.into());
+        };
+        partial.set(move || ToolResult::completed(format!("{}{CANCELLED}", reported.lock())));
         Box::pin(async move {
             let called = server.call(&known, object(input), Arc::new(progress)).await;
             called.unwrap_or_else(ToolResult::failed)
         })
     }
+}
+
+/// Adds a report of progress, each on its line, and drops the oldest text beyond the limit.
+fn keep_newest(so_far: &mut String, text: &str) {
+    so_far.push_str(text);
+    if !so_far.ends_with('\n') {
+        so_far.push('\n');
+    }
+    let start = so_far.ceil_char_boundary(so_far.len().saturating_sub(PROGRESS_BYTES_MAX));
+    so_far.drain(..start);
 }
 
 fn checked_arguments(input: &Value) -> Result<(), ToolError> {

@@ -12,6 +12,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -25,8 +26,8 @@ use super::sandbox::GitChanges;
 use super::schema::{self, InputKey};
 use super::shell_run::{self, END_TIME_MAX, LiveOutput, OutputReader, ShellRestriction, StartedShell};
 use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input, sandbox,
-    truncate,
+    Access, BoxFuture, CANCELLED, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input,
+    sandbox, truncate,
 };
 use epitome_platform::group::CommandExit;
 use epitome_platform::reaper::Reaper;
@@ -251,7 +252,12 @@ impl BashCall {
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
     let network = started.network(&context.sandbox);
     let StartedShell { mut running, pipe, note: _note, settings, links } = started;
-    let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
+    let (mut reading, output) = (OutputReader::new(pipe), Arc::new(Mutex::new(CommandOutput::default())));
+    let so_far = Arc::clone(&output);
+    context.partial.set(move || {
+        let output = std::mem::take(&mut *so_far.lock()).finish();
+        result(output, CommandExit::Unknown, Some(EarlyEnd::Cancelled), network, None)
+    });
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
     let limit = sleep(timeout);
@@ -270,10 +276,10 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
                 limit.as_mut().reset(Instant::now() + END_TIME_MAX);
             }
             () = live.wait() => live.pass_on(Instant::now()),
-            bytes = reading.next() => live.take(&output.take(bytes), bytes, Instant::now()),
+            bytes = reading.next() => live.take(&output.lock().take(bytes), bytes, Instant::now()),
         }
     };
-    reading.drain(|bytes| live.take(&output.take(bytes), bytes, Instant::now())).await;
+    reading.drain(|bytes| live.take(&output.lock().take(bytes), bytes, Instant::now())).await;
     live.end();
     running.release();
     let reports = disk::blocking(move |_| {
@@ -283,7 +289,15 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
         reports
     });
     let report = Some(reports.await.join("\n")).filter(|report| !report.is_empty());
-    result(output.finish(), ending, timed_out.then_some(timeout), network, report)
+    let output = std::mem::take(&mut *output.lock()).finish();
+    result(output, ending, timed_out.then_some(EarlyEnd::TimeLimit(timeout)), network, report)
+}
+
+/// Why a command was ended before it was done.
+#[derive(Clone, Copy)]
+enum EarlyEnd {
+    TimeLimit(Duration),
+    Cancelled,
 }
 
 /// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed. `report`: what happened
@@ -291,7 +305,7 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
 fn result(
     output: Finished,
     ending: CommandExit,
-    timed_out: Option<Duration>,
+    early: Option<EarlyEnd>,
     network: Option<bool>,
     report: Option<String>,
 ) -> ToolResult {
@@ -305,15 +319,22 @@ fn result(
     if let CommandExit::Signal(signal) = ending {
         raw["signal"] = json!(signal);
     }
-    if let Some(limit) = timed_out {
-        raw["timedOut"] = json!(true);
-        say = format!(
-            "[the time limit of {} seconds was reached; the command and everything that it started were ended. \
-             `timeout` can be set up to {TIMEOUT_SECONDS_MAX}]",
-            limit.as_secs()
-        );
+    match early {
+        Some(EarlyEnd::TimeLimit(limit)) => {
+            raw["timedOut"] = json!(true);
+            say = format!(
+                "[the time limit of {} seconds was reached; the command and everything that it started were ended. \
+                 `timeout` can be set up to {TIMEOUT_SECONDS_MAX}]",
+                limit.as_secs()
+            );
+        }
+        Some(EarlyEnd::Cancelled) => {
+            raw["interrupted"] = json!(true);
+            say = CANCELLED.to_owned();
+        }
+        None => {}
     }
-    let well = ending == CommandExit::Code(0) && timed_out.is_none();
+    let well = ending == CommandExit::Code(0) && early.is_none();
     if let Some(network) = network {
         raw["sandboxed"] = json!(true);
         if let Some(hint) = sandbox::hint(&output, well, network) {

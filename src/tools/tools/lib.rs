@@ -35,6 +35,7 @@ pub mod secret_paths;
 pub mod shell_output;
 mod shell_run;
 pub mod skill_tool;
+mod spelling;
 pub mod task;
 mod todo_write;
 pub mod truncate;
@@ -50,6 +51,8 @@ use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use serde_json::Value;
 
 pub use epitome_platform::{child_output, group, launcher, reaper};
@@ -60,6 +63,7 @@ pub use running::RunningCommands;
 use read_state::ReadState;
 use secret_paths::SecretPaths;
 
+use epitome_platform::file_uri;
 use epitome_platform::root::{Root, Roots};
 use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
@@ -148,6 +152,28 @@ pub enum Needs {
     EditorBuffers,
 }
 
+/// What follows the output of a cancelled call.
+pub const CANCELLED: &str = "[cancelled before it finished; changes already made were kept]";
+
+/// Describes what a call has put out so far, which is its outcome if it is cancelled. Shared by the tool, which is dropped
+/// by a cancel, and the session.
+#[derive(Clone, Default)]
+pub struct PartialResult(Arc<Mutex<Option<DescribeResult>>>);
+
+type DescribeResult = Box<dyn FnOnce() -> ToolResult + Send>;
+
+impl PartialResult {
+    pub fn set(&self, describe: impl FnOnce() -> ToolResult + Send + 'static) {
+        *self.0.lock() = Some(Box::new(describe));
+    }
+
+    /// The result of a call that was stopped now; `None` if it has put nothing out.
+    pub fn take(&self) -> Option<ToolResult> {
+        let describe = self.0.lock().take()?;
+        Some(ToolResult { status: OutcomeStatus::Interrupted, ..describe() })
+    }
+}
+
 /// Everything that a running tool can use.
 #[derive(Clone)]
 pub struct ToolContext {
@@ -178,6 +204,8 @@ pub struct ToolContext {
     pub hidden: Arc<permission::ruled::HiddenFiles>,
     /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
+    /// What the call has put out so far, in case it is cancelled.
+    pub partial: PartialResult,
 }
 
 impl ToolContext {
@@ -198,6 +226,7 @@ impl ToolContext {
             background: Arc::default(),
             hidden: Arc::default(),
             unsaved: Arc::default(),
+            partial: PartialResult::default(),
         }
     }
 
@@ -333,12 +362,15 @@ impl Workspace {
         &self.roots
     }
 
-    /// Returns the absolute, lexically normalized form of a path from a tool's input.
+    /// Returns the absolute, lexically normalized form of a path from a tool's input, which may also be a `file:` URI as in
+    /// a prompt. A name whose accents are composed is also found with decomposed ones, as in archives from macOS.
     pub fn resolve(&self, path: &str) -> PathBuf {
-        match path.strip_prefix("~/").zip(self.home()) {
-            Some((below, home)) => normal(&home.join(below)),
-            None => normal(&self.cwd.join(path)),
-        }
+        let resolved = match (file_uri::path(path), path.strip_prefix("~/").zip(self.home())) {
+            (Some(path), _) => path,
+            (None, Some((below, home))) => home.join(below),
+            (None, None) => self.cwd.join(path),
+        };
+        spelling::on_disk(normal(&resolved))
     }
 
     /// Returns the path with every symbolic link resolved, including links with a missing target.

@@ -6,8 +6,11 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::task::TaskRequest;
-use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolError, ToolResult, Workspace};
+use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolError, ToolResult, Workspace, truncate};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
+
+/// Maximum bytes of an unknown parameter's name in the refusal.
+const UNKNOWN_KEY_BYTES_MAX: usize = 60;
 
 /// A tool with parsed input; implements [`Tool`], whose methods have the same meaning.
 pub trait ParsedTool: Send + Sync {
@@ -50,6 +53,30 @@ pub trait ParsedTool: Send + Sync {
     fn run(&self, call: Self::Call, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
+/// Parses an input, and refuses parameters that the tool doesn't have: an ignored one would leave the model with wrong
+/// assumptions about what its call does.
+fn parse<T: ParsedTool>(tool: &T, input: &Value, workspace: &Workspace) -> Result<T::Call, ToolError> {
+    let call = tool.parse(input, workspace)?;
+    let spec = tool.spec();
+    if let (Some(given), Some(known)) = (input.as_object(), spec.schema["properties"].as_object())
+        && let Some((unknown, _)) =
+            given.iter().find(|(key, value)| !value.is_null() && !known.contains_key(key.as_str()))
+    {
+        let known: Vec<String> = known.keys().map(|key| format!("`{key}`")).collect();
+        let takes = if known.is_empty() {
+            "It takes none".to_owned()
+        } else {
+            format!("It takes {}", known.join(", "))
+        };
+        return Err(ToolError::new(format!(
+            "{} has no parameter `{}`. {takes}. Call it again without that one.",
+            spec.name,
+            truncate::line(unknown, UNKNOWN_KEY_BYTES_MAX)
+        )));
+    }
+    Ok(call)
+}
+
 impl<T: ParsedTool> Tool for T {
     fn spec(&self) -> ToolSpec {
         ParsedTool::spec(self)
@@ -60,18 +87,18 @@ impl<T: ParsedTool> Tool for T {
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, ToolError> {
-        ParsedTool::access(self, self.parse(input, workspace)?, workspace)
+        ParsedTool::access(self, parse(self, input, workspace)?, workspace)
     }
 
     fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
-        match self.parse(input, &context.workspace) {
+        match parse(self, input, &context.workspace) {
             Ok(call) => ParsedTool::preview(self, call, context),
             Err(_) => Box::pin(ready(Vec::new())),
         }
     }
 
     fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), ToolError>> {
-        match self.parse(input, &context.workspace) {
+        match parse(self, input, &context.workspace) {
             Ok(call) => ParsedTool::check(self, call, context),
             Err(why) => Box::pin(ready(Err(why))),
         }
@@ -94,7 +121,7 @@ impl<T: ParsedTool> Tool for T {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        match self.parse(&input, &context.workspace) {
+        match parse(self, &input, &context.workspace) {
             Ok(call) => ParsedTool::run(self, call, context),
             Err(why) => Box::pin(ready(ToolResult::failed(why))),
         }

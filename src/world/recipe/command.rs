@@ -31,6 +31,7 @@ pub const RESERVED: &[&str] = &[
     "rename",
     "repair",
     "rewind",
+    "shell",
     "undo",
     "unpin",
     "usage",

@@ -112,6 +112,7 @@ fn is_newer(params: &Value) -> bool {
             },
             "capabilities": { "fork": {} },
         }),
+        "replay_complete" => serde_json::json!({ "sessionUpdate": "replay_complete" }),
         _ => return false,
     };
     assert_eq!(*update, expected);

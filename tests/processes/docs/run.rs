@@ -83,7 +83,7 @@ impl Reader {
     fn block(&mut self, block: &Block, file: Option<&Path>) {
         let says = |name: &str| block.get(name);
         match block.language.as_str() {
-            "sh" if says("hook").is_some() => drop(self.hook(file.expect("it was put somewhere"))),
+            "sh" if says("hook").is_some() => self.installed(file.expect("it was put somewhere")),
             "yaml" if says("declarative").is_some() => {
                 let file = file.expect("it was put somewhere");
                 drop(self.declared(manifest::read_file(
@@ -140,6 +140,16 @@ impl Reader {
         let answer = self.ran(file, "hook", "");
         let answer = String::from_utf8_lossy(&answer).into_owned();
         self.declared(manifest::read_answer(file, &answer, given("docs")))
+    }
+
+    /// Installs a hook and runs it at each of its events. The hook of a guide ended with an error at every call.
+    fn installed(&mut self, file: &Path) {
+        let Some(declared) = self.hook(file) else { return };
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for (event, _) in &declared.events {
+            let payload = sample::of(*event, &name, declared.manifest.messages);
+            self.ran(file, "run", &format!("{payload}\n"));
+        }
     }
 
     /// The stdout of a script. A nonzero exit status is a fault.

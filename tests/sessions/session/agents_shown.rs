@@ -210,6 +210,9 @@ fn subagents_end_before_their_cancelled_turn() {
     );
     assert!(answered < ended, "{story:?}");
     assert!(!story[ended..].iter().any(|line| line.starts_with("agent")), "{story:?}");
+    assert_eq!(test.ask("What did it say?"), StopReason::EndTurn);
+    let sent = format!("{:?}", test.last_request().seen());
+    assert!(sent.contains("I ask.") && sent.contains("was stopped with the turn"), "{sent}");
     let _ = agent;
 }
 

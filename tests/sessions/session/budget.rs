@@ -36,7 +36,7 @@ fn subagents_spend_the_budget_of_their_session() {
     let script = |request: &RecordedRequest| match request.last_user_text().as_str() {
         "Delegate." => {
             vec![
-                call("task", json!({"description": "d", "prompt": "Work.", "subagent_type": "general"})),
+                call("task", json!({"description": "d", "prompt": "Work.", "agent": "general"})),
                 ModelStep::Usage { input: 10_000, output: 10 },
             ]
         }

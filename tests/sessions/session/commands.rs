@@ -4,10 +4,10 @@ use std::path::Path;
 
 use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
-use epitome::thread::{Change, Seq};
+use epitome::thread::{Change, Seq, StopReason};
 use epitome_scripted_model::ModelStep;
-use epitome_test_harness::session::TestSession;
-use epitome_test_harness::text;
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text, within};
 use serde_json::Value;
 
 fn notes(test: &TestSession) -> Vec<String> {
@@ -33,6 +33,25 @@ fn the_goal_is_sent_once_and_survives_loading() {
     assert_eq!(sent.matches("Ship the release").count(), 1, "{sent}");
     test.ask("/goal");
     assert_eq!(notes(&test), ["The goal is: Ship the release\n\n/goal clear ends it."]);
+}
+
+#[test]
+fn a_command_of_the_user_is_shown_to_the_user_and_to_the_model() {
+    let mut test = Setup::new().built_in_tools().start(in_turn(vec![vec![text("Seen.")]]));
+    assert_eq!(test.ask("/shell echo out-$((40+2)); exit 3"), StopReason::EndTurn);
+    let shown = "```console\n$ echo out-$((40+2)); exit 3\nout-42\n[exit code 3]\n```";
+    assert_eq!(notes(&test), [shown]);
+    // A cancel ends it, and keeps what it has written.
+    let ticket = test.prompt("/shell echo begun; touch written; sleep 600");
+    let written = test.cwd().join("written");
+    within("the command's output", || written.exists().then_some(()));
+    test.send(SessionCommand::Cancel);
+    test.reason(ticket);
+    assert!(notes(&test)[1].contains("sleep 600\n"), "{:?}", notes(&test));
+    assert_eq!(test.model.requests().len(), 0);
+    test.ask("What did it print?");
+    let sent = format!("{:?}", test.last_request().seen());
+    assert!(sent.contains("The user ran a command") && sent.contains("out-42"), "{sent}");
 }
 
 /// Regression: a failed search for a local server answered all waiting commands with its error, including those that

@@ -3,12 +3,13 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Command;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use epitome::session::SessionCommand;
 use epitome::thread::{Change, OutcomeStatus, StopReason, Withheld};
 use epitome_scripted_model::ModelStep;
-use epitome_test_harness::session::{TestSession, call};
-use epitome_test_harness::{WITHIN, text};
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::{WITHIN, in_turn, text, within};
 use serde_json::json;
 
 use super::stage::{count, flood, script, sent, with_hooks};
@@ -82,6 +83,39 @@ fn a_tool_call_cancelled_in_its_hook_is_interrupted() {
         );
         assert_eq!(outcomes, 1, "{event}");
         assert!(sent(&test).contains(said), "{event}");
+    }
+}
+
+/// Cancelling a command deleted what it had written: from the screen, from the log and from what the model was sent. A
+/// hook that removes secrets from outcomes must see it before anybody else, so the turn waits for it.
+#[test]
+fn a_cancelled_command_keeps_its_output_as_its_hooks_leave_it() {
+    let redacts = r#"grep -q 'kept-42 secret' && echo '{"output_text": "kept-42 redacted; cancelled before it finished"}'"#;
+    let hooked = [("redacts", script("after_tool_call", redacts))];
+    for (hooks, kept) in [(&hooked[..0], "kept-42 secret"), (&hooked[..], "kept-42 redacted")] {
+        let line = "echo kept-$((40+2)) secret; touch written; sleep 600";
+        let command = ModelStep::Call { name: "bash".into(), input: json!({ "command": line }) };
+        let hooks = hooks.iter().map(|(name, text)| (format!("home/hooks/{name}"), text.clone()));
+        let setup = Setup::with_files(&hooks.collect::<Vec<_>>()).built_in_tools();
+        let mut test = setup.start(in_turn(vec![vec![command]]));
+        test.choose("mode", "full").expect("a mode");
+        let ticket = test.prompt("Count");
+        let written = test.cwd().join("written");
+        within("the command's output", || written.exists().then_some(()));
+        // The file is there before the output is read.
+        std::thread::sleep(Duration::from_millis(300));
+        test.send(SessionCommand::Cancel);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
+        let is_kept = |change: &Change| match change {
+            Change::ToolFinished { outcome } => {
+                outcome.status == OutcomeStatus::Interrupted && outcome.model_text().contains(kept)
+            }
+            _ => false,
+        };
+        assert_eq!(count(&test, is_kept), 1, "{kept}");
+        assert_eq!(test.ask("Next"), StopReason::EndTurn);
+        let sent = sent(&test);
+        assert!(sent.contains(kept) && sent.contains("cancelled before it finished"), "{sent}");
     }
 }
 

@@ -211,6 +211,9 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
     let file = stage.place.join("cancelled");
     within("the server's file", || file.exists().then_some(()));
     assert_eq!(std::fs::read_to_string(file).expect("a file"), "true", "it is this very call");
+    // What it had reported was shown, and then dropped from the log.
+    let shown = stage.outcome().model_text();
+    assert!(shown.starts_with("1 of 2: half\n[cancelled"), "{shown}");
 }
 
 #[test]

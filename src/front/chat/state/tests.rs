@@ -12,14 +12,20 @@ use super::*;
 struct ChatFixture {
     chat: ChatState,
     now: Duration,
+    /// Prompts that were kept for later chats.
+    remembered: Vec<ChatEffect>,
 }
 
 impl ChatFixture {
     fn new() -> ChatFixture {
-        let (chat, effects) = ChatState::new(PathBuf::from("/home/ann/project"), None, None);
+        let (chat, effects) = ChatState::new(
+            PathBuf::from("/home/ann/project"),
+            ChatStart::Session { session: None, prompt: None },
+            &[],
+        );
         let begin = ChatRequest::Create { cwd: PathBuf::from("/home/ann/project") };
         assert_eq!(effects, [ChatEffect::Request(begin)]);
-        let mut fixture = ChatFixture { chat, now: Duration::ZERO };
+        let mut fixture = ChatFixture { chat, now: Duration::ZERO, remembered: Vec::new() };
         let option = |id: &str, category: &str, values: [&str; 2]| {
             let options: Vec<Value> =
                 values.iter().map(|value| json!({ "value": value, "name": value })).collect();
@@ -40,7 +46,9 @@ impl ChatFixture {
 
     fn event(&mut self, event: ChatEvent) -> Vec<ChatEffect> {
         self.now += Duration::from_secs(1);
-        self.chat.update(event, self.now)
+        let mut effects = self.chat.update(event, self.now);
+        self.remembered.extend(effects.extract_if(.., |effect| matches!(effect, ChatEffect::Remember(_))));
+        effects
     }
 
     fn receive(&mut self, message: AgentMessage) {
@@ -626,7 +634,11 @@ fn the_end_of_a_long_turn_is_announced() {
 fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
     let cwd = PathBuf::from("/home/ann/project");
     let session = wire::SessionId::from("s_1".to_owned());
-    let (mut chat, effects) = ChatState::new(cwd.clone(), Some(session.clone()), Some("/compact".to_owned()));
+    let (mut chat, effects) = ChatState::new(
+        cwd.clone(),
+        ChatStart::Session { session: Some(session.clone()), prompt: Some("/compact".to_owned()) },
+        &[],
+    );
     assert_eq!(
         effects,
         [ChatEffect::Request(ChatRequest::Resume { session: session.clone(), cwd: cwd.clone() })]
@@ -639,4 +651,127 @@ fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
     let prompt = ChatRequest::Prompt { session: session.clone(), text: "/compact".to_owned(), cwd };
     assert_eq!(opened(), [ChatEffect::Request(prompt)]);
     assert_eq!(opened(), [], "only the first session gets it");
+}
+
+/// Mistyped commands, and those of other agents' chats, went to the model and were paid for.
+#[test]
+fn what_looks_like_a_command_is_sent_as_text_only_when_asked_for() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("/compcat now");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("no command /compcat; did you mean /compact?"));
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/compcat now")]);
+    for (typed, effect) in
+        [("/exit", ChatEffect::Leave), (":q", ChatEffect::Leave), ("/diff", ChatEffect::Diff)]
+    {
+        fixture.types(typed);
+        assert_eq!(fixture.press(KeyCode::Enter), [effect], "{typed}");
+    }
+    fixture.types("/cost");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/usage")]);
+    fixture.types("/model nonsense");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("\"nonsense\" is not offered for /model"));
+}
+
+#[test]
+fn a_command_of_the_user_goes_to_the_shell_of_the_session() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("!git status");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/shell git status")]);
+    assert_eq!(fixture.remembered, [ChatEffect::Remember("!git status".to_owned())]);
+}
+
+fn mode(value: &str) -> ChatEffect {
+    ChatEffect::Request(ChatRequest::SetOption {
+        session: "s_1".to_owned().into(),
+        option: "mode".to_owned().into(),
+        value: wire::SessionConfigOptionValue::Id { value: value.to_owned().into() },
+    })
+}
+
+/// One press of Shift+Tab too many gave full access without a word.
+#[test]
+fn full_access_is_reached_by_a_question_only() {
+    let mut fixture = ChatFixture::new();
+    let values = ["plan", "full", "ask"].map(|value| json!({ "value": value, "name": value }));
+    fixture.update(json!({ "sessionUpdate": "config_option_update", "configOptions": [
+        { "configId": "mode", "name": "mode", "category": "mode", "type": "select", "currentValue": "plan",
+          "options": values }] }));
+    assert_eq!(fixture.press(KeyCode::BackTab), []);
+    assert!(fixture.shows("Give the agent full access?"));
+    assert_eq!(fixture.press(KeyCode::Enter), [mode("ask")]);
+    fixture.press(KeyCode::BackTab);
+    fixture.press(KeyCode::Down);
+    assert_eq!(fixture.press(KeyCode::Enter), [mode("full")]);
+}
+
+/// Up and Enter sent a waiting prompt twice.
+#[test]
+fn a_waiting_prompt_is_taken_back_to_be_edited() {
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    fixture.types("and test");
+    fixture.press(KeyCode::Enter);
+    let withdraw = ChatEffect::Request(ChatRequest::Withdraw { text: "and test".to_owned() });
+    assert_eq!(fixture.press(KeyCode::Up), [withdraw]);
+    fixture.receive(AgentMessage::PromptFailed { text: "and test".to_owned(), why: "Cancelled".to_owned() });
+    fixture.types(" it");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("and test it")]);
+    assert!(!fixture.shows("Cancelled"));
+}
+
+#[test]
+fn a_rejection_is_explained_before_the_agent_goes_on() {
+    let mut fixture = ChatFixture::new();
+    fixture.state(json!({ "state": "running" }));
+    fixture.card(7, 1);
+    assert!(fixture.shows("3. Reject, and say what to do instead"));
+    assert_eq!(fixture.press(KeyCode::Char('3')), []);
+    assert_eq!(fixture.press(KeyCode::Esc), []);
+    assert!(fixture.shows("1. Allow"), "Esc goes back to the card");
+    assert_eq!(fixture.press(KeyCode::Char('3')), []);
+    fixture.types("use ninja");
+    let reject = ChatRequest::Decide { card: 7, option: "reject_once".to_owned().into() };
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("use ninja"), ChatEffect::Request(reject)]);
+}
+
+#[test]
+fn esc_twice_goes_back_to_an_earlier_prompt() {
+    let mut fixture = ChatFixture::new();
+    for (id, text) in [("m1", "first"), ("m2", "/compact"), ("m3", "third")] {
+        fixture.update(json!({ "sessionUpdate": "user_message", "messageId": id,
+                               "content": [{ "type": "text", "text": text }] }));
+    }
+    assert_eq!(fixture.press(KeyCode::Esc), []);
+    assert_eq!(fixture.press(KeyCode::Esc), []);
+    assert!(fixture.shows("Undo this prompt and everything after it"));
+    assert_eq!(fixture.press(KeyCode::Down), []);
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/rewind message m1")]);
+}
+
+#[test]
+fn earlier_prompts_of_all_chats_are_searched() {
+    let start = ChatStart::Session { session: None, prompt: None };
+    let earlier = ["fix the parser", "write tests", "fix the build"].map(str::to_owned);
+    let (chat, _) = ChatState::new(PathBuf::from("/home/ann/project"), start, &earlier);
+    let mut fixture = ChatFixture { chat, now: Duration::ZERO, remembered: Vec::new() };
+    assert_eq!(fixture.ctrl('r'), []);
+    fixture.types("fix pars");
+    assert!(fixture.shows("fix the parser") && !fixture.shows("fix the build"));
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("fix the parser"));
+}
+
+#[test]
+fn files_are_listed_once_for_a_mention() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("see ");
+    assert_eq!(fixture.press(KeyCode::Char('@')), [ChatEffect::ListFiles]);
+    let files = ["src/main.rs", "src/lib.rs"].map(str::to_owned).to_vec();
+    assert_eq!(fixture.event(ChatEvent::Files(files)), []);
+    fixture.types("lib");
+    assert!(fixture.shows("src/lib.rs") && !fixture.shows("src/main.rs"));
+    assert_eq!(fixture.press(KeyCode::Enter), [], "it completes");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("see @src/lib.rs")]);
 }

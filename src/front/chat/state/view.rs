@@ -119,6 +119,9 @@ fn draw_conversation(chat: &mut ChatState, frame: &mut Frame<'_>, area: Rect) {
 
 /// The rows of the card, which fit into this many; none without a card.
 fn card(chat: &mut ChatState, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
+    if !chat.shows_card() {
+        return Vec::new();
+    }
     let Some(card) = chat.cards.front_mut() else { return Vec::new() };
     let (request, options) = (card.request(columns), card.options(columns));
     let room = rows_max.saturating_sub(options.len() + 1).max(1);
@@ -136,10 +139,13 @@ fn card(chat: &mut ChatState, columns: usize, rows_max: usize) -> Vec<Line<'stat
 fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'static>> {
     let rows_max = rows_max.clamp(1, LIST_ROWS_MAX);
     if let Some(picker) = &chat.picker {
-        let heading =
-            Line::styled(cut(&format!("{} (Enter, Esc)", picker.title), columns), ink(&[Color::Bold]));
+        let heading = Line::styled(
+            cut(&format!("{} (Enter, Esc) {}", picker.title, picker.filter), columns),
+            ink(&[Color::Bold]),
+        );
+        let matching = picker.matching().into_iter().map(|at| &picker.entries[at]);
         let entries: Vec<(String, &str)> =
-            picker.entries.iter().map(|entry| (entry.label.clone(), entry.detail.as_str())).collect();
+            matching.map(|entry| (entry.label.clone(), entry.detail.as_str())).collect();
         return std::iter::once(heading).chain(list(&entries, picker.selected, columns, rows_max)).collect();
     }
     if let Some(form) = chat.forms.front() {
@@ -151,6 +157,12 @@ fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'s
             .iter()
             .map(|command| (format!("/{}", visible_line(&command.name)), command.description.as_str()))
             .collect();
+        return list(&entries, chat.draft.selected(), columns, rows_max);
+    }
+    let files = chat.draft.offered_files(chat.files());
+    if !files.is_empty() {
+        let entries: Vec<(String, &str)> =
+            files.into_iter().map(|file| (visible_line(file).into_owned(), "")).collect();
         return list(&entries, chat.draft.selected(), columns, rows_max);
     }
     if let Some(hint) = hint(&chat.draft.text(), &chat.commands) {

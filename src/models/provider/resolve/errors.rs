@@ -6,6 +6,7 @@ use crate::environment::EnvironmentPairs;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
+use epitome_thread::problem::nearest;
 
 /// The error if nothing is configured: lists the options. None of them helps while no model may be called.
 pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
@@ -44,12 +45,14 @@ pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> Provid
     let built_in: Vec<&str> = built_in_providers().chain(["local"]).collect();
     let configured = settings.providers.keys().map(String::as_str).filter(|name| !built_in.contains(name));
     let known: Vec<&str> = built_in.iter().copied().chain(configured).collect();
+    let near = model.split().and_then(|(provider, _)| nearest(provider, known.iter().copied()));
+    let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
     let known = known.join(", ");
     let (message, hint) = match model.split() {
         Some((provider, _)) => (
             format!("There is no provider {provider:?} for the model {:?}.", model.0),
             format!(
-                "The providers are {known}; `epitome models` lists their models. Another one is a table \
+                "{near}The providers are {known}; `epitome models` lists their models. Another one is a table \
                  [providers.{provider}] in config.toml, with wire and base_url; a table with a mistake is not used \
                  (`epitome config check`)."
             ),

@@ -58,8 +58,17 @@ impl<P: StoredSessionPort> AcpServer<P> {
         self.check_no_agent(&session)?;
         let is_open = self.outbox.requests().has_opened(&session);
         let state = if is_open { OpeningState::None } else { OpeningState::Begun };
-        let ticket = self.open(id, kind, Some(session.clone()), state)?;
         let rest = self.rest(params, &session);
+        let kind = match &rest {
+            // The client has had the end of that replay.
+            Some(Replay::Rest { position, .. })
+                if !position.replay && kind == RequestKind::ResumeReplayed =>
+            {
+                RequestKind::Resume
+            }
+            Some(_) | None => kind,
+        };
+        let ticket = self.open(id, kind, Some(session.clone()), state)?;
         self.outbox.requests().session_opens(session.clone());
         let outbox = self.outbox.clone();
         let name = session.clone();

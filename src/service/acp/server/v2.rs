@@ -33,6 +33,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return Err(v2_answers::unsupported_version(&requested));
             }
         }
+        // Version 1 has no error for it, and clients of that version are not refused where it is the only one.
+        if requested.as_u64() == Some(0) && (self.config.offers_v2)() {
+            return Err(v2_answers::unsupported_version(&requested));
+        }
         // The sessions of a connection that is in use have been shown in its version.
         let is_given = asks_v2 && !self.has_requests() && (needs_v2(params) || (self.config.offers_v2)());
         Ok(if is_given { AcpVersion::V2 } else { AcpVersion::V1 })
@@ -50,9 +54,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "auth/logout" => self.log_out(id),
             "session/resume" => match watched_from(params)? {
                 Some(from) => self.watch(id, params, from),
-                None => self.attach(id, params, RequestKind::Resume, replay_from(params)?),
+                None => {
+                    let replay = replay_from(params)?;
+                    let kind = match replay {
+                        Replay::Everything => RequestKind::ResumeReplayed,
+                        Replay::Nothing | Replay::Rest { .. } => RequestKind::Resume,
+                    };
+                    self.attach(id, params, kind, replay)
+                }
             },
-            "session/close" => self.close_v2(id, params),
+            "session/close" => self.close(id, params),
             "tool_call/cancel" => {
                 let target = CancelTarget::Call(CallId(params.required("toolCallId")?));
                 self.cancel_one(id, params, target)
@@ -63,18 +74,6 @@ impl<P: StoredSessionPort> AcpServer<P> {
             }
             unknown => Err(answers::method_not_found(unknown)),
         }
-    }
-
-    /// Closing a session that is not open succeeds.
-    fn close_v2(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let Ok(session) = session_of(params) else {
-            params.session_id()?;
-            return Ok(Routed::Now(Ok(answers::empty())));
-        };
-        if !self.outbox.requests().has_opened(&session) {
-            return Ok(Routed::Now(Ok(answers::empty())));
-        }
-        self.close(id, params)
     }
 
     /// Follows a session without opening it: it is not kept alive, and asks this client nothing.

@@ -63,12 +63,16 @@ impl Session {
             if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
-            let text = "The agent was stopped with the turn; what it did until then remains.";
+            let entries = child_log.entries();
+            let text = format!(
+                "{}The agent was stopped with the turn. Changes already made were kept.",
+                report::last_words(&entries)
+            );
             let outcome = ToolOutcome {
-                whole: Some(report::transcript(&request, &child_log.entries())),
-                ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
+                whole: Some(report::transcript(&request, &entries)),
+                ..ToolOutcome::text(call, OutcomeStatus::Interrupted, text)
             };
-            work.turn.handle(EffectResult::Tool(call, Box::new(outcome)), &self.core.thread);
+            work.turn.handle(EffectResult::Ran(Box::new(outcome)), &self.core.thread);
         }
     }
 }

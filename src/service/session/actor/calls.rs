@@ -20,7 +20,7 @@ use epitome_thread::{
 };
 use epitome_tools::buffers::BufferQuery;
 use epitome_tools::permission::ruled::HiddenFiles;
-use epitome_tools::{Access, Needs, Tool, ToolContext, ToolError};
+use epitome_tools::{Access, Needs, PartialResult, Tool, ToolContext, ToolError};
 use epitome_turn::{EffectResult, Permit};
 
 impl Core {
@@ -136,6 +136,7 @@ impl Session {
             sandbox: self.core.sandbox_rules(),
             background: self.tools.background().clone(),
             unsaved: Arc::default(),
+            partial: self.tools.call(id).partial.clone(),
         }
     }
 
@@ -198,6 +199,7 @@ impl Session {
         let edits = self.tools.edits().clone();
         let stop = Arc::new(Notify::new());
         self.tools.call(&id).stop = Some(stop.clone());
+        let partial = context.partial.clone();
         let Some(work) = &mut self.work else { return };
         let span = info_span!(parent: self.core.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
         let mut timed = TimedSpan::new(span.clone());
@@ -211,7 +213,7 @@ impl Session {
                 biased;
                 done = effects::guarded(run, || (internal_error(id.clone()), None)) => done,
                 // Dropping the tool's future stops what it runs.
-                () = stop.notified() => (stopped(id.clone()), None),
+                () = stop.notified() => (stopped(id.clone(), &partial), None),
             };
             edits.edited(diagnostics::edits_of(&outcome));
             // Here and not on the session's task: an outcome may have some megabytes.
@@ -249,6 +251,26 @@ impl Session {
         self.take_child_news();
         self.take_progress();
         self.answer_turn(EffectResult::Ran(outcome));
+    }
+
+    /// Gives the running calls of a cancelled turn their outcomes, with what they have put out so far. Hooks see them like
+    /// any other. A tool that finished just before the cancel has done its work, so its own outcome counts.
+    pub(super) fn stop_calls(&mut self) {
+        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
+            if let Ok(JobResult::Tool(call, outcome, plan)) = job {
+                self.tool_done(&call, outcome, plan);
+            }
+        }
+        self.take_progress();
+        let masker = self.tools.masker(&self.core);
+        for call in self.core.thread.open_calls().to_vec() {
+            let Some(result) = self.tools.call(&call).partial.take() else { continue };
+            let mut outcome = effects::outcome(call, result);
+            if let Some(masker) = &masker {
+                output_truncation::mask(&mut outcome, masker);
+            }
+            self.answer_turn(EffectResult::Ran(Box::new(outcome)));
+        }
     }
 }
 
@@ -301,9 +323,14 @@ impl Session {
 }
 
 /// The outcome of a call that the user stopped.
-fn stopped(call: CallId) -> ToolOutcome {
-    let text = "The user stopped this call while it ran. What it did until then remains.";
-    ToolOutcome::text(call, OutcomeStatus::Interrupted, text)
+fn stopped(call: CallId, partial: &PartialResult) -> ToolOutcome {
+    match partial.take() {
+        Some(result) => effects::outcome(call, result),
+        None => {
+            let text = "The user stopped this call while it ran. Changes already made were kept.";
+            ToolOutcome::text(call, OutcomeStatus::Interrupted, text)
+        }
+    }
 }
 
 /// The outcome of a call whose tool panicked.

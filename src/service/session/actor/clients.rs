@@ -62,8 +62,8 @@ impl Session {
             // the machine that has it.
             command @ SessionCommand::Attach { .. } if self.core.log.is_taken_over() => {
                 self.inbox.put_off(command);
-                self.cancel();
                 self.core.clients.close();
+                self.cancel();
             }
             SessionCommand::Attach(attaching) => {
                 match attaching.opening.check_for(&attaching.replay, self.core.thread.cwd()) {
@@ -135,8 +135,8 @@ impl Session {
             SessionCommand::Record { change, answer } => self.core.record(*change, answer),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
-                self.cancel();
                 self.core.clients.close();
+                self.cancel();
             }
         }
     }
@@ -469,7 +469,7 @@ impl Session {
             false => prompt.may_be_command(),
         };
         // A prompt sent after a waiting command is meant to follow it.
-        if self.work.is_some() && !is_command && !self.inbox.has_prompts() {
+        if self.work.as_ref().is_some_and(RunningTurn::is_open) && !is_command && !self.inbox.has_prompts() {
             return self.steer(prompt);
         }
         self.inbox.push(prompt);
@@ -518,7 +518,7 @@ impl Session {
         if waiting >= WAITING_MAX {
             return Err(SessionError::Busy(waiting));
         }
-        if self.work.is_none() {
+        if !self.work.as_ref().is_some_and(RunningTurn::is_open) {
             return required("no turn runs");
         }
         if self.command_in(&content).is_some() {

@@ -8,6 +8,7 @@ use crate::background::BackgroundResult;
 use crate::commands::on_disk::DiskResult;
 use crate::commands::{
     BuiltInCommand, CommandContext, CommandOutcome, control_server, find, report_unsent_attachments, rewind,
+    shell,
 };
 use crate::core::Core;
 use crate::inbox::InboxPause;
@@ -55,9 +56,10 @@ impl Session {
 
     /// Commits the result of a command and ends its turn, after its disk work if it has any.
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
-        let CommandOutcome { changes, text, meta, later, rewound_files } = ran;
+        let CommandOutcome { changes, text, meta, later, stop, rewound_files } = ran;
         if let Some(work) = later {
             let on_disk = self.core.start(work, |came| BackgroundResult::CommandOnDisk(prompt, came));
+            self.inbox.stop_with(stop);
             return self.inbox.pause_for(on_disk.id(), InboxPause::Command);
         }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
@@ -85,6 +87,12 @@ impl Session {
             Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
             Some(DiskResult::Checkpoints(Err(error))) => rewind::not_rewound(&error.to_string()),
             Some(DiskResult::Worktree((text, meta))) => CommandOutcome::text(text).with("worktree", meta),
+            Some(DiskResult::Shell(mut run)) => {
+                if let Some(masker) = self.tools.masker(&self.core) {
+                    masker.mask_in(&mut run.output);
+                }
+                shell::ran(&mut self.core, run)
+            }
             None => CommandOutcome::text(format!("Not done: {}.", WorkerFault)),
         };
         self.finish_command(prompt, ran);

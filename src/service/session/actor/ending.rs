@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::Session;
 use crate::background::BackgroundResult;
 use crate::core::{Core, Unwritten};
@@ -14,11 +16,14 @@ use crate::{
 };
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
-use epitome_turn::{HookPoint, interrupted, withdrawn};
+use epitome_turn::{interrupted, withdrawn};
 
 /// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
 /// session does not keep its conversation in memory twice.
 const ENCODING_KEPT: Duration = Duration::from_secs(60);
+
+/// How long a cancelled turn waits for the hooks that see the outcomes of its calls.
+const CANCEL_HOOKS_MAX: Duration = Duration::from_secs(5);
 
 // ── A turn ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,7 +138,8 @@ impl Session {
         }
     }
 
-    /// Cancels the running turn and all waiting prompts.
+    /// Cancels the running turn and all waiting prompts. The turn still waits for hooks that see the outcomes of its
+    /// calls, for a limited time or until it is cancelled again.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();
         if let Some(prompt) = self.hooks.drop_consent(&self.core) {
@@ -142,12 +148,16 @@ impl Session {
         for prompt in self.inbox.take_all() {
             prompt.responder.answer(Ok(cancelled()));
         }
+        self.inbox.stop_command();
         self.questions.close_all(&self.core.clients);
         self.editors.cancel(&self.core.clients);
-        self.take_finished_tools();
         self.take_child_news();
+        self.stop_calls();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
+        if work.turn.is_cancelling() {
+            work.outcome_hooks.abort_all();
+        }
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
@@ -155,8 +165,18 @@ impl Session {
         self.note_running_cost();
         self.withdraw_permission();
         self.drop_compaction();
-        if let Some(work) = &mut self.work {
-            work.turn.cancel(partial);
+        let Some(work) = &mut self.work else { return };
+        work.turn.cancel(partial);
+        while let Some(point) = self.work.as_mut().and_then(|work| work.turn.take_unseen()) {
+            self.ask_hooks(point);
+        }
+        let is_closing = self.core.clients.are_closing();
+        let Some(work) = self.work.as_mut().filter(|work| work.turn.is_cancelling()) else { return };
+        if is_closing {
+            // The session ends at once; what these hooks were to see is not kept.
+            work.turn.cancel(None);
+        } else {
+            work.jobs.spawn(tokio::time::sleep(CANCEL_HOOKS_MAX).map(|()| JobResult::CancelDue));
         }
     }
 
@@ -179,17 +199,6 @@ impl Session {
     fn withdraw_permission(&mut self) {
         if let Some(withdrawn) = self.core.permissions.withdraw() {
             self.core.announce(&withdrawn);
-        }
-    }
-
-    /// A tool that finished just before the cancel has done its work, so the model gets its outcome.
-    fn take_finished_tools(&mut self) {
-        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            if let Ok(JobResult::Tool(call, outcome, plan)) = job {
-                self.tool_done(&call, outcome.clone(), plan);
-                // Hooks that would see it are cancelled as well.
-                self.ask_hooks(HookPoint::AfterTool(outcome));
-            }
         }
     }
 
@@ -221,6 +230,7 @@ impl Session {
         let Some(work) = &mut self.work else {
             // A command may be waiting for its card.
             if self.inbox.is_paused() {
+                self.inbox.stop_command();
                 self.questions.close_all(&self.core.clients);
             }
             return;
@@ -292,8 +302,8 @@ impl Session {
         match others_stay {
             true => self.leave_to_others(client),
             false => {
-                self.cancel();
                 self.core.clients.close();
+                self.cancel();
             }
         }
     }

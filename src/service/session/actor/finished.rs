@@ -22,6 +22,7 @@ impl Session {
             JobResult::InstructionsScanned { scanned, next } => self.instructions_scanned(scanned, next),
             JobResult::CompactionPlanned { why, decided } => self.compaction_planned(why, decided),
             JobResult::SummaryWritten(attempt) => self.summary_written(attempt),
+            JobResult::CancelDue => self.cancel(),
             JobResult::CompactionPruned { revision, pruned } => self.compaction_pruned(revision, pruned),
             JobResult::CompactionComposed(composed) => self.compaction_composed(composed),
             JobResult::OldOutcomesPruned { revision, pruned } => self.old_outcomes_pruned(revision, pruned),

@@ -122,10 +122,13 @@ impl Session {
             let perform = run::perform(&runner, chain);
             effects::guarded(perform, || internal_error(event)).await
         };
-        self.start_job(job.instrument(scope), |resolution| JobResult::HooksEnded {
-            point: ask,
-            resolution: Box::new(resolution),
-        });
+        let Some(work) = &mut self.work else { return };
+        let jobs = match ask {
+            HookPoint::AfterTool(_) => &mut work.outcome_hooks,
+            _ => &mut work.jobs,
+        };
+        let ended = job.instrument(scope);
+        jobs.spawn(async move { JobResult::HooksEnded { point: ask, resolution: Box::new(ended.await) } });
     }
 
     /// The check that applies when a hook changes the input of a call.

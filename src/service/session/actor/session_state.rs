@@ -67,7 +67,7 @@ impl Session {
         let is_asking = self.hooks.open_consent().is_some();
         match &self.work {
             Some(work) => {
-                let waits = work.model.is_none() && work.jobs.is_empty();
+                let waits = work.model.is_none() && work.jobs.is_empty() && work.outcome_hooks.is_empty();
                 match waits && self.core.permissions.shown().is_some() {
                     true => Foreground::RequiresAction,
                     false => Foreground::Running,

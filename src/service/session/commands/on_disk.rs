@@ -10,6 +10,13 @@ pub enum DiskResult {
     Rewound(Box<RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
     Worktree(WorktreeReport),
+    Shell(ShellRun),
+}
+
+/// A command that the user has typed, and its output.
+pub struct ShellRun {
+    pub(super) command: String,
+    pub output: String,
 }
 
 /// The text and the machine-readable result.

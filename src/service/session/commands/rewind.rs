@@ -40,8 +40,17 @@ fn parse(typed: &str) -> Result<RewindRequest, CommandRefusal> {
     }
 }
 
+/// Replaces `message ID` by the entry of that message: clients of the protocol know the ids of messages only.
+fn with_entry(core: &Core, typed: &str) -> String {
+    let Some((before, after)) = typed.split_once("message ") else { return typed.to_owned() };
+    let (id, after) = after.split_once(' ').unwrap_or((after, ""));
+    let is_it = |change: &Change| matches!(change, Change::Said { message, .. } if message.id.to_string() == id.trim());
+    let entry = core.thread.entries().iter().find(|entry| is_it(&entry.change)).map(|entry| entry.seq);
+    entry.map_or_else(|| typed.to_owned(), |entry| format!("{before}{entry} {after}"))
+}
+
 pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
-    let plan = match parse(typed).and_then(|request| plan_rewind(core, request)) {
+    let plan = match parse(&with_entry(core, typed)).and_then(|request| plan_rewind(core, request)) {
         Ok(plan) => plan,
         Err(why) => return not_rewound(&why.to_string()),
     };

@@ -12,19 +12,18 @@
 //! All files of a directory apply, except duplicates and files that only import another one (`@AGENTS.md`).
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::imports::{INSTRUCTION_BYTES_MAX, ImportSources, Importer, read};
 use epitome_files::memory::MemoryFiles;
 use epitome_files::paths::Paths;
 use epitome_recipe::plugins::{Plugin, PluginCatalog};
 use epitome_thread::problem::Problem;
 
-/// Maximum bytes of an instruction file. A larger file is cut, with a note.
-const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of Cursor rules per directory.
 const RULES_MAX: usize = 64;
+/// Maximum bytes of a `.git` file.
+const GIT_FILE_BYTES_MAX: u64 = 4096;
 /// The directory of Cursor's rules.
 const RULES: &str = ".cursor/rules";
 
@@ -40,6 +39,8 @@ const OF_OTHER_AGENTS: [&str; 3] = [".codex/AGENTS.md", ".gemini/GEMINI.md", ".c
 pub struct InstructionFile {
     pub path: PathBuf,
     pub text: String,
+    /// The files whose text it includes.
+    pub imports: Vec<PathBuf>,
 }
 
 /// A directory that may contain instructions. Files of a repository must lie within it; the user's own files may be
@@ -52,12 +53,21 @@ pub struct InstructionFolder {
     pub home: Option<PathBuf>,
     /// The files of a plugin, or the user's memory; if there are any, no other file of the directory applies.
     pub only: Vec<PathBuf>,
+    /// What its files may import; `None` if they can't import any.
+    pub imports: Option<ImportSources>,
+    /// The repository that has this one as a submodule. Its instructions are not read.
+    pub superproject: Option<PathBuf>,
 }
 
 impl InstructionFolder {
     pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
         let (directory, within) = (directory.to_path_buf(), within.map(Path::to_path_buf));
         InstructionFolder { directory, within, ..InstructionFolder::default() }
+    }
+
+    /// Lets its files import others.
+    pub fn importing(self, paths: &Paths) -> InstructionFolder {
+        InstructionFolder { imports: Some(ImportSources::of_user(paths)), ..self }
     }
 
     /// A plugin; `None` if it has no instructions.
@@ -105,7 +115,7 @@ impl InstructionFolder {
                     let (text, problem) = readable(&path, &bytes);
                     problems.extend(problem);
                     if let Some(text) = as_instructions(&path, text) {
-                        files.push(InstructionFile { path, text });
+                        files.push(InstructionFile { path, text, imports: Vec::new() });
                     }
                 }
                 Ok(_) => {}
@@ -114,8 +124,50 @@ impl InstructionFolder {
                 }
             }
         }
-        (without_repetitions(files), problems)
+        let mut files = without_repetitions(files);
+        problems.extend(self.import(&mut files));
+        problems.extend(self.superproject.as_deref().and_then(unread_superproject));
+        (files, problems)
     }
+
+    /// Adds the files that these import to their texts.
+    fn import(&self, files: &mut [InstructionFile]) -> Vec<Problem> {
+        let Some(sources) = &self.imports else { return Vec::new() };
+        let root = self.within.as_deref().unwrap_or(&self.directory);
+        let above = self.directory.ancestors().take_while(|directory| directory.starts_with(root));
+        let of_project = above.flat_map(|directory| OF_PROJECT.map(|name| directory.join(name)));
+        let mut included: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+        included.extend(of_project.filter(|_| self.within.is_some()));
+        let included: Vec<PathBuf> = included.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let mut problems = Vec::new();
+        for file in files {
+            let mut importer = Importer::new(sources, self.within.as_deref(), included.clone());
+            file.text = importer.expand(&file.path, &file.text);
+            file.imports = importer.imported;
+            problems.extend(importer.problems);
+        }
+        problems
+    }
+}
+
+/// A notice about the instructions of a repository whose submodule is worked in.
+fn unread_superproject(superproject: &Path) -> Option<Problem> {
+    let names: Vec<&str> = OF_PROJECT.into_iter().filter(|name| superproject.join(name).is_file()).collect();
+    let text = format!("the instructions of this superproject are not read: {}", names.join(", "));
+    let hint = "they apply to sessions in its own directory; import what a submodule needs in its own file";
+    (!names.is_empty()).then(|| Problem::new(superproject, text).with_hint(hint))
+}
+
+/// The repository of which this directory is a submodule. The `.git` file of a submodule names a directory in that of its
+/// superproject; the one of a worktree doesn't.
+fn superproject_of(root: &Path) -> Option<PathBuf> {
+    let file = root.join(".git");
+    let is_file =
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() < GIT_FILE_BYTES_MAX);
+    let names = is_file.then(|| std::fs::read_to_string(&file).ok()).flatten()?;
+    let is_submodule = names.strip_prefix("gitdir:")?.contains("/modules/");
+    let above = root.ancestors().skip(1).find(|directory| directory.join(".git").exists());
+    above.filter(|_| is_submodule).map(Path::to_path_buf)
 }
 
 /// The directories whose instructions apply to `cwd`, farthest first so that the nearest takes precedence: plugins,
@@ -138,9 +190,13 @@ pub fn all(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     }
     let root = directories.last().copied().unwrap_or(cwd);
     let below = directories.iter().rev().filter(|directory| **directory != own);
-    let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
+    let superproject = superproject_of(root);
+    let of_project = below.map(|directory| InstructionFolder {
+        superproject: superproject.clone().filter(|_| *directory == root),
+        ..InstructionFolder::of_project(directory, Some(root)).importing(paths)
+    });
     let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
-    let of_user = InstructionFolder { home, ..InstructionFolder::of_project(own, None) };
+    let of_user = InstructionFolder { home, ..InstructionFolder::of_project(own, None).importing(paths) };
     let of_memory = InstructionFolder::of_memory(&MemoryFiles::of(cwd, paths));
     of_plugins.chain([of_user, of_memory]).chain(of_project).collect()
 }
@@ -187,32 +243,6 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
         }
     }
     kept
-}
-
-/// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
-/// files are sent to the model's provider, so their links must not lead outside the repository.
-fn read(path: &Path, within: Option<&Path>) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    let real = match path.canonicalize() {
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A file where a directory is expected.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if let Some(root) = within {
-        let root = root.canonicalize()?;
-        if !real.starts_with(root) {
-            return Err(io::Error::other("the link leads out of the repository"));
-        }
-    }
-    // Opening a pipe would block until it has a writer.
-    if !real.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(&real)?;
-    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(Some((real, bytes)))
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
@@ -301,7 +331,6 @@ mod tests {
             ("for all\n", vec!["for all"]),
             ("@AGENTS.md\n", vec!["for all"]),
             ("@./AGENTS.md\n\nAlso this.", vec!["for all", "\nAlso this."]),
-            ("@docs/other.md", vec!["for all", "@docs/other.md"]),
         ] {
             let scratch = InstructionDisk::with(&[
                 ("repository/AGENTS.md", "for all"),
@@ -312,6 +341,72 @@ mod tests {
         let scratch = InstructionDisk::with(&[("repository/AGENTS.md", "for all")]);
         std::os::unix::fs::symlink("AGENTS.md", scratch.at("repository/CLAUDE.md")).expect("a link");
         assert_eq!(scratch.read("repository").0, ["for all"]);
+    }
+
+    /// `@RULES.md` in a `CLAUDE.md` was sent as text, so the rules were lost without a word.
+    #[test]
+    fn imports_are_read_where_they_may_be() {
+        let scratch = InstructionDisk::with(&[
+            (
+                "repository/CLAUDE.md",
+                "@docs/rules.md\nSee @docs/style.md, and `@code.md`.\n```\n@code.md\n```\n",
+            ),
+            ("repository/docs/rules.md", "Rules.\n@style.md\n@../CLAUDE.md\n@../AGENTS.md"),
+            ("repository/docs/style.md", "Style."),
+            ("repository/AGENTS.md", "for all @somebody and @scope/package"),
+            ("repository/code.md", "never"),
+            (
+                "repository/inner/AGENTS.md",
+                "@../AGENTS.md\n@~/.claude/mine.md\n@~/.claude/keys.json\n@.env\n@gone.md",
+            ),
+            ("repository/inner/.env", "KEY=1"),
+            ("home/.claude/mine.md", "My own."),
+            ("home/.claude/keys.json", "{}"),
+        ]);
+        let (texts, problems) = scratch.read("repository/inner");
+        let block = |path: &str, text: &str| {
+            format!("<imported path=\"{}\">\n{text}\n</imported>\n", scratch.at(path).display())
+        };
+        let style = block("repository/docs/style.md", "Style.");
+        let rules = format!("Rules.\n{style}@../CLAUDE.md\n@../AGENTS.md");
+        let rules = block("repository/docs/rules.md", &rules);
+        let root = format!("{rules}See @docs/style.md, and `@code.md`.\n```\n@code.md\n```\n");
+        assert_eq!(texts[..2], ["for all @somebody and @scope/package".to_owned(), root]);
+        let mine = block("home/.claude/mine.md", "My own.");
+        assert!(texts[2].starts_with(&format!("@../AGENTS.md\n{mine}@~/.claude/keys.json")), "{}", texts[2]);
+        for (problem, why) in
+            problems.iter().zip(["keys.json is not read: it is neither", "its name suggests", "no such file"])
+        {
+            assert!(problem.contains(why), "{problems:?}");
+        }
+        assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn imports_are_bounded() {
+        let chain: Vec<(String, String)> =
+            (0..9).map(|at| (format!("repository/{at}.md"), format!("level {at}\n@{}.md", at + 1))).collect();
+        let mut files: Vec<(&str, &str)> =
+            chain.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let long = "x".repeat(INSTRUCTION_BYTES_MAX);
+        files.extend([("repository/AGENTS.md", "@0.md\n@long.md"), ("repository/long.md", &long)]);
+        let (texts, problems) = InstructionDisk::with(&files).read("repository");
+        assert!(texts[0].contains("level 4") && !texts[0].contains("level 5"), "{texts:?}");
+        assert!(problems[0].contains("@5.md is not read: too many files"), "{problems:?}");
+        assert!(problems[1].contains("@long.md is not read: the instructions"), "{problems:?}");
+    }
+
+    #[test]
+    fn the_instructions_of_a_superproject_are_named() {
+        let scratch = InstructionDisk::with(&[
+            ("repository/AGENTS.md", "for all"),
+            ("repository/sub/.git", "gitdir: ../.git/modules/sub\n"),
+            ("repository/tree/.git", "gitdir: /elsewhere/.git/worktrees/tree\n"),
+        ]);
+        let (texts, problems) = scratch.read("repository/sub");
+        assert_eq!(texts, Vec::<String>::new());
+        assert!(problems[0].contains("superproject are not read: AGENTS.md"), "{problems:?}");
+        assert_eq!(scratch.read("repository/tree").1, Vec::<String>::new());
     }
 
     #[test]

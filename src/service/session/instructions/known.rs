@@ -129,7 +129,8 @@ mod tests {
     fn instructions_missing_from_frame_and_view_are_sent() {
         let path = Path::new("/w/AGENTS.md");
         let frame = |text| Change::Framed { system: prompt::block(path, text), tools: Vec::new() };
-        let file = prompt::InstructionFile { path: path.to_path_buf(), text: "a".to_owned() };
+        let file =
+            prompt::InstructionFile { path: path.to_path_buf(), text: "a".to_owned(), imports: Vec::new() };
         let left_out = || Change::Framed { system: prompt::left_out(&file), tools: Vec::new() };
         let sent = |text| {
             let origin = Origin::Instructions { path: path.to_path_buf() };

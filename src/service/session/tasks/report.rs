@@ -101,6 +101,15 @@ impl AgentReport<'_> {
     }
 }
 
+/// What an agent said last, as a paragraph; empty if it said nothing.
+pub(crate) fn last_words(entries: &[Arc<Entry>]) -> String {
+    let said = entries.iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => Some(message.text()).filter(|text| !text.trim().is_empty()),
+        _ => None,
+    });
+    said.map(|said| format!("{}\n\n", said.trim())).unwrap_or_default()
+}
+
 /// An agent's transcript from its task to its last message, as Markdown; of a long one the beginning and the end.
 pub(crate) fn transcript(request: &TaskRequest, entries: &[Arc<Entry>]) -> String {
     // The first prompt repeats the task.

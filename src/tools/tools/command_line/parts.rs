@@ -137,12 +137,17 @@ impl CommandParts {
                 "expansion" if line[node.byte_range()].contains(['@', '!']) => self.is_clear = false,
                 "word" | "string" | "raw_string" | "ansi_c_string" | "concatenation"
                 | "translated_string" => {
-                    self.words.push(literal(node, line));
+                    let word = literal(node, line);
+                    // What is only printed names no file.
+                    if !(word.contains(UNKNOWN) && is_only_printed(node, line)) {
+                        self.words.push(word);
+                    }
                 }
                 "simple_expansion" | "expansion" | "command_substitution" | "process_substitution"
                     if node
                         .parent()
-                        .is_some_and(|parent| ["command", "file_redirect"].contains(&parent.kind())) =>
+                        .is_some_and(|parent| ["command", "file_redirect"].contains(&parent.kind()))
+                        && !is_only_printed(node, line) =>
                 {
                     self.words.push(expanded(node, line));
                 }
@@ -310,6 +315,18 @@ fn after_redirect(redirect: Node<'_>, line: &str, words: &mut Vec<String>) {
         }
         _ => {}
     }
+}
+
+/// Whether a word is an argument of `echo` or `printf` that nothing else reads: neither the next command of a pipeline, nor a
+/// function of this name.
+fn is_only_printed(word: Node<'_>, line: &str) -> bool {
+    let mut parents = std::iter::successors(word.parent(), |parent| parent.parent());
+    let command = parents.find(|parent| !["concatenation", "string"].contains(&parent.kind()));
+    let name = command
+        .filter(|parent| parent.kind() == "command")
+        .and_then(|command| command.child_by_field_name("name").map(|name| &line[name.byte_range()]));
+    let is_passed_on = |parent: Node<'_>| ["pipeline", "function_definition"].contains(&parent.kind());
+    matches!(name, Some("echo" | "printf")) && !parents.any(is_passed_on) && !line.contains("()")
 }
 
 /// Whether a value contains the text of an expansion, which is not expanded here.

@@ -259,14 +259,22 @@ fn file_names_are_found_in_every_spelling() {
         "for f in .env; do cat $f; done",
         "cat .ENV",
         "cat .env 'open",
+        "echo \"$(cat .env)\"",
+        "cat $(echo \"$(printf .e)nv\")",
+        "echo \"$(printf .e)nv\" | xargs cat",
+        "echo() { cat \"$@\"; }; echo \"$(printf .e)nv\"",
+        "echo x > $F",
     ] {
         assert!(names(line), "{line}");
     }
     // Regression: the grammar splits `{}`, and `{` was taken for an invalid glob that may be any file.
     let braces = ["find . -exec grep x {} +", "echo {a}"];
+    // `echo "$(date)"` was asked about, whatever was allowed: the date might have been the name of a file with keys.
+    let printed = ["echo \"$(date)\"", "echo $(date) today; ls", "printf '%s\\n' \"$HOME/$x\""];
     for line in ["cat a.rs", "cat *.rs", "cat environment", "echo 'a * b'", "ls -la src", "cat .env.example"]
         .into_iter()
         .chain(braces)
+        .chain(printed)
     {
         assert!(!names(line), "{line}");
     }

@@ -280,6 +280,8 @@ fn several_rules_may_cover_a_line_together() {
     assert_eq!(of(&["bash(cargo test)", "bash(cat .env)"], "cargo test; cat .env"), 'a');
     assert_eq!(of(&["bash(cargo *)", "bash(cat .env)"], "cargo test; cat .env"), 'o');
     assert_eq!(of(&["bash"], "cat .env"), 'o');
+    assert_eq!(of(&["bash(echo *)", "bash(date *)"], "echo \"$(date)\""), 'a');
+    assert_eq!(of(&["bash(echo *)"], "echo \"$(date)\""), 'o');
     assert_eq!(of(&["bash"], "for f in a; do [ -f $f ] && make; done > log"), 'a');
 }
 
