@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use super::on_disk::{DiskResult, ShellRun};
 use super::{CommandContext, CommandOutcome};
 use crate::core::Core;
-use epitome_thread::{Change, Origin, OutcomeContent};
-use epitome_tools::{ToolContext, ToolResult};
+use epitome_thread::{Change, Mode, Origin, OutcomeContent};
+use epitome_tools::{Access, ToolContext, ToolResult};
 
 /// Time limit in seconds: the session waits for the command.
 const SECONDS_MAX: u64 = 60;
@@ -19,6 +19,11 @@ pub(super) fn shell(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
     let Some(bash) = core.services.toolbox.get("bash").cloned().filter(|_| !command.is_empty()) else {
         return CommandOutcome::text("Use /shell with a command, as in /shell git status.");
     };
+    // Nobody is asked about this command, and whoever may send a prompt may send it.
+    let access = Access::Command { line: command.clone(), confined: true, changes_git: false };
+    if let Some(gap) = core.sandbox_remark(&access).filter(|_| core.thread.mode() != Mode::Full) {
+        return CommandOutcome::text(format!("Not run, because it would not be confined. {gap}"));
+    }
     let context = ToolContext {
         mode: core.thread.mode(),
         sandbox: core.sandbox_rules(),
