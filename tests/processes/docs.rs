@@ -182,7 +182,8 @@ fn pages() -> Vec<String> {
 /// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
 /// `src/front/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/world/store_postgres/tests.rs` does
 /// what `docs/fleet.md` describes, with real servers, `tests/processes/daemon/remote.rs` what `docs/remote.md`
-/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `docs/builders/speed.md` reports dated measurements, which no
+/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `src/programs/compact/tests/program.rs` does what
+/// `docs/other-agents.md` describes. `docs/builders/speed.md` reports dated measurements, which no
 /// test can repeat, and `docs/builders/architecture.md` describes the code.
 #[test]
 fn every_page_is_tested() {
@@ -220,6 +221,7 @@ fn every_page_is_tested() {
             "memory.md",
             "migrating.md",
             "observe.md",
+            "other-agents.md",
             "permissions.md",
             "policy.md",
             "privacy.md",

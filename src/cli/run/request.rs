@@ -142,8 +142,8 @@ Examples:
   epitome compact above e40              only the entries before e40
   epitome compact --dry-run --json       what it would do, as one JSON object
 
-With --from FORMAT [FILE], it compacts a transcript of another agent into one message instead; epitome compact --from auto
---help has the options.
+With --from FORMAT [FILE], it compacts a transcript of another agent into one message instead.
+`epitome compact --from auto --help` lists the options for that.
 
 Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage, 130 cancelled.")]
 pub struct CompactArgs {

@@ -51,6 +51,8 @@ impl Store {
         };
         health.sessions += 1;
         health.entries += scan.mark.entries;
+        // A lost entry may refer to any of the remaining blobs.
+        let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
         if scan.damage.is_open() {
             restore::restore(paths, &self.index, session, &mut scan, &bytes);
         }
@@ -73,8 +75,6 @@ impl Store {
                 named.entry(hash).or_insert(line.number);
             }
         }
-        // A lost entry may refer to any of the remaining blobs.
-        let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
         check_blobs(paths, session, &named, is_whole, health);
     }
 

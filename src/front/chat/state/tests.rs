@@ -649,7 +649,8 @@ fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
         chat.update(ChatEvent::Agent(opened), Duration::ZERO)
     };
     let prompt = ChatRequest::Prompt { session: session.clone(), text: "/compact".to_owned(), cwd };
-    assert_eq!(opened(), [ChatEffect::Request(prompt)]);
+    let remembered = ChatEffect::Remember("/compact".to_owned());
+    assert_eq!(opened(), [remembered, ChatEffect::Request(prompt)]);
     assert_eq!(opened(), [], "only the first session gets it");
 }
 

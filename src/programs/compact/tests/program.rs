@@ -147,3 +147,27 @@ fn what_gains_nothing_and_what_cannot_be_read_have_codes_of_their_own() {
         assert_eq!(run(wrong, &short).status.code(), Some(2), "{wrong:?}");
     }
 }
+
+/// Every option and format of the page is one of the program, and its exit codes are those of the other tests.
+#[test]
+fn the_page_on_other_agents_describes_the_program() {
+    let page = include_str!("../../../../docs/other-agents.md");
+    let help = printed(&["--help"], "");
+    let rows =
+        page.split("## Options").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a chapter");
+    let words = rows.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next());
+    let known: Vec<&str> = words.filter(|word| !word.chars().all(char::is_uppercase)).collect();
+    assert!(known.len() > 20, "{known:?}");
+    for word in
+        known.into_iter().filter(|word| !["messages", "input", "id", "uuid", "epitome"].contains(word))
+    {
+        assert!(help.contains(word), "{word} is not in {help}");
+    }
+    for option in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+        let name = option.trim_end_matches([',', '.', ':', ';', ']']);
+        assert!(
+            ["--help", "--version", "--cwd"].contains(&name) || rows.contains(name),
+            "{name} is not on the page"
+        );
+    }
+}
