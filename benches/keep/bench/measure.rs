@@ -196,6 +196,7 @@ pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
                     .is_some_and(|begin| begin.starts_with(&text.chars().take(40).collect::<String>()))
             };
             plan.iter().any(|(status, text)| *status == step[1] && begins(&flat_line(text)))
+                || is_in_newest_script(thread, &step[2], &step[1])
         } else {
             continue;
         };
@@ -208,6 +209,31 @@ pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     truth
 }
 
+/// Whether the newest call whose text has this step of a plan gives it this status. Codex writes plans in scripts.
+fn is_in_newest_script(thread: &Thread, step: &str, status: &str) -> bool {
+    let begin = step.split(" […]").next().unwrap_or_default();
+    let newest = thread.entries().iter().rev().find_map(|entry| {
+        let text = entry.change.calls().map(|call| call.input.to_string()).collect::<String>();
+        let (_, after) = text.split_once(begin)?;
+        Some(after.chars().take(60).collect::<String>())
+    });
+    newest.is_some_and(|after| after.contains(status))
+}
+
+/// The command before its first pipe that is not in quotation marks.
+fn before_pipe(command: &str) -> &str {
+    let mut quote = None;
+    for (at, c) in command.char_indices() {
+        match (quote, c) {
+            (None, '|') => return &command[..at],
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    command
+}
+
 /// The text as it appears in one line of a message.
 fn flat_line(text: &str) -> String {
     text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ")
@@ -216,8 +242,9 @@ fn flat_line(text: &str) -> String {
 /// Whether the call with this outcome failed, and every later call of the same command failed too.
 fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
     let core = |call: &epitome::thread::CallId| {
-        let command = thread.call(call)?.input["command"].as_str()?;
-        let command = command.split('|').next().unwrap_or_default().trim().trim_end_matches("2>&1");
+        let input = &thread.call(call)?.input;
+        let command = input["command"].as_str().or(input["input"].as_str())?;
+        let command = before_pipe(command).trim().trim_end_matches("2>&1");
         let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
         Some(
             command
@@ -236,8 +263,10 @@ fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
     let mut runs = outcomes.iter().filter(|(seq, outcome)| *seq >= entry && core(&outcome.call) == command);
     command.is_some()
         && runs.all(|(_, outcome)| {
-            let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64());
             let text = outcome.model_text();
+            let printed =
+                || text.split_once("\"exit_code\":")?.1.split([',', '}']).next()?.trim().parse().ok();
+            let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64()).or_else(printed);
             let was_run =
                 !["The user doesn't want", "<tool_use_error>"].iter().any(|begin| text.starts_with(begin));
             was_run
