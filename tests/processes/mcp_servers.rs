@@ -88,7 +88,15 @@ fn stored_sessions_are_served_to_other_agents() {
     let header = json!({
         "type": "session", "version": 3, "id": "h", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": user.project(),
     });
-    let lines = [header, said("a", None, "The release is called WALNUT-42."), said("b", Some("a"), "Go on.")];
+    let lines = [
+        header,
+        said(
+            "a",
+            None,
+            "The release is called WALNUT-42. The key is sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH.",
+        ),
+        said("b", Some("a"), "Go on."),
+    ];
     user.write("project/session.jsonl", &lines.map(|line| format!("{line}\n")).concat());
     let session = user.run(&["sessions", "import", "session.jsonl"]).ok().trim().to_owned();
     let call = |id: u32, name: &str, arguments: serde_json::Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "arguments": arguments } });
@@ -116,6 +124,7 @@ fn stored_sessions_are_served_to_other_agents() {
         [(3, "e2", false), (4, "WALNUT-42", false), (5, "no session", true), (6, &*session, false)]
     {
         let text = of(id)["content"][0]["text"].as_str().expect("a text");
+        assert!(!text.contains("sk-ant-api03-abc"), "{text}");
         assert!(text.contains(expected) && of(id)["isError"] == is_error, "{id}: {}", of(id));
     }
 }

@@ -16,6 +16,7 @@ use crate::cli::sessions::{find, short_title};
 use crate::cli::{CliContext as _, CliError, serve, sessions};
 use crate::paths::Paths;
 use crate::recall::{ANSWER_BYTES_MAX, RecallLog};
+use crate::secrets;
 use crate::session_library;
 use crate::store::{SessionQuery, Store};
 use crate::tools::recall_tool;
@@ -80,7 +81,8 @@ impl ServerHandler for RecallServer {
         let answered = tokio::task::spawn_blocking(run).await;
         let answered = answered.map_err(|error| rmcp::ErrorData::internal_error(error.to_string(), None))?;
         let result = match answered {
-            Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+            // What is served leaves Epitome, like an export.
+            Ok(text) => CallToolResult::success(vec![ContentBlock::text(secrets::mask(&text))]),
             Err(CliError { message, hint, .. }) => {
                 let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
                 CallToolResult::error(vec![ContentBlock::text(message + &hint)])

@@ -1,4 +1,4 @@
-//! Who wrote a message in the user's role: hosts and other agents send events, notices and reminders in it. Pure.
+//! Determines who wrote a message in the user's role: hosts and other agents send events, notices and reminders in it. Pure.
 
 use std::borrow::Cow;
 

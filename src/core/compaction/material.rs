@@ -106,7 +106,7 @@ impl Material {
         // Rewound prompts no longer apply.
         for entry in thread.active_entries().rev() {
             let is_kept = Some(entry.seq) >= oldest_kept && kept.contains(&entry.seq);
-            if is_spoken(&entry.change) && !is_kept && !rewritten.contains(entry.seq) {
+            if entry.change.is_spoken() && !is_kept && !rewritten.contains(entry.seq) {
                 let (count, _, last) = gone.unwrap_or((0, entry.seq, entry.seq));
                 gone = Some((count + 1, entry.seq, last));
             }
@@ -211,11 +211,6 @@ impl Material {
         let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
         self.user.extend(missing.map(|words| UserQuote::new(input, layer, source(), words, true)));
     }
-}
-
-/// Whether `recall` can find it.
-fn is_spoken(change: &Change) -> bool {
-    matches!(change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
 }
 
 /// The file's text in an instruction message, without the surrounding text.

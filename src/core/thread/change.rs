@@ -414,6 +414,11 @@ impl Change {
         }
     }
 
+    /// Whether it is a message, a reply or a result.
+    pub fn is_spoken(&self) -> bool {
+        matches!(self, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
+    }
+
     /// The message that it puts into the view: of the user, of the model, or of a compaction.
     pub fn shown_message(&self) -> Option<&Message> {
         match self {

@@ -142,7 +142,7 @@ pub(crate) fn unfolded(entries: Vec<Entry>) -> Vec<Entry> {
                 if let Change::Compacted { through, .. } = &mut change {
                     *through = moved.get(through.0 as usize).copied().unwrap_or(*through);
                 }
-                spoken += usize::from(marker::is_spoken(&change));
+                spoken += usize::from(change.is_spoken());
                 let seq = Seq(log.len() as u64);
                 log.push(Entry { seq, at, change });
             }

@@ -32,7 +32,7 @@ use epitome_tokens::Ruler;
 
 pub use transcript::AgentTranscript;
 
-/// The largest size of a message, in tokens, unless another one is requested.
+/// The limit for a message, in tokens, unless another one is requested.
 pub const TOKENS_DEFAULT: u64 = 20_000;
 
 /// The smallest limit for a message, in tokens.
@@ -95,14 +95,14 @@ pub enum CompactError {
 
 /// Compacts a conversation.
 ///
-/// Input and output are texts; the result depends on nothing else, so it is the same each time. The errors distinguish what
+/// The result depends on nothing but these texts and the other files of the session, so it is the same each time. The errors distinguish what
 /// can't be read, what can't be meant, and what gains nothing.
 pub fn compact(
     transcript: &AgentTranscript<'_>,
     options: &CompactOptions,
 ) -> Result<CompactedTranscript, CompactError> {
     let (text, rest) = transcript.split(options.keep)?;
-    let context = ImportContext { cwd: transcript.cwd, now: 0, read_sibling: &|_| None };
+    let context = ImportContext { cwd: transcript.cwd, now: 0, read_sibling: transcript.read_sibling };
     let drafts = match rest {
         Some(_) => epitome_import::read_request(transcript.path, &text, &context).map(|draft| vec![draft]),
         None => epitome_import::read(transcript.path, &text, &context),
@@ -137,7 +137,7 @@ pub fn compact(
         return Err(CompactError::NoGain(why));
     }
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
-    let entries = covered.filter(|entry| marker::is_spoken(&entry.change)).count();
+    let entries = covered.filter(|entry| entry.change.is_spoken()).count();
     let (message, digest) = marker::sealed(&body(&summary, entries, options.recall.as_deref()), entries);
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {

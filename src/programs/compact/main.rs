@@ -146,7 +146,16 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
     let is_request = cli.from.is_request(path, &text)?;
     let here = std::env::current_dir().unwrap_or_default();
     let cwd = cli.cwd.as_deref().unwrap_or(&here);
-    let transcript = AgentTranscript { path, text: &text, cwd, is_request, before: cli.before.as_deref() };
+    let folder = cli.file.as_deref().filter(|file| *file != Path::new("-")).and_then(Path::parent);
+    let sibling = |name: &Path| folder.and_then(|folder| epitome_import::read_sibling(folder, name));
+    let transcript = AgentTranscript {
+        path,
+        text: &text,
+        cwd,
+        is_request,
+        read_sibling: &sibling,
+        before: cli.before.as_deref(),
+    };
     let focus = cli.focus.iter().map(|focus| Ok(format!("Asked for when this was compacted: {focus}")));
     let pins = cli.pin.iter().map(|pin| match pin.strip_prefix('@') {
         Some(file) => read(Path::new(file)),

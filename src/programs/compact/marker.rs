@@ -2,8 +2,6 @@
 
 use sha2::{Digest, Sha256};
 
-use epitome_thread::Change;
-
 const OPEN: &str = "[Epitome message 1: ";
 
 /// A message of Epitome within a text.
@@ -14,11 +12,6 @@ pub(crate) struct MarkedMessage<'a> {
     pub body: &'a str,
     /// Messages, replies and results that it stands for.
     pub entries: usize,
-}
-
-/// Whether an entry is a message, a reply or a result.
-pub(crate) fn is_spoken(change: &Change) -> bool {
-    matches!(change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
 }
 
 /// Puts the line before a message, and returns both and the digest.

@@ -10,7 +10,7 @@ use epitome_import::{has_call, is_result};
 use epitome_thread::problem::Problem;
 
 /// A conversation as its agent has written it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct AgentTranscript<'a> {
     /// For messages about the file.
     pub path: &'a Path,
@@ -19,6 +19,8 @@ pub struct AgentTranscript<'a> {
     pub cwd: &'a Path,
     /// Whether it is the messages of a request, or a request with them, and not the file of an agent.
     pub is_request: bool,
+    /// Reads another file of the same session, by its path relative to the directory of this one.
+    pub read_sibling: &'a dyn Fn(&Path) -> Option<String>,
     /// The entry from which on nothing is compacted: its `id` or `uuid`, or in a request the number of messages before it.
     pub before: Option<&'a str>,
 }

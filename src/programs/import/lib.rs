@@ -49,7 +49,7 @@ use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 pub use agents::{ForeignAgent, Machine};
-pub use files::{read_bytes, read_path};
+pub use files::{read_bytes, read_path, read_sibling};
 pub use messages::{has_call, is_result};
 
 /// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.

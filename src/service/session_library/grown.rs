@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, OutcomeStatus, Seq, Thread};
 
 /// The entries to add to an imported session so that it has all of `draft`, the same session as it is now; `None` if the
-/// stored one went on by itself, or the other agent has rewritten what was imported.
+/// stored one has other messages, or the other agent has rewritten what was imported.
 pub fn grown(thread: &Thread, draft: &[Entry]) -> Option<Vec<Entry>> {
     let stored = thread.entries();
     // Where each entry of the draft is, or will be, in the stored log.
@@ -94,7 +94,7 @@ fn late_result(stored: &Change, draft: &Change) -> Option<String> {
     })
 }
 
-/// Whether an entry is none of the conversation with the other agent: it says nothing new to a model.
+/// Whether a change adds nothing to the conversation with the other agent.
 fn is_added(change: &Change) -> bool {
     match change {
         Change::Said { origin, .. } => matches!(origin, Origin::Context { .. } | Origin::Instructions { .. }),

@@ -242,7 +242,7 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
         is_reading &= does_look;
         run.success_is_own &=
             pipeline.joint != Joint::Or && !pipeline.is_negated && !is_piped && !is_compound;
-        // What reads also fails if it finds nothing.
+        // A program that reads also fails if it finds nothing.
         run.failure_is_own &= !pipeline.is_negated && !is_filtered && !does_look;
         run.text.push_str(match pipeline.joint {
             _ if run.text.is_empty() => "",

@@ -49,7 +49,7 @@ pub(super) struct CallRecord<'a> {
     pub name: Cow<'a, str>,
     pub input: Cow<'a, Value>,
     pub card: &'a CallDisplay,
-    /// What the user sees of the result.
+    /// The part of the result that the user sees.
     pub shown: &'a [ToolDisplay],
     /// Whether it is outside of the view after the compaction.
     pub has_left: bool,

@@ -119,7 +119,7 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What a command printed, without the lines that its agent wrote above it.
+/// The output of a command, without the lines that its agent wrote above it.
 pub(super) fn output(text: &str) -> &str {
     let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
     let head = text.split_inclusive('\n').take(HEAD_LINES).position(|line| line.trim_end() == "Output:");

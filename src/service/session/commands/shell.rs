@@ -19,7 +19,7 @@ pub(super) fn shell(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
     let Some(bash) = core.services.toolbox.get("bash").cloned().filter(|_| !command.is_empty()) else {
         return CommandOutcome::text("Use /shell with a command, as in /shell git status.");
     };
-    // Nobody is asked about this command, and whoever may send a prompt may send it.
+    // Nobody is asked about this command, and every client that may send a prompt may send it.
     let access = Access::Command { line: command.clone(), confined: true, changes_git: false };
     if let Some(gap) = core.sandbox_remark(&access).filter(|_| core.thread.mode() != Mode::Full) {
         return CommandOutcome::text(format!("Not run, because it would not be confined. {gap}"));
