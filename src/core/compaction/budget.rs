@@ -24,9 +24,25 @@ pub struct Budget {
     /// Limit for pins.
     pub pins_max: u64,
     pub prune: PruneSettings,
-    /// Whether the result only has to fit, because the caller has chosen its size. Otherwise parts are left out until it is
-    /// smaller than the view by a tenth.
-    pub only_fits: bool,
+    pub reader: MessageReader,
+}
+
+/// Who reads the message of a compaction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum MessageReader {
+    /// The model of the session. Places in the log are named, and the result is smaller than the view by a tenth.
+    #[default]
+    Session,
+    /// Another agent, which has no log. It has chosen the size, so the result only has to fit. `recall` is a clause that says
+    /// how it finds what is no longer in view.
+    OtherAgent { recall: Option<String> },
+}
+
+impl MessageReader {
+    /// A place in the log, if the reader has it.
+    pub(super) fn place<T>(&self, place: T) -> Option<T> {
+        (*self == MessageReader::Session).then_some(place)
+    }
 }
 
 /// Divisor: the largest share of a window for the model's summary. In a small window it would push out
@@ -61,7 +77,7 @@ impl Budget {
             user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,
-            only_fits: false,
+            reader: MessageReader::Session,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The input of a compaction decision: a view with the tokens of its entries, counted once. Pure.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::budget::Budget;
@@ -110,6 +111,11 @@ impl<'a> CompactionInput<'a> {
             true => format!("; `{RECALL}` with entry {entry} {what}"),
             false => String::new(),
         }
+    }
+
+    /// An attribute with a place in the log; empty if the reader of the message has no log.
+    pub(super) fn entry_attribute(&self, place: impl Display) -> String {
+        self.budget.reader.place(place).map_or(String::new(), |place| format!(" entry=\"{place}\""))
     }
 
     /// The head and tail of an entry's text, with a hint how to read the rest.

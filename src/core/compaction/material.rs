@@ -292,14 +292,14 @@ impl UserQuote {
     /// At most `chars_max` of the text, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
         let text = input.most_telling_lines(&self.text, chars_max, self.entry);
-        let entry = self.entry;
+        let entry = input.entry_attribute(self.entry);
         match &self.source {
-            QuoteSource::User(None) => format!("<said entry=\"{entry}\">\n{text}\n</said>"),
+            QuoteSource::User(None) => format!("<said{entry}>\n{text}\n</said>"),
             QuoteSource::User(Some(when)) => {
-                format!("<said entry=\"{entry}\" when=\"{when}\">\n{text}\n</said>")
+                format!("<said{entry} when=\"{when}\">\n{text}\n</said>")
             }
             QuoteSource::Program(name) => {
-                format!("<not_by_user entry=\"{entry}\" sent_by=\"{name}\">\n{text}\n</not_by_user>")
+                format!("<not_by_user{entry} sent_by=\"{name}\">\n{text}\n</not_by_user>")
             }
         }
     }

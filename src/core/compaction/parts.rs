@@ -1,5 +1,6 @@
 //! The parts of the compaction message. Pure.
 
+use super::budget::MessageReader;
 use super::calls::RECALL;
 use super::carryover::TAG;
 use super::input::CompactionInput;
@@ -128,7 +129,8 @@ impl CompactionMessage {
         texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
         if !carried.is_empty() {
-            texts.push(format!("{CARRIED_HEAD}\n\n<{TAG}>\n{carried}\n</{TAG}>"));
+            let places = input.budget.reader.place(PLACES).unwrap_or_default();
+            texts.push(format!("{CARRIED_HEAD}{places}\n\n<{TAG}>\n{carried}\n</{TAG}>"));
         }
         let (without, with) =
             material.instructions.split_at(measure.without_files.min(material.instructions.len()));
@@ -147,7 +149,8 @@ impl CompactionMessage {
         if !material.pins.is_empty() {
             let mut pins = PINS_HEAD.to_owned();
             for (part, pinned) in &material.pins {
-                pins.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
+                let entry = input.entry_attribute(part);
+                pins.push_str(&format!("\n\n<pinned{entry}>\n{pinned}\n</pinned>"));
             }
             texts.push(pins);
             // A call's pin does not quote the reply that it is a part of.
@@ -203,8 +206,10 @@ fn loses_data(entry: &Entry) -> bool {
 }
 
 /// Heading of the tables computed from the log.
-pub const CARRIED_HEAD: &str =
-    "What the log shows, computed without a model. Entries such as e12 are places in the log";
+pub const CARRIED_HEAD: &str = "What the log shows, computed without a model";
+
+/// Ends the heading for a reader who has the log.
+const PLACES: &str = ". Entries such as e12 are places in the log";
 
 /// Opening of the text that states the goal.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
@@ -285,12 +290,21 @@ fn index_line<'a>(
     material: &Material,
     without: impl Iterator<Item = &'a str>,
 ) -> String {
-    let mut line = match material.gone {
-        Some((count, first, last)) => format!("{count} entries from {first} to {last} are no longer in view"),
-        None => "Older entries are no longer in view".to_owned(),
+    let mut line = match (material.gone, &input.budget.reader) {
+        (Some((count, first, last)), MessageReader::Session) => {
+            format!("{count} entries from {first} to {last} are no longer in view")
+        }
+        (Some((count, ..)), MessageReader::OtherAgent { .. }) => {
+            format!("{count} earlier messages and results are no longer in view")
+        }
+        (None, _) => "Older entries are no longer in view".to_owned(),
     };
-    if input.has_recall {
-        line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));
+    match &input.budget.reader {
+        MessageReader::OtherAgent { recall: Some(recall) } => line.push_str(&format!(": {recall}")),
+        MessageReader::Session if input.has_recall => {
+            line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));
+        }
+        MessageReader::Session | MessageReader::OtherAgent { recall: None } => {}
     }
     line.push('.');
     let files: Vec<&str> = without.collect();

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::carryover::TAG;
-use super::parts::{GAP, GOAL_HEAD, PINS_HEAD};
+use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD};
 use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
 
 /// The parts of a composed message.
@@ -25,7 +25,7 @@ pub struct UnfoldedMessage {
 /// Reads a text that begins with a composed message; `None` if it does not.
 pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     let rest = text.trim_start().strip_prefix(COMPACTED)?;
-    let heads = [TABLES_HEAD, INSTRUCTIONS, GOAL_HEAD, USER_HEAD, PINS_HEAD, REQUEST_HEAD];
+    let heads = [CARRIED_HEAD, INSTRUCTIONS, GOAL_HEAD, USER_HEAD, PINS_HEAD, REQUEST_HEAD];
     let mut message = UnfoldedMessage::default();
     let (summary, mut rest) = match rest.split_once(SUMMARY_OPEN) {
         Some((before, after)) if !heads.iter().any(|head| before.contains(head)) => {
@@ -35,7 +35,7 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     };
     rest = &rest[heads.iter().filter_map(|head| rest.find(head)).min().unwrap_or(rest.len())..];
     let mut tables = "";
-    if rest.starts_with(TABLES_HEAD)
+    if rest.starts_with(CARRIED_HEAD)
         && let Some((inner, after)) = element(rest, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"))
     {
         (tables, rest) = (inner, after);
@@ -76,9 +76,6 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     message.summary = merged(summary, tables);
     Some(message)
 }
-
-/// Begins the heading of the tables, with or without a remark about places in the log.
-const TABLES_HEAD: &str = "What the log shows, computed without a model";
 
 const INSTRUCTIONS: &str = "<instructions path=\"";
 

@@ -14,20 +14,19 @@ mod marker;
 mod transcript;
 
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
 
 use epitome_compaction::{
-    Budget, CARRIED_HEAD, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest,
-    KeptTail, PINS_HEAD, Summary, USER_HEAD, compacted, decide,
+    Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail,
+    MessageReader, Summary, compacted, decide,
 };
 use epitome_import::ImportContext;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::problem::Problem;
-use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
+use epitome_thread::{Change, CompactionStats, Content, Entry, Origin, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
 
 pub use transcript::AgentTranscript;
@@ -125,7 +124,7 @@ pub fn compact(
     };
     // Only a request's messages are split before they are read.
     let keep = if rest.is_some() { 0 } else { options.keep };
-    let change = composed(&thread, &ruler, options.max_tokens, keep)?;
+    let change = composed(&thread, &ruler, options, keep)?;
     let Change::Compacted { through, summary, tokens_after, account, .. } = change else {
         return Err(CompactError::NoGain("the compaction is not a message".to_owned()));
     };
@@ -138,7 +137,8 @@ pub fn compact(
     }
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
     let entries = covered.filter(|entry| entry.change.is_spoken()).count();
-    let (message, digest) = marker::sealed(&body(&summary, entries, options.recall.as_deref()), entries);
+    let texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
+    let (message, digest) = marker::sealed(&texts.join("\n\n"), entries);
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {
         messages: rest.map(|rest| rest.behind(&message)),
@@ -167,14 +167,20 @@ fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
     log.push(Change::Framed { system: String::new(), tools: Vec::new() });
 }
 
-fn composed(thread: &Thread, ruler: &Ruler, tokens: u64, keep: usize) -> Result<Change, CompactError> {
+fn composed(
+    thread: &Thread,
+    ruler: &Ruler,
+    options: &CompactOptions,
+    keep: usize,
+) -> Result<Change, CompactError> {
+    let tokens = options.max_tokens;
     let settings = CompactionSettings { model: Summariser::None, ..CompactionSettings::default() };
     let budget = Budget {
         carried_max: tokens / TABLES_PART,
         user_min: tokens / TABLES_PART,
         pins_max: tokens,
         due_at: tokens,
-        only_fits: true,
+        reader: MessageReader::OtherAgent { recall: options.recall.clone() },
         ..Budget::new(&settings, tokens, 0, 0)
     };
     let input = CompactionInput::new(ruler, thread, &budget);
@@ -189,36 +195,4 @@ fn composed(thread: &Thread, ruler: &Ruler, tokens: u64, keep: usize) -> Result<
         }
     };
     compacted(&input, &plan, thread.next_message(), Summary::default()).map_err(refused)
-}
-
-/// Places in the log, in the tables and in the tags around quotes, each with what takes its part.
-static PLACES: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
-    [
-        (r"^([^\n]+)\. Entries such as e12 are places in the log\n", "$1\n"),
-        (r", (?:last )?e\d+\)", ")"),
-        (r" \((?:last )?e\d+\)", ""),
-        (r"(?m)^(- )?e\d+:? ", "- "),
-        (r"\(last updated in e\d+; since then ", "(since its last update "),
-        (r#"(?m)^<(said|pinned|not_by_user) entry="e\d+""#, "<$1"),
-    ]
-    .map(|(pattern, text)| (Regex::new(pattern).expect("a valid pattern"), text))
-});
-
-/// The text of the message. Places in the log are left out, because its reader has no log.
-fn body(summary: &Message, entries: usize, recall: Option<&str>) -> String {
-    let mut texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
-    texts.pop();
-    let without_places = |text: &str| {
-        let wanted = match text {
-            tables if tables.starts_with(CARRIED_HEAD) => &PLACES[..5],
-            quotes if [USER_HEAD, PINS_HEAD].iter().any(|head| quotes.starts_with(head)) => &PLACES[5..],
-            _ => &[],
-        };
-        let shorter = |text: String, (place, by): &(Regex, &str)| place.replace_all(&text, *by).into_owned();
-        wanted.iter().fold(text.to_owned(), shorter)
-    };
-    let mut texts: Vec<String> = texts.into_iter().map(without_places).collect();
-    let recall = recall.map_or(String::new(), |recall| format!(": {recall}"));
-    texts.push(format!("{entries} earlier messages and results are no longer in view{recall}."));
-    texts.join("\n\n")
 }

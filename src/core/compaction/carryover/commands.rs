@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
-use super::quote::{BoundedLines, clip_line};
+use super::quote::{BoundedLines, clip_line, noted};
 use epitome_shell::{Joint, Pipeline, ShellCommand, ShellStatement};
 use epitome_thread::Seq;
 
@@ -95,7 +95,8 @@ pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Vec<(Seq, S
 pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let line = |runs: CommandRuns| {
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
-        (format!("- `{command}` (last {}): ", runs.last.entry), ends_of(runs.last.text()))
+        let last = history.place("last ", runs.last.entry);
+        (format!("- `{command}`{}: ", noted([last])), ends_of(runs.last.text()))
     };
     let failed: Vec<(String, String)> = failing(history).into_iter().map(line).collect();
     Box::new(move |bytes_max| {
@@ -127,7 +128,8 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
         };
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
-        format!("- `{command}` ({}×, last {}): {result}", runs.count, runs.last.entry)
+        let notes = [format!("{}×", runs.count), history.place("last ", runs.last.entry)];
+        format!("- `{command}`{}: {result}", noted(notes))
     };
     let others: Vec<String> = others.into_iter().map(line).collect();
     Box::new(move |bytes_max| {

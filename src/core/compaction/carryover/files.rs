@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Render;
 use super::commands::{program, unwrapped};
 use super::history::{CallRecord, CallStatus, ConversationHistory};
-use super::quote::BoundedLines;
+use super::quote::{BoundedLines, noted};
 use epitome_shell::ShellCommand;
 use epitome_shell::word::{LITERAL, UNKNOWN};
 use epitome_thread::{Seq, ToolDisplay};
@@ -67,8 +67,9 @@ fn newest_files(history: &ConversationHistory<'_>) -> TouchedFiles {
 
 pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let (changed, read) = newest_files(history);
-    let rows = [("- changed: ", changed), ("- read: ", read)]
-        .map(|(head, files)| (head, files.iter().map(|(path, file)| named(path, file)).collect::<Vec<_>>()));
+    let rows = [("- changed: ", changed), ("- read: ", read)].map(|(head, files)| {
+        (head, files.iter().map(|(path, file)| named(history, path, file)).collect::<Vec<_>>())
+    });
     let cwd = history.cwd;
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
@@ -86,17 +87,15 @@ pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 }
 
 /// A file in the list: the action, the number of changes if more than one, and the entry of the last one.
-fn named(path: &str, file: &FileActivity) -> String {
+fn named(history: &ConversationHistory<'_>, path: &str, file: &FileActivity) -> String {
     let done = match file.action {
-        FileAction::Created => "created, ",
-        FileAction::Deleted => "deleted, ",
+        FileAction::Created => "created",
+        FileAction::Deleted => "deleted",
         FileAction::Changed => "",
         FileAction::Read => return path.to_owned(),
     };
-    match file.changes {
-        1 => format!("{path} ({done}{})", file.changed),
-        changes => format!("{path} ({done}{changes}×, {})", file.changed),
-    }
+    let times = if file.changes > 1 { format!("{}×", file.changes) } else { String::new() };
+    format!("{path}{}", noted([done.to_owned(), times, history.place("", file.changed)]))
 }
 
 /// The files that calls changed, created or deleted, each with the entry of the last change, oldest first.
@@ -317,7 +316,7 @@ pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let (changed, read) = newest_files(history);
     let mut room = LISTED_BYTES;
     let listed = changed.iter().chain(&read).take_while(|(path, file)| {
-        room = room.saturating_sub(named(path, file).len());
+        room = room.saturating_sub(named(history, path, file).len());
         room > 0
     });
     let known: HashSet<&str> = listed.map(|(path, _)| file_name(path)).collect();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub(super) use super::status::CallStatus;
 use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
+use crate::budget::MessageReader;
 use crate::calls::{RECALL, text_of};
 use epitome_shell::ShellStatement;
 use epitome_thread::{
@@ -38,6 +39,7 @@ pub(super) struct ConversationHistory<'a> {
     replies: Vec<(Seq, &'a Message)>,
     /// The plan of Epitome's plan tool.
     pub plan: &'a [PlanStep],
+    reader: &'a MessageReader,
     deadline: Deadline,
 }
 
@@ -61,13 +63,18 @@ pub(super) struct CallRecord<'a> {
 }
 
 impl<'a> ConversationHistory<'a> {
-    pub fn collect(thread: &'a Thread, kept: &HashSet<Seq>) -> ConversationHistory<'a> {
+    pub fn collect(
+        thread: &'a Thread,
+        kept: &HashSet<Seq>,
+        reader: &'a MessageReader,
+    ) -> ConversationHistory<'a> {
         let rewritten = thread.rewritten();
         let mut history = ConversationHistory {
             cwd: thread.cwd(),
             calls: Vec::new(),
             replies: Vec::new(),
             plan: thread.plan(),
+            reader,
             deadline: Deadline::after(PART_TIME_MAX),
         };
         let mut open: HashMap<&CallId, Range<usize>> = HashMap::new();
@@ -187,6 +194,11 @@ impl<'a> ConversationHistory<'a> {
         let printed =
             |call: &CallRecord| call.siblings > 0 && call.command().is_some() && has_name(&call.text);
         (at.saturating_sub(SEARCHED_CALLS_MAX)..at).rev().find(|at| printed(&self.calls[*at]))
+    }
+
+    /// A place in the log, with these words before it; empty if the reader of the message has no log.
+    pub fn place(&self, before: &str, entry: Seq) -> String {
+        self.reader.place(entry).map_or(String::new(), |entry| format!("{before}{entry}"))
     }
 
     /// Computes a part with the time that each part has.

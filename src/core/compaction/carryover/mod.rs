@@ -26,6 +26,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use super::budget::MessageReader;
 use super::input::CompactionInput;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
@@ -165,7 +166,9 @@ impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
-        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept)) else {
+        let Some(history) =
+            guarded(|| ConversationHistory::collect(input.thread, kept, &input.budget.reader))
+        else {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
@@ -232,7 +235,9 @@ pub(super) struct Facts {
 
 /// The facts of a complete conversation. Parts that cannot be computed are left out.
 pub(super) fn facts(thread: &Thread) -> Facts {
-    let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new())) else {
+    let Some(history) =
+        guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &MessageReader::Session))
+    else {
         return Facts::default();
     };
     Facts {

@@ -4,7 +4,7 @@ use super::Render;
 use super::files::changes_a_file;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
-use epitome_thread::{Content, Seq};
+use epitome_thread::Content;
 
 /// Maximum number of calls listed.
 const CALLS_MAX: usize = 20;
@@ -30,7 +30,7 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     for call in gone.take(CALLS_MAX) {
         let failed = if call.result() == CallStatus::Failed { " (failed)" } else { "" };
         let input = clip_line(&call.input.to_string(), INPUT_BYTES_MAX);
-        newest.push(format!("- {} {} {input}{failed}", call.entry, call.name));
+        newest.push(format!("-{} {} {input}{failed}", history.place(" ", call.entry), call.name));
     }
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
@@ -45,7 +45,7 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 
 pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut entry = None;
-    let newest: Vec<CallRecord> = history
+    let newest: Vec<(CallRecord, String)> = history
         .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
@@ -54,12 +54,12 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         // The calls of a script have one result, and the end of a command is also that of the call that read it.
         .filter(|call| entry.replace(call.entry) != Some(call.entry))
         .take(RESULT_PERCENT.len())
-        .cloned()
+        .map(|call| (call.clone(), history.place(" ", call.entry)))
         .collect();
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        for (call, percent) in newest.iter().zip(RESULT_PERCENT) {
-            let head = format!("- {} {}: ", call.entry, call.name);
+        for ((call, place), percent) in newest.iter().zip(RESULT_PERCENT) {
+            let head = format!("-{place} {}: ", call.name);
             let room = (bytes_max * percent / 100).saturating_sub(head.len() + 1);
             if room >= ROOM_BYTES_MIN {
                 lines.push(format!("{head}{}", clip(call.text(), room)));
@@ -70,7 +70,7 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 }
 
 pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let mut said: Vec<(Seq, String)> = Vec::new();
+    let mut said: Vec<(String, String)> = Vec::new();
     let mut bytes = 0;
     for (entry, message) in history.replies().rev() {
         if bytes > MESSAGES_BYTES_MAX {
@@ -79,16 +79,16 @@ pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         let texts = message.content.iter().filter_map(Content::as_text).map(str::trim);
         let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
         bytes += text.len();
-        said.push((*entry, text));
+        let place = history.place("", *entry);
+        said.push((if place.is_empty() { "- ".to_owned() } else { place + ": " }, text));
     }
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut older = MESSAGE_BYTES;
-        for (entry, text) in &said {
+        for (head, text) in &said {
             if lines.left() < ROOM_BYTES_MIN {
                 break;
             }
-            let head = format!("{entry}: ");
             let most = if lines.is_empty() { (bytes_max * NEWEST_PERCENT / 100).max(older) } else { older };
             older = (older * 93 / 100).max(MESSAGE_BYTES_MIN);
             let room = most.min(lines.left().saturating_sub(head.len() + 1));

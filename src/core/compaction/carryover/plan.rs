@@ -6,7 +6,7 @@ use super::Render;
 use super::files::changes_a_file;
 use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
-use super::quote::{BoundedLines, clip, clip_line};
+use super::quote::{BoundedLines, clip, clip_line, noted};
 use epitome_thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of a completed step.
@@ -42,7 +42,7 @@ struct PlanAge {
 
 impl PlanAge {
     /// A line about the age; `None` if nothing was done since.
-    fn line(&self) -> Option<String> {
+    fn line(&self, history: &ConversationHistory<'_>) -> Option<String> {
         let counted =
             |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let since = [(self.commits, "commit"), (self.edits, "edit")];
@@ -52,7 +52,7 @@ impl PlanAge {
             .map(|(count, what)| counted(count, what))
             .collect();
         let updated = self.updated.filter(|_| !since.is_empty())?;
-        Some(format!("(last updated in {updated}; since then {})", since.join(" and ")))
+        Some(format!("(last updated{}; since then {})", history.place(" in ", updated), since.join(" and ")))
     }
 }
 
@@ -98,7 +98,8 @@ pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Vec<String> {
 
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let (steps, age, approved) = state(history);
-    let age = age.line().filter(|_| steps.iter().any(|step| !step.is_done()));
+    let approved = approved.map(|(entry, text)| (noted([history.place("", entry)]), text));
+    let age = age.line(history).filter(|_| steps.iter().any(|step| !step.is_done()));
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         let mut left_out = 0;
@@ -112,8 +113,8 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        if let Some((entry, text)) = &approved {
-            let head = format!("Approved plan ({entry}):\n");
+        if let Some((place, text)) = &approved {
+            let head = format!("Approved plan{place}:\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
             let text = clip(text, room.saturating_sub(head.len() + 1));
             if !text.is_empty() {

@@ -22,6 +22,12 @@ pub(super) fn clip_line(text: &str, bytes_max: usize) -> String {
     clip(&line.join(" ⏎ "), bytes_max)
 }
 
+/// Notes in parentheses, without empty ones.
+pub(super) fn noted<const COUNT: usize>(notes: [String; COUNT]) -> String {
+    let notes: Vec<String> = notes.into_iter().filter(|note| !note.is_empty()).collect();
+    if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) }
+}
+
 /// Collects lines as long as they fit into a number of bytes, including their line breaks.
 pub(super) struct BoundedLines {
     left: usize,
