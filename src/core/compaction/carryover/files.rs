@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::Render;
-use super::commands::{program, unwrapped};
+use super::commands::program;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, noted};
 use epitome_shell::ShellCommand;
@@ -222,7 +222,7 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut directory = PathBuf::from(call.input_text(&["workdir", "cwd", "dir_path"]).unwrap_or_default());
     let pipelines = call.statements().into_iter().flatten().flat_map(|statement| &statement.pipelines);
     for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
-        let words = unwrapped(&command.words);
+        let words = &command.words[..];
         let mut add =
             |path: &str, action| found.push((directory.join(path).to_string_lossy().into_owned(), action));
         command.writes.iter().for_each(|path| add(path, FileAction::Changed));
