@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named_enum;
+
 /// When and how a long conversation is compacted. Shares and ratios are fractions of the context window, from
 /// 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,7 @@ pub struct CompactionSettings {
     pub summary_as_system: bool,
     /// Whether a summary is prepared in the background before it is needed.
     pub ahead: bool,
+    pub before_break: BeforeBreak,
     /// Maximum duration of one model call that writes a summary.
     pub summary_timeout: Duration,
     /// Maximum duration of all attempts together.
@@ -37,6 +40,17 @@ pub struct CompactionSettings {
     pub person_share: f64,
     /// Tokens reserved for a reply, at most a quarter of the window.
     pub output_reserve: u32,
+}
+
+named_enum! {
+    /// What a pause leads to shortly before the provider forgets the conversation, if a compaction would save at least half of
+    /// what the next request costs after that. `offer` tells the user what it would save.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum BeforeBreak {
+        Nothing = "nothing",
+        Offer = "offer",
+        Compact = "compact",
+    }
 }
 
 /// The model that writes the summary of a compaction.
@@ -116,6 +130,7 @@ impl Default for CompactionSettings {
             model: Summariser::Cheapest,
             summary_as_system: false,
             ahead: false,
+            before_break: BeforeBreak::Offer,
             summary_timeout: Duration::from_secs(120),
             timeout: Duration::from_secs(180),
             message_chars: 2_000,

@@ -16,6 +16,7 @@ use super::network::Network;
 use super::secret::{Secret, bearer};
 use epitome_config::{EditTools, WireFormat};
 use epitome_thread::ModelName;
+use epitome_tokens::model_name::Family;
 
 pub use form::ToolForm;
 pub(crate) use omitted::{
@@ -69,10 +70,25 @@ pub struct Endpoint {
     pub network: Network,
 }
 
+/// The lifetime of the cache whose marks name no other one (https://platform.claude.com/docs/en/build-with-claude/prompt-caching).
+const MARKED_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 impl Endpoint {
     /// Whether requests do without this field, because the service refuses it.
     pub fn omits(&self, field: &str) -> bool {
         self.quirks.omits.contains(&field) || self.omitted.fields.contains(field)
+    }
+
+    /// Whether blocks of a conversation are marked, so that the service caches what precedes them.
+    pub(crate) fn marks_for_cache(&self) -> bool {
+        self.wire == WireFormat::AnthropicMessages
+            && !self.omits("*.cache_control")
+            && (self.own_api || Family::detect(&self.model) == Family::Claude)
+    }
+
+    /// How long the service keeps a conversation after it was last used; `None` if it does not promise a time.
+    pub fn cache_lifetime(&self) -> Option<Duration> {
+        self.marks_for_cache().then_some(MARKED_CACHE_LIFETIME)
     }
 
     /// All fields that requests do without.

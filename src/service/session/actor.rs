@@ -8,6 +8,7 @@
 
 mod agents;
 mod background_callback;
+mod before_break;
 mod callbacks;
 mod calls;
 mod checkpoints;

@@ -73,6 +73,16 @@ pub(super) enum BackgroundResult {
         outputs: ShellOutputs,
     },
     CompactionPreviewed(Box<PreviewedCompaction>),
+    /// The provider will soon forget the conversation, unless it has been continued since this entry.
+    CacheExpires {
+        at: Seq,
+    },
+    /// It is known what a compaction would do before the provider forgets the conversation.
+    BreakPreviewed {
+        at: Seq,
+        budget: Budget,
+        preview: Preview,
+    },
     /// The disk work of a built-in command has ended.
     CommandOnDisk(QueuedPrompt, Option<DiskResult>),
     /// Hooks of an event that nothing waits for have ended; `ask` is the permission request that they may answer.

@@ -531,12 +531,29 @@ pub(super) fn dry_run(
     budget: &Budget,
     command: String,
 ) -> CommandOutcome {
+    let (text, data) =
+        with_figures(core, preview, budget, command, |figures| (dry::text(figures), dry::json(figures)));
+    CommandOutcome::text(text).with("compaction", data)
+}
+
+/// Offers a compaction before the provider forgets the conversation, if it pays.
+pub(super) fn offer_before_break(core: &mut Core, preview: &Preview, budget: &Budget) -> Option<String> {
+    with_figures(core, preview, budget, String::new(), dry::offer)
+}
+
+fn with_figures<T>(
+    core: &mut Core,
+    preview: &Preview,
+    budget: &Budget,
+    command: String,
+    report: impl FnOnce(&dry::DryRunFigures<'_>) -> T,
+) -> T {
     let (least, most) = preview.tokens_after;
     let (now, least) = core.context_sizes((preview.tokens_before, least));
     let (_, most) = core.context_sizes((preview.tokens_before, most));
     let endpoint = core.model.endpoint();
     let other = endpoint.and_then(|endpoint| summary::writer_name(&core.settings, endpoint, now));
-    let facts = dry::DryRunFigures {
+    report(&dry::DryRunFigures {
         thread: &core.thread,
         preview,
         now,
@@ -555,9 +572,7 @@ pub(super) fn dry_run(
         summary_max: budget.summary_max,
         prices: &|model, usage| models::cost(&core.settings, model, usage),
         command,
-    };
-    let (text, data) = (dry::text(&facts), dry::json(&facts));
-    CommandOutcome::text(text).with("compaction", data)
+    })
 }
 
 fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {

@@ -14,9 +14,9 @@ use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::permissions::{asks_because, restricted_by};
 use super::values::{
-    ValueError, call_seconds, characters, editor_writes, headers, max_repeats, max_rounds, messages, mode,
-    model_name, notify, search_choice, small_tokens, store, summariser, summary_role, thought, threshold,
-    url, variable, wire_format,
+    ValueError, before_break, call_seconds, characters, editor_writes, headers, max_repeats, max_rounds,
+    messages, mode, model_name, notify, search_choice, small_tokens, store, summariser, summary_role,
+    thought, threshold, url, variable, wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -484,6 +484,7 @@ impl<'a> ConfigReader<'a> {
             "person_share" => self.set(value, &mut compaction.person_share, share()),
             "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens()),
             "ahead" => self.set(value, &mut compaction.ahead, truth()),
+            "before_break" => self.set(value, &mut compaction.before_break, before_break()),
             "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, call_seconds()),
             "timeout_s" => self.set(value, &mut compaction.timeout, call_seconds()),
             "message_chars" => self.set(value, &mut compaction.message_chars, characters()),

@@ -38,7 +38,7 @@ pub use choices::{BuiltInSettings, EditorWrites, ProviderSettings, SearchChoice,
 pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
 pub use epitome_thread::compaction_settings::{
-    CompactionSettings, CompactionThreshold, PruneSettings, Summariser,
+    BeforeBreak, CompactionSettings, CompactionThreshold, PruneSettings, Summariser,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Mode, ThoughtLevel};

@@ -8,7 +8,9 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::kind::{Kind, between, one_of, seconds, text, text_like, whole};
-use super::{CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice, WireFormat};
+use super::{
+    BeforeBreak, CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice, WireFormat,
+};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Maximum configurable round limit; a larger number would amount to "no limit", with unlimited costs.
@@ -208,6 +210,10 @@ pub(super) fn store() -> Kind<String> {
         _ => json!(url),
     };
     Kind::new(schema, shown, |value| text().read(value))
+}
+
+pub(super) fn before_break() -> Kind<BeforeBreak> {
+    one_of("before_break", &BeforeBreak::ALL, BeforeBreak::id)
 }
 
 pub(super) fn notify() -> Kind<TurnNotice> {

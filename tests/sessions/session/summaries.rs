@@ -358,3 +358,45 @@ fn old_outcomes_are_masked_in_a_batch_before_anything_is_summarized() {
     test.ask("Go on.");
     assert!(test.last_request().body.to_string().len() > sent.len(), "it is brought back");
 }
+
+/// After a break of more than five minutes, the whole conversation was read at the full price. A compaction while the provider
+/// still has it in its cache is offered, or made if the settings say so.
+#[test]
+fn before_a_break_a_compaction_that_pays_is_offered_or_made() {
+    let prices = "price = { input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }\n";
+    let of = |before_break: &str| {
+        let config = format!(
+            "[compaction]\nmodel = \"none\"\n{before_break}[models.\"anthropic/claude-sonnet-5-5\"]\n\
+             context_window = 200000\n{prices}"
+        );
+        let setup = Setup::with_config(&config).suspend_after(Duration::from_millis(30));
+        let mut test = setup.start(|_| {
+            let mut reply = words(50_000);
+            reply.push(ModelStep::Usage { input: 20_000, output: 100_000 });
+            reply
+        });
+        assert_eq!(test.ask("Count the walnuts."), StopReason::EndTurn);
+        test
+    };
+    let offered = |out: &SessionEvent| super::stage::notice(out).filter(|text| text.contains("soon forget"));
+
+    let mut test = of("");
+    let offer = test.client.until(offered);
+    assert!(offer.contains("/compact"), "{offer}");
+    super::resting::rests(&test);
+    assert!(compacted(&test).is_empty(), "nothing is done unasked");
+
+    let mut test = of("before_break = \"compact\"\n");
+    test.client.until(offered);
+    test.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+    super::resting::rests(&test);
+    assert_eq!(compacted(&test).len(), 1, "once");
+    test.ask("/undo");
+    test.ask("And now?");
+    let sent = test.last_request().body.to_string();
+    assert!(sent.contains("many words many words"), "it was taken back");
+
+    let mut test = of("before_break = \"nothing\"\n");
+    super::resting::rests(&test);
+    assert!(notices(&mut test).iter().all(|text| !text.contains("soon forget")));
+}

@@ -16,7 +16,6 @@ use super::{
 use crate::abilities::{Effort, Thinking};
 use crate::model_endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeStatus, ToolSpec};
-use epitome_tokens::model_name::Family;
 
 /// Anthropic's Messages format.
 ///
@@ -95,9 +94,7 @@ impl Format for Anthropic {
         // Anthropic's own API that others may reject; for those, the last block is marked instead. Requests outside a
         // conversation are not marked: nothing would read the cache, and writing it costs more than plain input.
         let goes_on = request.basis.is_some();
-        let is_marked = !endpoint.omits("*.cache_control");
-        let marks_blocks =
-            is_marked && goes_on && (endpoint.own_api || Family::detect(&endpoint.model) == Family::Claude);
+        let marks_blocks = goes_on && endpoint.marks_for_cache();
         let system = meta
             .system()
             .map(|text| json!([{ "type": "text", "text": text, "cache_control": mark(marks_blocks) }]));

@@ -72,6 +72,10 @@ impl Session {
                 self.mcp_resources_fetched(ticket, content);
             }
             BackgroundResult::ShellCallsRan { ticket, outputs } => self.shell_calls_ran(ticket, outputs),
+            BackgroundResult::CacheExpires { at } => self.preview_before_break(at),
+            BackgroundResult::BreakPreviewed { at, budget, preview } => {
+                self.before_break(at, &budget, &preview);
+            }
             BackgroundResult::CompactionPreviewed(previewed) => self.compaction_previewed(*previewed),
             BackgroundResult::CommandOnDisk(prompt, result) => self.command_on_disk(prompt, result),
             BackgroundResult::HooksEnded { event, ask, resolution } => {

@@ -254,6 +254,28 @@ fn dollars(price: Option<DryRunPrice>) -> String {
     }
 }
 
+/// The price from which a request is worth an offer, in US dollars.
+const OFFER_DOLLARS_MIN: f64 = 0.10;
+
+/// Offers a compaction while the provider still has the conversation in its cache; `None` if prices are unknown, or if it would save
+/// less than half of what the next request costs after a break.
+pub(super) fn offer(facts: &DryRunFigures) -> Option<String> {
+    let (Some(now), Some(then)) = next_prices(facts) else { return None };
+    let summary = match &facts.writer {
+        SummaryWriter::NoModel => 0.0,
+        writer => summary_price(facts, writer)?.cached,
+    };
+    let is_summarized = matches!(facts.preview.decision, CompactionDecision::Summarise(_));
+    let pays = now.fresh >= OFFER_DOLLARS_MIN && then.fresh + summary <= now.fresh / 2.0;
+    (is_summarized && pays).then(|| {
+        format!(
+            "The provider will soon forget this conversation. The next request would then cost ${:.2}; after a compaction now, \
+             for ${summary:.2}, it would cost ${:.2}.",
+            now.fresh, then.fresh
+        )
+    })
+}
+
 // ── Prices ─────────────────────────────────────────────────────────────────────────────────────────
 
 /// The price of the call that writes the summary, at its maximum length.

@@ -51,13 +51,22 @@ fn report(
     writer: SummaryWriter<'_>,
     prices: PriceLookup<'_>,
 ) -> (String, Value) {
+    with_figures(decision, writer, prices, |facts| (text(facts), json(facts)))
+}
+
+fn with_figures<T>(
+    decision: CompactionDecision,
+    writer: SummaryWriter<'_>,
+    prices: PriceLookup<'_>,
+    report: impl FnOnce(&DryRunFigures<'_>) -> T,
+) -> T {
     let (thread, preview) = (long_story(), preview(decision));
     let model = ModelName("anthropic/claude".into());
     let small = match &writer {
         SummaryWriter::Other(name) => Some((*name).clone()),
         SummaryWriter::Same | SummaryWriter::NoModel => None,
     };
-    let facts = DryRunFigures {
+    report(&DryRunFigures {
         thread: &thread,
         preview: &preview,
         now: 23_000,
@@ -70,8 +79,37 @@ fn report(
         summary_max: 4_000,
         prices,
         command: "/compact above e15".to_owned(),
+    })
+}
+
+#[test]
+fn a_compaction_before_a_break_is_offered_if_it_saves_half_of_the_next_request() {
+    let small = ModelName("local/small".into());
+    let offer_of = |decision, writer, prices: PriceLookup<'_>| with_figures(decision, writer, prices, offer);
+    // The next request costs $0.23, and $0.067 after a compaction; the summary by the same model $0.103 from the cache.
+    let text = offer_of(summarise(), SummaryWriter::NoModel, &priced).expect("it is free");
+    assert!(
+        text.contains("then cost $0.23; after a compaction now, for $0.00, it would cost $0.07"),
+        "{text}"
+    );
+    let cheap = |model: &ModelName, usage: &Usage| {
+        let price = priced(model, usage)?;
+        Some(if usage.output > 0 { price / 4.0 } else { price })
     };
-    (text(&facts), json(&facts))
+    let dear = |_: &ModelName, usage: &Usage| Some(usage.input as f64 / 1e6);
+    for (offered, writer, prices) in [
+        (false, SummaryWriter::Same, &priced as PriceLookup<'_>),
+        (true, SummaryWriter::Same, &cheap),
+        (false, SummaryWriter::Other(&small), &priced),
+        (true, SummaryWriter::Other(&small), &cheap),
+        // Two cents are not worth an interruption, and unknown prices none.
+        (false, SummaryWriter::NoModel, &dear),
+        (false, SummaryWriter::NoModel, &|_, _| None),
+    ] {
+        assert_eq!(offer_of(summarise(), writer, prices).is_some(), offered);
+    }
+    let nothing = CompactionDecision::Nothing(CompactionRefusal::NothingLeft);
+    assert_eq!(offer_of(nothing, SummaryWriter::NoModel, &priced), None);
 }
 
 #[test]
