@@ -102,7 +102,7 @@ Exit codes:
   130  cancelled
 
 --output stream-json, with --input-format stream-json, is the format of SDKs of Claude Code; see
-docs/programs.md. With --json-schema and text output, only the checked JSON is printed; the other
+docs/builders/integrate.md. With --json-schema and text output, only the checked JSON is printed; the other
 formats have it as structured_output.
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and

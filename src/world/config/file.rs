@@ -125,7 +125,7 @@ pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
 const REMOVED: [(&str, &str); 2] = [
     (
         "gateway",
-        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/remote.md",
+        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/operators/remote.md",
     ),
     ("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line"),
 ];
@@ -280,7 +280,7 @@ impl<'a> ConfigReader<'a> {
         if let FileOwner::Policy { .. } = self.owner {
             return true;
         }
-        let hint = "it is for the administrator's policy.toml, see docs/policy.md".to_owned();
+        let hint = "it is for the administrator's policy.toml, see docs/operators/policy.md".to_owned();
         self.problem(key.span(), format!("{:?} can't be set here", key.get_ref()), Some(hint));
         false
     }

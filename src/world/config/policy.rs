@@ -254,7 +254,7 @@ impl ConfigReader<'_> {
             let table = tables.iter().try_fold(root, |table, name| table.get(*name)?.get_ref().as_table());
             if let Some(value) = table.and_then(|table| table.get(*last)) {
                 let message = format!("a policy in a database can't set {:?}", names.join("."));
-                let hint = "set it in the policy of each machine, see docs/policy.md".to_owned();
+                let hint = "set it in the policy of each machine, see docs/operators/policy.md".to_owned();
                 self.problem(value.span(), message, Some(hint));
             }
         }

@@ -33,7 +33,7 @@ pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P
     })
 }
 
-const DOCS_HINT: &str = "docs/control.md has the parameters of every method";
+const DOCS_HINT: &str = "docs/builders/control.md has the parameters of every method";
 
 /// Parameters of a method that takes none.
 #[derive(Debug, Default, Deserialize)]

@@ -384,7 +384,7 @@ fn unknown_method(method: &str) -> Fault {
         let message =
             format!("there is no method {method:?} any more: use {replacement} of the Agent Client Protocol");
         return Fault::new(FaultKind::UnknownMethod, message)
-            .hint("`epitome acp` speaks it on stdin and stdout; docs/control.md shows how");
+            .hint("`epitome acp` speaks it on stdin and stdout; docs/builders/control.md shows how");
     }
     let fault = Fault::new(FaultKind::UnknownMethod, format!("there is no method {method:?}"));
     match problem::nearest(method, METHODS) {
