@@ -66,7 +66,9 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
         note!("nobody can connect yet: `epitome token create` makes a token");
     }
     if args.peer_ca.is_some() {
-        note!("--peer-ca is no longer used: clients go to the server that has a session, see docs/operators/fleet.md");
+        note!(
+            "--peer-ca is no longer used: clients go to the server that has a session, see docs/operators/fleet.md"
+        );
     }
     args.advertise.as_deref().map(|address| check_advertised(address, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);

@@ -267,7 +267,8 @@ fn is_there(target: &Path, anchor: &str) -> bool {
 #[test]
 fn links_have_existing_targets() {
     let mut faults = Vec::new();
-    let folders = ["docs", "editors", "adapters", "packaging", ".github"].map(|folder| files(&root().join(folder)));
+    let folders =
+        ["docs", "editors", "adapters", "packaging", ".github"].map(|folder| files(&root().join(folder)));
     let top = std::fs::read_dir(root()).expect("the repository").flatten().map(|entry| entry.path());
     let others = ["benches/README.md", "protocol-fixtures/README.md"].map(|page| root().join(page));
     let pages = folders.into_iter().flatten().chain(top).chain(others);
@@ -290,17 +291,20 @@ fn links_have_existing_targets() {
 #[test]
 fn pages_that_the_program_names_exist() {
     let mut faults = Vec::new();
-    for file in ["src", "packaging", "tests/processes"].iter().flat_map(|folder| files(&root().join(folder))) {
+    for file in ["src", "packaging", "tests/processes"].iter().flat_map(|folder| files(&root().join(folder)))
+    {
         // Inputs of tests are not pages.
-        let is_test = file.components().any(|part| part.as_os_str().to_string_lossy().contains("tests")
-            && file.starts_with(root().join("src")));
+        let is_test = file.components().any(|part| {
+            part.as_os_str().to_string_lossy().contains("tests") && file.starts_with(root().join("src"))
+        });
         let Ok(source) = std::fs::read_to_string(&file) else { continue };
         let source = source.split("\nmod tests {").next().unwrap_or_default();
-        let mut mentions = source.match_indices("docs/").filter(|(at, _)| {
-            !source[..*at].ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c))
-        });
+        let mut mentions = source
+            .match_indices("docs/")
+            .filter(|(at, _)| !source[..*at].ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c)));
         for named in mentions.by_ref().filter(|_| !is_test).map(|(at, _)| &source[at..]) {
-            let end = named.find(|c: char| !(c.is_alphanumeric() || "/._-#".contains(c))).unwrap_or(named.len());
+            let end =
+                named.find(|c: char| !(c.is_alphanumeric() || "/._-#".contains(c))).unwrap_or(named.len());
             let (page, anchor) = named[..end].split_once('#').unwrap_or((&named[..end], ""));
             let page = page.trim_end_matches('.');
             if page.ends_with(".md") && !is_there(&root().join(page), anchor.trim_end_matches('.')) {

@@ -25,7 +25,8 @@ pub fn page(path: &Path) {
 fn help(words: &[&str]) -> String {
     let home = tempfile::tempdir().expect("a home");
     let mut command = Command::new(program());
-    let ran = command.args(words).arg("--help").env("EPITOME_HOME", home.path()).env("COLUMNS", "100").output();
+    let ran =
+        command.args(words).arg("--help").env("EPITOME_HOME", home.path()).env("COLUMNS", "100").output();
     String::from_utf8(ran.expect("the program runs").stdout).expect("help is text")
 }
 
