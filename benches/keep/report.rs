@@ -82,14 +82,7 @@ summary that the agent's model wrote at that point. *baseline*: a 200-line extra
 
 /// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [
-        Way::Ours,
-        Way::Baseline,
-        Way::OursHalf,
-        Way::BaselineHalf,
-        Way::Summary,
-        Way::Tail,
-    ];
+    let shown = [Way::Ours, Way::Baseline, Way::OursHalf, Way::BaselineHalf, Way::Summary, Way::Tail];
     let columns: Vec<_> = columns()
         .into_iter()
         .filter(|(asked, _)| !matches!(asked, Asked::Identifiers | Asked::Hashes | Asked::Section(3..)))

@@ -27,7 +27,7 @@ pub struct PolicyArgs {
 enum PolicyCommand {
     /// Print the policy, and on stderr who has set it
     Show,
-    /// Check a policy, and store it in place of the present one
+    /// Check a policy, and store it in place of the current one
     Set {
         /// A file like policy.toml
         file: PathBuf,

@@ -329,9 +329,9 @@ impl<'a> ConfigReader<'a> {
         let calls = match &*restricted {
             _ if matches!(self.owner, FileOwner::Policy { .. }) => return,
             [] => return,
-            all if all.contains(&covered("")) => "every call is asked for",
-            [RulePattern { tool, about: None }] => &format!("every call of {tool} is asked for"),
-            _ => "the calls that it names are asked for",
+            all if all.contains(&covered("")) => "Epitome asks before every call",
+            [RulePattern { tool, about: None }] => &format!("Epitome asks before every call of {tool}"),
+            _ => "Epitome asks before the calls that it names",
         };
         if let Some(problem) = self.until_corrected(before, calls) {
             self.asked.extend(restricted.into_iter().map(|pattern| asks_because(&problem, pattern)));

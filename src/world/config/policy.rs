@@ -329,7 +329,7 @@ fn mistrust(chain: &[Owned], administrator: u32) -> io::Result<()> {
     for (path, owner, permissions) in chain {
         let path = path.display();
         if *owner != administrator {
-            let text = format!("{path} belongs to the user {owner}, and not to root, so it is no policy");
+            let text = format!("{path} belongs to the user {owner}, not to root, so it is not used");
             return Err(io::Error::other(text));
         }
         if permissions & WRITABLE_BY_OTHERS != 0 {

@@ -170,7 +170,10 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
             Some(about.to_owned())
         }
         ArgumentKind::Nothing => {
-            let message = format!("rules about {tool} have nothing in parentheses");
+            let message = match is_known(tool) {
+                true => format!("a rule about {tool} has nothing in parentheses"),
+                false => format!("unknown tool {tool:?}"),
+            };
             return wrong(message, format!("write \"{tool}\""));
         }
         ArgumentKind::Command => command(about),

@@ -34,7 +34,15 @@ impl ValueError {
 }
 
 pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
-    ValueError::new(format!("this must be {what}, not a value of the kind {}", value.type_str()))
+    let kind = match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    ValueError::new(format!("this must be {what}, not {kind}"))
 }
 
 /// The error for a value that must be a number within limits. A number is named: its kind may be right.

@@ -128,7 +128,7 @@ pub enum ListenError {
          with `epitome serve` and a certificate"
     )]
     NotLoopback(SocketAddr),
-    #[error("{address} can't be listened on: {source}")]
+    #[error("can't listen on {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
 }
 
