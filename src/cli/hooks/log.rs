@@ -64,10 +64,9 @@ fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
 }
 
 fn line(entry: &str, event: &str, run: &HookRun) -> String {
-    let made = verdict(run.verdict);
     let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
-    let text =
-        format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
+    let (hook, result, took) = (&run.hook, verdict(run.verdict), run.milliseconds);
+    let text = format!("{entry}  {event}  {hook}  {result}{asked} ({}, {took} ms)", run.end);
     let mut out = format!("{}\n", visible(&text).replace('\n', " "));
     let stderr = (!run.stderr.is_empty()).then(|| format!("stderr: {}", run.stderr));
     for remark in run.remarks.iter().chain(&stderr) {

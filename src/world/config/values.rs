@@ -34,13 +34,12 @@ impl ValueError {
 }
 
 pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
-    let kind = match value {
-        DeValue::String(_) => "text",
-        DeValue::Integer(_) | DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+    let kind = match value.type_str() {
+        "string" => "text",
+        "integer" | "float" => "a number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        other => other,
     };
     ValueError::new(format!("this must be {what}, not {kind}"))
 }
