@@ -42,7 +42,7 @@ fn tables() -> String {
         for line in lines {
             let (name, about) = line.trim().split_once("  ").expect("a command and what it does");
             match title {
-                "Programs of their own" => row(&mut tables, &format!("epitome {name}"), about),
+                "Programs of their own" => row(&mut tables, &format!("epitome {name}"), about.trim()),
                 _ => rows(&mut tables, &[name]),
             }
         }
@@ -56,7 +56,7 @@ fn rows(table: &mut String, words: &[&str]) {
     let help = help(words);
     let about = help.split("\n\n").next().unwrap_or_default().replace('\n', " ");
     let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).expect("it has a usage");
-    if !usage.contains("<COMMAND>") {
+    if !usage.ends_with(" <COMMAND>") {
         let usage = usage.replace(" [OPTIONS]", "").replace(" [COMMAND]", "").replace(['<', '>'], "");
         row(table, &usage, &about);
     }
