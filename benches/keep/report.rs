@@ -76,30 +76,20 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
 }
 
 const COLUMNS: &str = "\
-Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from some
-of the sessions before any output was seen. *files used later*: files that the agent went on to use. *pending*, *current
-work*, *next step*: names in those sections of the summary that the agent's model wrote at the same point; a dash
-where that summary is part of the row. *baseline*: 200 lines of code that collect the obvious.";
+Per cent of what the model still sees after the compaction. *facts*: written down before any output was seen. *files used
+later*: files that the agent went on to use. *pending*, *current work*, *next step*: names in those sections of the
+summary that the agent's model wrote at that point. *baseline*: a 200-line extractor.";
 
 /// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [
-        Way::Ours,
-        Way::OursHalf,
-        Way::OursWithSummary,
-        Way::Summary,
-        Way::Baseline,
-        Way::BaselineHalf,
-        Way::Tail,
-    ];
+    let shown = [Way::Ours, Way::Baseline, Way::OursHalf, Way::BaselineHalf, Way::Summary, Way::Tail];
     let columns: Vec<_> = columns()
         .into_iter()
         .filter(|(asked, _)| !matches!(asked, Asked::Identifiers | Asked::Hashes | Asked::Section(3..)))
         .collect();
     let held_back = results.scores(|group| group.is_held_back);
-    let parts =
-        [ways(&held_back, &shown, &columns), COLUMNS.to_owned(), truth(results), about(corpus, results)];
-    parts.join("\n\n")
+    let claims = format!("{}\n{}", truth(results), about(corpus, results));
+    [ways(&held_back, &shown, &columns), COLUMNS.to_owned(), claims].join("\n\n")
 }
 
 fn about(corpus: &Corpus, results: &Results) -> String {
@@ -108,9 +98,10 @@ fn about(corpus: &Corpus, results: &Results) -> String {
         results.scores(is_selected).get(&Way::Ours).map_or(0, |score| score.chars.count())
     };
     let (ours, held_back) = (count(|_| true), count(|group| group.is_held_back));
+    let all = corpus.sessions.len() + corpus.faults.len();
+    let compacted = if ours == all { "all".to_owned() } else { ours.to_string() };
     let mut text = format!(
-        "{} sessions, of which {ours} were compacted and {held_back} are held back; {facts} facts of {} of them, {} instructions.",
-        corpus.sessions.len() + corpus.faults.len(),
+        "{all} sessions, {compacted} compacted, {held_back} held back; {facts} facts of {} sessions, {} instructions.",
         corpus.facts.len(),
         corpus.instructions.texts.len(),
     );
@@ -239,9 +230,7 @@ fn truth(results: &Results) -> String {
     let right = results.truth.right;
     let all = right + results.truth.wrong.len();
     format!(
-        "Of {all} lines of Epitome's messages that call a command failed or a step of the plan open, {right} ({}) are right by the log: \
-         the command failed when it last ran, the step has that status in the newest plan.",
-        percent_of(right, all)
+        "{right} of {all} claims that a command failed when it last ran, or that a step of the plan is open, match the log."
     )
 }
 
@@ -262,10 +251,6 @@ pub fn times(times: &[Time]) -> String {
 fn percent(score: &Score, asked: Asked) -> String {
     let share = score.asked.get(&asked).copied().and_then(Mean::value);
     share.map_or_else(dash, |share| format!("{:.0}", share * 100.0))
-}
-
-fn percent_of(part: usize, all: usize) -> String {
-    if all == 0 { dash() } else { format!("{:.0} %", part as f64 * 100.0 / all as f64) }
 }
 
 fn dash() -> String {

@@ -37,8 +37,7 @@ const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Serve an editor over stdin and stdout
 ///
-/// Editors start this: it speaks the Agent Client Protocol. One daemon serves all editor windows. It is started if it
-/// does not run yet.
+/// For editors: speaks the Agent Client Protocol. One daemon serves all editor windows; it is started if necessary.
 #[derive(Debug, clap::Args)]
 pub struct AcpArgs {
     /// Record all messages in this file, with keys masked
@@ -113,8 +112,8 @@ enum AcpAction {
 
 /// The text for users who start this in a terminal. `PROGRAM` is replaced.
 const FOR_PEOPLE: &str = "\
-`epitome acp` is what an editor starts: it speaks the Agent Client Protocol on stdin and stdout, and has nothing to say
-to a terminal. Tell your editor to run it, for example Zed in its settings.json:
+`epitome acp` is for editors: it speaks the Agent Client Protocol on stdin and stdout. Tell your editor to run it, for
+example Zed in its settings.json:
 
   \"agent_servers\": {
     \"Epitome\": { \"type\": \"custom\", \"command\": \"PROGRAM\", \"args\": [\"acp\"], \"env\": {} }
@@ -215,7 +214,7 @@ fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink
 pub fn connect(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink), String> {
     let environment = EnvironmentObject::current();
     let mut connector = Connector::new(paths, environment, overrides.clone())
-        .map_err(|error| format!("this program is not found: {error}"))?;
+        .map_err(|error| format!("the path of this program is unknown: {error}"))?;
     let link = connector.attach(0).map_err(|error| error.to_string())?;
     Ok((connector, link))
 }

@@ -76,7 +76,7 @@ fn list(catalog: &AgentCatalog, cwd: &Path, as_json: bool) -> Result<(), CliErro
         let _ = writeln!(text, "{:width$}  {about} [{}]", agent.name, location(&agent.source, cwd));
     }
     for path in &catalog.shadowed {
-        let _ = writeln!(text, "\nNot used, because an earlier file has its name: {}", path.display());
+        let _ = writeln!(text, "\nNot used, because an earlier file has the same name: {}", path.display());
     }
     if !catalog.problems.is_empty() {
         let count = catalog.problems.len();

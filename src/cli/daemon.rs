@@ -87,7 +87,7 @@ pub(super) async fn call(client: &ControlClient, method: &str, params: Value) ->
     }
 }
 
-const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
+const NONE_RUNS: &str = "No daemon is running. The next window starts one.\n";
 
 async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
     let Some(client) = ControlClient::connect(runtime_dir).await? else {

@@ -66,14 +66,14 @@ type DemoStep = fn(&mut Demo) -> Result<(), String>;
 const STEPS: [(&str, DemoStep); 6] = [
     ("1. An editor starts the daemon and gives it a task", Demo::task),
     ("2. The conversation is compacted", Demo::compact),
-    ("3. And uncompacted: nothing was lost", Demo::undo),
+    ("3. Undo restores everything", Demo::undo),
     ("4. The daemon is killed in the middle of an answer", Demo::kill),
     ("5. A new daemon loads the same session", Demo::load),
     ("6. And continues", Demo::go_on),
 ];
 
 /// The error of a step that runs without a daemon.
-const NO_DAEMON: &str = "no daemon runs";
+const NO_DAEMON: &str = "no daemon is running";
 
 /// The state of the demo.
 struct Demo {
@@ -204,11 +204,11 @@ impl Demo {
         let interrupted = seen.text.find("Interrupted").map(|at| seen.text[at..].to_owned());
         let (prompts, calls) = (seen.prompts.len(), seen.calls.len());
         self.screen.narrate(&format!(
-            "daemon: process {process}; back came {prompts} prompts, {calls} tool calls with their results,"
+            "daemon: process {process}; it loaded {prompts} prompts, {calls} tool calls with their results,"
         ));
         self.screen.narrate("the compaction in its place, and where it was interrupted:");
         self.screen.line(&format!("agent ▸ {}", interrupted.unwrap_or_default()));
-        self.screen.narrate("(of half an answer, at most its last second is lost)");
+        self.screen.narrate("(At most the last second of a streaming answer is lost.)");
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl Demo {
         expect(text.contains(story::LAST_ANSWER), || format!("the last answer was {text:?}"))?;
         let sent = self.model.last_request().ok_or("the model was never asked")?.to_string();
         for (part, what) in
-            [(story::TASK, "what was said before the kill"), (story::LOG_LINE, "what the undo brought back")]
+            [(story::TASK, "what was said before the kill"), (story::LOG_LINE, "what the undo restored")]
         {
             expect(sent.contains(part), || format!("the model was not sent {what}"))?;
         }

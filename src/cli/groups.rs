@@ -71,7 +71,10 @@ fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
 /// Words of earlier versions, and what replaces them.
 const REMOVED: [(&str, &str); 2] = [
     ("worker", "workers are gone: run `epitome serve` on the machine with the files"),
-    ("work", "workers and the gateway are gone, and nothing needs such a token: see docs/remote.md"),
+    (
+        "work",
+        "workers and the gateway are gone, and nothing needs such a token: see docs/operators/remote.md",
+    ),
 ];
 
 /// Formats a usage error: what is wrong, what was probably meant, and which help to read.

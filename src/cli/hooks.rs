@@ -245,13 +245,13 @@ fn trust(project: &Project, names: &[String], decision: TrustDecision, yes: bool
     let found = project.find();
     let chosen = chosen(&project.cwd, &found.untrusted, names)?;
     if chosen.is_empty() {
-        terminal::print("All hooks are decided.\n")?;
+        terminal::print("No hook is waiting for a decision.\n")?;
         return Ok(0);
     }
     chosen.iter().for_each(|item| terminal::to_stderr(&waiting(item)));
     let question = match decision {
         TrustDecision::Never => "Never run these?",
-        TrustDecision::Always | TrustDecision::Once => "Let these run, until they change?",
+        TrustDecision::Always | TrustDecision::Once => "Allow these until they change?",
     };
     if !yes && !terminal::agreed(question)? {
         return Err(CliError::failed("nothing was decided"));

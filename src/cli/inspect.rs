@@ -14,7 +14,7 @@ use epitome_platform::os::OPENER;
 /// Inspect sessions in a browser
 ///
 /// Shows what filled the context over time, compactions and what they kept, hooks, tool calls, cost and cache use. Each
-/// entry tells why it is visible to the model or not. The daemon serves the page to this machine only, and the page
+/// entry explains why the model sees it or not. The daemon serves the page to this machine only, and the page
 /// changes nothing. The printed address can be used once, within five minutes.
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {

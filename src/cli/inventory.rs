@@ -25,7 +25,7 @@ use crate::session::instruction_files;
 /// Maximum number of unused items that are printed per kind.
 const LINES_MAX: usize = 20;
 
-/// Show what is used of other agents' files
+/// List other agents' settings that Epitome uses
 #[derive(Debug, clap::Args)]
 pub struct InventoryArgs {
     /// Print JSON
@@ -110,7 +110,7 @@ fn agents(cwd: &Path, paths: &Paths) -> InventoryKind {
     }
     kind.problems(&catalog.problems);
     let shadowed = catalog.shadowed.iter();
-    kind.unused.extend(shadowed.map(|path| format!("{}: an earlier file has its name", path.display())));
+    kind.unused.extend(shadowed.map(|path| format!("{}: an earlier file has the same name", path.display())));
     kind
 }
 

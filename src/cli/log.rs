@@ -138,7 +138,7 @@ impl LogFile {
             true if was_full => Ok(()),
             true => writeln!(
                 day.file,
-                "The log of this day has {} MiB: what process {} has to say today is left out from here on.",
+                "Today's log has {} MiB: process {} logs nothing more until tomorrow.",
                 DAY_BYTES_MAX / 1024 / 1024,
                 std::process::id()
             ),
@@ -196,7 +196,7 @@ mod tests {
         }
         let first = lines("epitome.2026-01-01.log");
         assert_eq!((first[0].as_str(), first.len()), ("one", 2), "{first:?}");
-        assert!(first[1].contains("is left out from here on"), "{first:?}");
+        assert!(first[1].contains("logs nothing more until tomorrow"), "{first:?}");
         log.write_at(20_455, b"midnight\n").expect("the next day has room again");
         assert_eq!(lines("epitome.2026-01-02.log"), ["midnight"]);
     }

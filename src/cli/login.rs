@@ -233,9 +233,9 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
             return Ok(chosen.clone());
         }
         match nearest(&typed, providers.iter().map(String::as_str)) {
-            Some(near) => note!("There is no provider of this name; did you mean {near}?"),
+            Some(near) => note!("There is no provider with this name; did you mean {near}?"),
             // It may be a key, which must not be repeated.
-            None => note!("This is no provider. The key is asked for next."),
+            None => note!("This is not a provider. Enter the key in the next step."),
         }
     }
     Err(named())
@@ -311,7 +311,7 @@ async fn sign_in(
     }
     let (sender, mut pasted) = tokio::sync::mpsc::channel(1);
     if let Some(mut keyboard) = terminal::keyboard() {
-        note!("If the browser is on another machine, paste the address that it ends on here:");
+        note!("If the browser is on another machine, paste the address of its last page here:");
         // The thread ends with the process.
         std::thread::spawn(move || {
             while let Some(line) = terminal::answer(&mut *keyboard) {

@@ -60,7 +60,7 @@ enum McpCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Take over the servers of Claude Code and Codex
+    /// Import the servers of Claude Code and Codex
     Import {
         /// Do not ask for confirmation
         #[arg(long)]
@@ -69,7 +69,7 @@ enum McpCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Log in to a server on the network, also if a login is stored
+    /// Log in to a server on the network, replacing any stored login
     Login {
         /// Name of the server
         name: String,
@@ -77,7 +77,7 @@ enum McpCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Serve stored sessions to other agents, on stdin and stdout: what was said and done in them
+    /// Serve stored sessions to other agents over MCP, on stdin and stdout
     Serve,
     /// Remove the stored login of a server
     Logout {
@@ -213,7 +213,7 @@ fn has_login(project: &Project, logins: &Path, server: &McpServer) -> bool {
 fn add(paths: &Paths, args: AddArgs) -> Result<i32, CliError> {
     let AddArgs { name, url, headers, key_variable, env, json, command } = args;
     if name.trim().is_empty() || name.chars().any(char::is_control) {
-        return Err(CliError::usage("the name of a server is a short text in one line"));
+        return Err(CliError::usage("a server's name must be a short text on one line"));
     }
     let way = match url {
         Some(url) if !url.starts_with("https://") && !url.starts_with("http://") => {
@@ -286,7 +286,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
         }
     }
     if new.is_empty() {
-        note!("There is no MCP server to take over.");
+        note!("There is no MCP server to import.");
     }
     for server in &new {
         note!("Would add {}:\n    {}", server.description(), server.runs().replace('\n', "\n    "));

@@ -302,12 +302,12 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
 fn check_home() -> Result<(), CliError> {
     match std::env::var_os("EPITOME_HOME").filter(|home| !home.is_empty()) {
         Some(home) if !Path::new(&home).is_absolute() => {
-            let message = format!("EPITOME_HOME is {}, which is no absolute path", home.display());
+            let message = format!("EPITOME_HOME is {}, which is not an absolute path", home.display());
             Err(CliError::failed(message).hint("set it to an absolute path, or unset it"))
         }
         None if serve::paths().user_home.is_none() => {
             let error = CliError::failed(
-                "your home directory is not known: HOME has no absolute path, and the system names none",
+                "your home directory is unknown: HOME is not an absolute path, and the system has none for you",
             );
             Err(error.hint("set HOME or EPITOME_HOME to an absolute path"))
         }
@@ -390,7 +390,7 @@ fn chat_with(arguments: &[OsString]) -> Result<i32, CliError> {
             check_home()?;
             chat::main(args)
         }
-        Ok(_) => Err(CliError::usage("these are no arguments of a chat")),
+        Ok(_) => Err(CliError::usage("these are not arguments of the chat")),
         Err(error) => not_a_command(&error, arguments),
     }
 }

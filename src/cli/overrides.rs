@@ -25,13 +25,13 @@ pub struct OverrideArgs {
     /// Thinking effort, where the model supports a choice
     #[arg(long, alias = "effort", value_name = "EFFORT", value_parser = efforts())]
     thought: Option<ThoughtLevel>,
-    /// Largest number of model calls in one turn
+    /// Limit of model calls in one turn
     #[arg(long, alias = "max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS_MAX)))]
     max_rounds: Option<u32>,
-    /// What the session may cost in US dollars, with subagents and summaries
+    /// Limit of the session's cost in US dollars, including subagents and summaries
     #[arg(long, alias = "max-budget-usd", value_name = "DOLLARS", value_parser = dollars)]
     max_cost: Option<f64>,
-    /// Let tool calls run that match this rule, for example "bash(cargo test *)"; can be repeated
+    /// Allow tool calls that match this rule, for example "bash(cargo test *)"; can be repeated
     #[arg(long, value_name = "RULE", value_parser = rule)]
     allow: Vec<String>,
     /// Refuse tool calls that match this rule; can be repeated

@@ -44,13 +44,13 @@ pub struct PluginsArgs {
 enum PluginsCommand {
     /// List the plugins of this directory, and those that are not used with the reason
     List,
-    /// Show what a plugin brings, and its problems
+    /// Show what a plugin contains, and its problems
     Check {
         /// Directory (./NAME), Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
         source: String,
     },
-    /// Show what a plugin brings, and copy it to your own plugins
+    /// Show what a plugin contains, and copy it to your own plugins
     Install {
         /// Directory (./NAME), Git address, OWNER/NAME on GitHub or npm:PACKAGE, with #REFERENCE; PLUGIN@ before it for one of a marketplace
         #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
@@ -70,7 +70,7 @@ enum PluginsCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Use an installed plugin although its files have changed, after showing what it brings now
+    /// Accept an installed plugin whose files have changed, after showing its contents
     Accept {
         /// Name of the plugin
         name: String,
@@ -181,7 +181,7 @@ impl OwnPlugins<'_> {
         if plugin.is_empty() && PluginFormat::of(&found.folder).is_none() {
             let manifest = PluginFormat::ClaudeCode.manifest();
             return Err(CliError::failed(format!(
-                "{source} is no plugin: it has no {manifest} and nothing of one"
+                "{source} is not a plugin: it has no {manifest} and nothing else of one"
             )));
         }
         Ok(FetchedPlugin { plugin: Arc::new(plugin), found, _scratch: scratch })
@@ -318,7 +318,7 @@ impl OwnPlugins<'_> {
             record.commit = None;
             Some(())
         })?
-        .ok_or_else(|| CliError::failed(format!("{name} was removed meanwhile")))?;
+        .ok_or_else(|| CliError::failed(format!("{name} was removed in the meantime")))?;
         terminal::print_visible(&format!("{name} is used as it is now\n")).map(|()| 0)
     }
 
@@ -381,7 +381,7 @@ fn changes(before: &str, after: &str) -> String {
     let lines: String = gone.chain(come).collect();
     match lines.is_empty() {
         true => "changes: only in the contents of files\n".to_owned(),
-        false => format!("changes, besides the contents of files:\n{lines}"),
+        false => format!("changes, apart from the contents of files:\n{lines}"),
     }
 }
 

@@ -15,7 +15,7 @@ use epitome_config::{CONFIG_BYTES_MAX, check_policy_of_store};
 
 /// Show or change the policy of the database
 ///
-/// It applies to everybody whose sessions are in this database, see docs/policy.md.
+/// It applies to everybody whose sessions are in this database, see docs/operators/policy.md.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = false)]
 pub struct PolicyArgs {
@@ -27,7 +27,7 @@ pub struct PolicyArgs {
 enum PolicyCommand {
     /// Print the policy, and on stderr who has set it
     Show,
-    /// Check a policy, and store it in place of the present one
+    /// Check a policy, and store it in place of the current one
     Set {
         /// A file like policy.toml
         file: PathBuf,
@@ -40,7 +40,7 @@ pub fn main(PolicyArgs { command }: PolicyArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let Some(address) = Settings::load(&paths, None, |_| None).0.store else {
         return Err(CliError::failed("the sessions are not in a database").hint(format!(
-            "set `store` in {} (docs/fleet.md); the policy of this machine is {}",
+            "set `store` in {} (docs/operators/fleet.md); the policy of this machine is {}",
             paths.config_file().display(),
             paths.policy_file().display()
         )));

@@ -213,7 +213,7 @@ impl<'a> Printer<'a> {
         } else {
             writeln!(
                 self.err,
-                "  This change is too long to be shown here, so it can't be allowed here. An editor can show it, and \
+                "  This change is too long to show, so you can't allow it here. An editor can show it, and \
                  --mode accept_edits allows edits in the workspace."
             )?;
             write!(self.err, "  [n]o, and say why, [?]: ")?;
@@ -269,13 +269,13 @@ impl<'a> Printer<'a> {
             _ if ask.because.is_some() => ask.because.as_deref().unwrap_or_default(),
             // No permission mode allows running a repository's programs, or remembering.
             "trust" if ask.input["what"] == "hooks" => {
-                "To let them: `epitome hooks trust`, or --trust-hooks for one run."
+                "To allow them: `epitome hooks trust`, or --trust-hooks for one run."
             }
             "trust" if ask.input["what"] == "conversation" => {
-                "To let them: answer this in the chat or an editor, or `hooks.cross_session = true` in config.toml."
+                "To allow them: answer this in the chat or an editor, or `hooks.cross_session = true` in config.toml."
             }
             // That command knows nothing of MCP servers and recipes.
-            "trust" => "To let them: answer this in the chat or an editor, or --trust-hooks for one run.",
+            "trust" => "To allow them: answer this in the chat or an editor, or --trust-hooks for one run.",
             "memory" => "To let the model remember without asking: --allow memory.",
             _ => {
                 "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \

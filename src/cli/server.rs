@@ -46,7 +46,7 @@ pub struct ServeArgs {
     drain_timeout: u32,
     /// Address at which clients reach this server, for example wss://node-a:4711
     ///
-    /// Servers with the same `store` name it to clients that want a session which is open here.
+    /// Servers with the same `store` send clients here for sessions that are open here.
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<String>,
     #[arg(long, hide = true)]
@@ -63,10 +63,12 @@ pub fn main(args: ServeArgs) -> Result<i32, CliError> {
     let scheme = if matches!(security, SocketSecurity::Tls(_)) { "wss" } else { "ws" };
     let tokens = RemoteTokens::below(&paths.data);
     if tokens.list()?.is_empty() {
-        note!("nobody can connect yet: `epitome token create` makes a token");
+        note!("no client can connect yet: `epitome token create` makes a token");
     }
     if args.peer_ca.is_some() {
-        note!("--peer-ca is no longer used: clients go to the server that has a session, see docs/fleet.md");
+        note!(
+            "--peer-ca is no longer used: clients go to the server that has a session, see docs/operators/fleet.md"
+        );
     }
     args.advertise.as_deref().map(|address| check_advertised(address, &paths)).transpose()?;
     let overrides = Overrides::from(args.overrides);

@@ -20,19 +20,19 @@ pub struct StoreArgs {
 enum StoreCommand {
     Copy(CopyArgs),
     Policy(policy::PolicyArgs),
-    /// Remove from a database what is older than a day and named by no session
+    /// Remove data from a database that no session references, if older than a day
     Clean {
         /// An address like postgres://user@host/database
         address: String,
     },
 }
 
-/// Copy closed sessions to another store; the original stays, and what is there already is left alone
+/// Copy closed sessions to another store; existing sessions are skipped
 #[derive(Debug, clap::Args)]
 struct CopyArgs {
     /// `files`, or an address like postgres://user@host/database
     from: String,
-    /// Where to, written like FROM
+    /// Destination, in the same form as FROM
     to: String,
     /// Copy only this session
     #[arg(long, value_name = "ID")]
@@ -106,9 +106,7 @@ fn copy(from: &Store, to: &Store, args: &CopyArgs) -> Result<i32, CliError> {
             0 => String::new(),
             incomplete => format!(" ({incomplete} of them as incomplete as the original)"),
         };
-        terminal::print(&format!(
-            "{copied} of {all} sessions were copied{lacking}, {failed} could not be\n"
-        ))?;
+        terminal::print(&format!("{copied} of {all} sessions were copied{lacking}, {failed} failed\n"))?;
     }
     Ok(i32::from(failed + incomplete > 0))
 }

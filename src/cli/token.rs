@@ -72,7 +72,10 @@ pub fn main(TokenArgs { command }: TokenArgs) -> Result<i32, CliError> {
                 created["token"] = json!(secret);
                 terminal::print(&format!("{created}\n"))?;
             } else {
-                note!("the token {}, which is not shown again; EPITOME_REMOTE_TOKEN takes it:", token.name);
+                note!(
+                    "the token {}, which is shown only once; put it into EPITOME_REMOTE_TOKEN:",
+                    token.name
+                );
                 terminal::print(&format!("{secret}\n"))?;
             }
             Ok(0)
@@ -136,7 +139,7 @@ fn directories(scope: AccessScope, given: Vec<PathBuf>) -> Result<Option<Vec<Pat
         AccessScope::Work | AccessScope::Read | AccessScope::Prompt | AccessScope::Approve => given,
     };
     let resolve = |directory: &PathBuf| {
-        let failed = |error| CliError::failed(format!("{} is no directory: {error}", directory.display()));
+        let failed = |error| CliError::failed(format!("{} is not a directory: {error}", directory.display()));
         directory.canonicalize().map_err(failed)
     };
     let resolved: Vec<PathBuf> = given.iter().map(resolve).collect::<Result<_, _>>()?;

@@ -25,6 +25,7 @@
 //! `in=repo` installs a file in the repository instead of the home. `UPDATE=1 cargo test --test processes docs` writes
 //! the actual output into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
 
+mod commands;
 mod handler;
 mod home;
 mod model;
@@ -51,29 +52,26 @@ fn text(path: &Path) -> String {
 #[test]
 fn the_examples_in_hooks_md_work() {
     run::page(&root().join("docs/hooks.md"));
+    run::page(&root().join("docs/hooks-reference.md"));
 }
 
 #[test]
 fn the_examples_in_the_guides_work() {
-    run::page(&root().join("docs/first-hook.md"));
     run::page(&root().join("docs/team-rules.md"));
+    run::page(&root().join("docs/see-and-undo.md"));
     page_with_model("docs/long-conversations.md");
 }
 
 #[test]
-fn the_commands_in_cli_md_have_this_help() {
-    run::page(&root().join("docs/cli.md"));
+fn the_commands_in_cli_md_are_those_of_the_program() {
+    let path = root().join("docs/cli.md");
+    commands::page(&path);
+    run::page(&path);
 }
 
 #[test]
-fn the_examples_in_web_search_md_and_memory_md_work() {
-    run::page(&root().join("docs/web-search.md"));
-    run::page(&root().join("docs/memory.md"));
-}
-
-#[test]
-fn the_examples_in_diagnostics_md_work() {
-    run::page(&root().join("docs/diagnostics.md"));
+fn the_examples_in_features_md_work() {
+    run::page(&root().join("docs/features.md"));
 }
 
 #[test]
@@ -84,11 +82,6 @@ fn the_examples_in_providers_md_work() {
     let is_named = |name: &str| page.contains(&format!("`{name}`")) || page.contains(&format!("{name}/"));
     let missing: Vec<&str> = built_in_providers().filter(|name| !is_named(name)).collect();
     assert_eq!(missing, Vec::<&str>::new());
-}
-
-#[test]
-fn the_examples_in_daemon_md_work() {
-    run::page(&root().join("docs/daemon.md"));
 }
 
 #[test]
@@ -107,18 +100,13 @@ fn the_examples_in_mcp_md_work() {
 }
 
 #[test]
-fn the_examples_in_checkpoints_md_work() {
-    run::page(&root().join("docs/checkpoints.md"));
-}
-
-#[test]
 fn the_examples_in_recipes_md_work() {
     run::page(&root().join("docs/recipes.md"));
 }
 
 #[test]
-fn the_examples_in_migrating_md_work() {
-    run::page(&root().join("docs/migrating.md"));
+fn the_examples_in_other_agents_md_work() {
+    run::page(&root().join("docs/other-agents.md"));
 }
 
 #[test]
@@ -127,18 +115,9 @@ fn the_examples_in_configuration_md_work() {
 }
 
 #[test]
-fn the_examples_in_acp_v2_md_work() {
-    run::page(&root().join("docs/acp-v2.md"));
-}
-
-#[test]
-fn the_examples_in_subagents_md_work() {
-    run::page(&root().join("docs/subagents.md"));
-}
-
-#[test]
-fn the_examples_in_store_md_work() {
-    run::page(&root().join("docs/store.md"));
+fn the_examples_for_operators_work() {
+    run::page(&root().join("docs/operators/daemon.md"));
+    run::page(&root().join("docs/operators/store.md"));
 }
 
 /// Sessions use a scripted model; everything else is real.
@@ -154,11 +133,6 @@ fn the_examples_in_compaction_md_work() {
     page_with_model("docs/compaction.md");
 }
 
-#[test]
-fn the_examples_in_observe_md_work() {
-    run::page(&root().join("docs/observe.md"));
-}
-
 /// The pages of the guide.
 fn pages() -> Vec<String> {
     let names = |folder: &str| {
@@ -167,74 +141,61 @@ fn pages() -> Vec<String> {
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.ends_with(".md")).map(|name| format!("{prefix}{name}")).collect::<Vec<_>>()
     };
-    let mut pages = [names(""), names("builders")].concat();
+    let mut pages = [names(""), names("operators"), names("builders")].concat();
     pages.sort();
     pages
 }
 
-/// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
-/// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
-/// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
-/// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` tests the behavior that
-/// `docs/acp-v2.md` describes, `tests/processes/ahp.rs` that of `docs/ahp.md`, `tests/processes/login.rs` logs in as
-/// described in `docs/login.md`, `tests/processes/programs.rs` does what `docs/programs.md` and `docs/github-action.md`
-/// describe, `tests/processes/worktrees.rs` the same for `docs/worktrees.md`, `tests/sessions/inspect` checks the
-/// examples of `docs/inspect.md`, `tests/processes/packaging.rs` makes and installs what `docs/install.md` lists, and
-/// `src/front/chat/keys.rs` looks for all keys and commands of the chat in `docs/chat.md`. `src/world/store_postgres/tests.rs` does
-/// what `docs/fleet.md` describes, with real servers, `tests/processes/daemon/remote.rs` what `docs/remote.md`
-/// describes, and `tests/processes/policy.rs` what `docs/policy.md` does. `src/programs/compact/tests/program.rs` does what
-/// `docs/other-agents.md` describes. `docs/builders/speed.md` reports dated measurements, which no
-/// test can repeat, and `docs/builders/architecture.md` describes the code.
+/// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs `builders/control.md`,
+/// `tests/sessions/redteam` generates `builders/red-team.md`, `tests/processes/protocol.rs` compares the methods of
+/// `builders/integrate.md` and the rules of `builders/conformance.md` with the agent and the suite, and
+/// `tests/processes/acp_v2.rs`, `ahp.rs` and `programs.rs` do what `builders/integrate.md` describes besides.
+/// `tests/services/import.rs` imports the formats listed in `other-agents.md`, `src/programs/compact/tests/program.rs` has its
+/// options, `tests/processes/login.rs` logs in as described in `providers.md`, `tests/processes/worktrees.rs` works like the
+/// chapter of `features.md`, `tests/sessions/inspect` checks what `see-and-undo.md` says about the inspector,
+/// `tests/processes/packaging.rs` makes and installs what `install.md` lists, and `src/front/chat/keys.rs` looks for all keys
+/// and commands of the chat in `chat.md`. `src/world/store_postgres/tests.rs` does what `operators/fleet.md` describes, with
+/// real servers, `tests/processes/daemon/remote.rs` what `operators/remote.md` describes, `tests/processes/policy.rs` what
+/// `operators/policy.md` does, and `tests/processes/programs.rs` reads `operators/github-action.md`. `builders/speed.md`
+/// reports dated measurements, which no test can repeat, and `builders/architecture.md` describes the code.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
         pages(),
         [
             "README.md",
-            "acp-v2.md",
-            "acp.md",
-            "ahp.md",
             "builders/architecture.md",
+            "builders/conformance.md",
+            "builders/control.md",
+            "builders/integrate.md",
             "builders/red-team.md",
             "builders/reliability.md",
             "builders/speed.md",
             "chat.md",
-            "checkpoints.md",
             "cli.md",
             "compaction.md",
             "comparison.md",
             "configuration.md",
-            "conformance.md",
-            "control.md",
-            "daemon.md",
-            "diagnostics.md",
-            "first-hook.md",
-            "fleet.md",
-            "github-action.md",
+            "features.md",
+            "hooks-reference.md",
             "hooks.md",
-            "import.md",
-            "inspect.md",
             "install.md",
-            "login.md",
             "long-conversations.md",
             "mcp.md",
-            "memory.md",
-            "migrating.md",
-            "observe.md",
+            "operators/daemon.md",
+            "operators/fleet.md",
+            "operators/github-action.md",
+            "operators/policy.md",
+            "operators/remote.md",
+            "operators/store.md",
             "other-agents.md",
             "permissions.md",
-            "policy.md",
             "privacy.md",
-            "programs.md",
             "providers.md",
             "recipes.md",
-            "remote.md",
             "sandbox.md",
-            "store.md",
-            "subagents.md",
+            "see-and-undo.md",
             "team-rules.md",
-            "web-search.md",
-            "worktrees.md",
         ]
     );
 }
@@ -285,28 +246,70 @@ fn documented_commands_exist() {
     assert_eq!(faults, Vec::<String>::new());
 }
 
+/// The files below a folder of the repository, except what builds leave there.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        !["target", "node_modules", ".git"].contains(&name.as_ref())
+    };
+    let entries = std::fs::read_dir(folder).expect("the folder is there").flatten().map(|entry| entry.path());
+    let nested = entries.filter(is_ours).map(|path| if path.is_dir() { files(&path) } else { vec![path] });
+    nested.flatten().collect()
+}
+
+/// Whether a page exists, and has the heading of an anchor.
+fn is_there(target: &Path, anchor: &str) -> bool {
+    target.exists()
+        && (anchor.is_empty() || prose::anchors(&text(target)).iter().any(|known| known == anchor))
+}
+
+/// Everything that a reader may open: the pages, and the README of each folder.
 #[test]
 fn links_have_existing_targets() {
     let mut faults = Vec::new();
-    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "editors/README.md", "benches/README.md"];
-    let guide = pages().into_iter().map(|page| format!("docs/{page}"));
-    for page in others.into_iter().map(str::to_owned).chain(guide) {
-        let path = root().join(&page);
-        let content = text(&path);
-        for link in links(&content) {
+    let folders =
+        ["docs", "editors", "adapters", "packaging", ".github"].map(|folder| files(&root().join(folder)));
+    let top = std::fs::read_dir(root()).expect("the repository").flatten().map(|entry| entry.path());
+    let others = ["benches/README.md", "protocol-fixtures/README.md"].map(|page| root().join(page));
+    let pages = folders.into_iter().flatten().chain(top).chain(others);
+    for page in pages.filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        for link in links(&text(&page)) {
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let target = match file {
-                "" => path.clone(),
-                file => path.parent().expect("a page is in a folder").join(file),
+                "" => page.clone(),
+                file => page.parent().expect("a page is in a folder").join(file),
             };
-            let is_there = match anchor {
-                "" => target.exists(),
-                anchor => {
-                    target.is_file() && prose::anchors(&text(&target)).iter().any(|known| known == anchor)
-                }
-            };
-            if !is_there {
-                faults.push(format!("{page}: {link}"));
+            if !is_there(&target, anchor) {
+                faults.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Pages were moved while help texts, errors and comments named the old ones.
+#[test]
+fn pages_that_the_program_names_exist() {
+    let mut faults = Vec::new();
+    // Inputs of tests are not pages, and recipes name those of other repositories.
+    let is_checked = |file: &PathBuf| {
+        let name = file.strip_prefix(root()).expect("it is below the root").to_string_lossy();
+        !name.ends_with(".md") && !(name.starts_with("src/") && name.contains("tests"))
+    };
+    let folders = ["src", "packaging", "tests/processes"].map(|folder| files(&root().join(folder)));
+    for file in folders.into_iter().flatten().filter(is_checked) {
+        let Ok(source) = std::fs::read_to_string(&file) else { continue };
+        let source = source.split("\nmod tests {").next().unwrap_or_default();
+        let is_whole =
+            |at: usize| !source[..at].ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
+        let mentions = source.match_indices("docs/").map(|(at, _)| at).filter(|at| is_whole(*at));
+        for named in mentions.map(|at| &source[at..]) {
+            let end =
+                named.find(|c: char| !(c.is_alphanumeric() || "/._-#".contains(c))).unwrap_or(named.len());
+            let (page, anchor) = named[..end].split_once('#').unwrap_or((&named[..end], ""));
+            let page = page.trim_end_matches('.');
+            if page.ends_with(".md") && !is_there(&root().join(page), anchor.trim_end_matches('.')) {
+                faults.push(format!("{}: {page}#{anchor}", file.display()));
             }
         }
     }

@@ -304,7 +304,7 @@ fn a_plugin_of_a_marketplace_may_be_a_package_of_npm() {
     );
     assert_eq!(user.run(&["recipes", "render", "fmt:run", "it"]).ok(), "Run it.\n");
     let refused = user.run(&["plugins", "check", &format!("odd@{}", market.display())]).exited(1);
-    assert!(refused.err.contains("\"../fmt\" is no package of npm"), "{refused:?}");
+    assert!(refused.err.contains("\"../fmt\" is not an npm package"), "{refused:?}");
 }
 
 /// Regression: a repository with many files in its `hooks` folder switched off the user's hooks, because one budget of

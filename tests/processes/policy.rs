@@ -180,7 +180,7 @@ fn a_broken_policy_stops_the_servers_of_an_editor() {
 
 #[test]
 fn the_example_of_the_documentation_is_valid() {
-    let page = include_str!("../../docs/policy.md");
+    let page = include_str!("../../docs/operators/policy.md");
     let example =
         page.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("an example").0;
     let Some(managed) = Managed::new(example, Vec::new()) else { return };
@@ -253,7 +253,7 @@ fn a_policy_in_the_database_counts_for_everybody_who_uses_it() {
     assert!(ran.err.contains("cannot read the policy in the database"), "{ran:?}");
 }
 
-/// As in `docs/policy.md`.
+/// As in `docs/operators/policy.md`.
 const GRANTS: &str = "
     create role member login;
     grant select on epitome_policy, epitome_schema to member;

@@ -522,7 +522,7 @@ fn names(text: &str, from: &str, to: &str, is_name: impl Fn(&str) -> Option<&str
 #[test]
 fn the_page_lists_the_inputs_of_the_action_and_its_examples_use_no_other() {
     let description = fs::read_to_string(root().join("packaging/action/action.yml")).expect("it is there");
-    let page = fs::read_to_string(root().join("docs/github-action.md")).expect("it is there");
+    let page = fs::read_to_string(root().join("docs/operators/github-action.md")).expect("it is there");
     let mut inputs = names(&description, "inputs:\n", "\noutputs:", |line| {
         line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?.strip_suffix(':')
     });

@@ -142,7 +142,7 @@ impl InTerminal {
 fn acp_says_what_it_is_for() {
     let (code, shown) = InTerminal::start(&User::new(), &["acp"]).ends();
     assert_eq!(code, Some(2), "{shown}");
-    for part in ["is what an editor starts", "\"agent_servers\"", "epitome run"] {
+    for part in ["is for editors", "\"agent_servers\"", "epitome run"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }

@@ -125,7 +125,7 @@ fn a_merge_that_conflicts_or_would_mix_with_changes_changes_nothing() {
 
     git(&user.project(), &["switch", "--quiet", "--create", "other"]);
     let refused = finished(&user, "merge", "parser");
-    assert!(refused.contains("the branch main is checked out nowhere"), "{refused:?}");
+    assert!(refused.contains("the branch main is not checked out anywhere"), "{refused:?}");
 }
 
 /// Regression: Git overwrites ignored files without a word when a merge brings a file of the same name, so a merge could

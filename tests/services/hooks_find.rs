@@ -727,7 +727,7 @@ fn the_command_line_lists_trusts_and_refuses_hooks() {
         epitome(&disk, &["hooks", "trust", ".epitome/hooks/push", "--never", "--yes"]).1,
         "refused push\n"
     );
-    assert_eq!(epitome(&disk, &["hooks", "trust", "--yes"]).1, "All hooks are decided.\n");
+    assert_eq!(epitome(&disk, &["hooks", "trust", "--yes"]).1, "No hook is waiting for a decision.\n");
     let (_, out, _) = epitome(&disk, &["hooks", "list", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&out).expect("it is one object");
     let names: Vec<&str> =
@@ -798,7 +798,7 @@ fn hooks_try_runs_a_hook_and_shows_the_parsed_result() {
 #[test]
 fn hooks_log_shows_the_trail_of_a_session() {
     let disk = Disk::new();
-    assert!(epitome(&disk, &["hooks", "log"]).2.contains("there is no session of this directory"));
+    assert!(epitome(&disk, &["hooks", "log"]).2.contains("this directory has no sessions"));
     let store = Store::new(&disk.paths());
     let session = SessionId("s_0123456789abcdef0123".to_owned());
     let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: disk.at("repo") };
@@ -825,7 +825,7 @@ fn hooks_log_shows_the_trail_of_a_session() {
     drop(journal);
     store.settle();
     let wanted = "e1  before_tool_call  guard  done: block (exit 0, 12 ms)\n    not today\n\
-                  e2  3 runs of hooks did and asked nothing\n";
+                  e2  3 runs of hooks did nothing\n";
     for arguments in [&["hooks", "log"][..], &["hooks", "log", "--newest"], &["hooks", "log", "0123"]] {
         let (code, out, err) = epitome(&disk, arguments);
         assert_eq!((code, out.as_str(), err.as_str()), (Some(0), wanted, ""), "{arguments:?}");

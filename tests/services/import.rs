@@ -360,7 +360,7 @@ fn a_truncated_line_is_reported_and_skipped() {
     let whole = lines(&[user("a", None, "One"), reply("b", "a", "m1", said("First"))]);
     let (thread, notes) = read(&format!("{whole}{{\"type\":\"user\",\"uuid\":\"c\",\"mess"));
     assert_eq!(seen(&thread), "user: One\nagent: First []\n");
-    assert_eq!(notes, ["its last line is not whole and was left out"]);
+    assert_eq!(notes, ["its last line is incomplete and was left out"]);
     // A killed writer leaves no line ending: the next record follows on the same line.
     let (thread, notes) = read(&format!("{}{whole}", json!({ "type": "file-history-snapshot" })));
     assert_eq!((seen(&thread).as_str(), notes.len()), ("user: One\nagent: First []\n", 0));
@@ -653,7 +653,10 @@ fn a_session_that_was_continued_gets_what_is_new() {
     // What differs is not mixed.
     all[0] = user("a", None, "Build something else.");
     let other = import(&all);
-    assert!(other["notes"][0].as_str().is_some_and(|note| note.contains("differs from it now")), "{other}");
+    assert!(
+        other["notes"][0].as_str().is_some_and(|note| note.contains("both have changed since")),
+        "{other}"
+    );
 }
 
 /// The newest session began with a screenshot, whose line is longer than what a listing reads. It was not listed, and

@@ -366,7 +366,7 @@ fn the_doctor_reports_and_repairs_problems() {
     let session = home.said(1, "The title", "What was said.");
     home.said(2, "b", "c");
     let well = home.run(&["doctor"]).ok();
-    assert!(well.contains("2 sessions with 6 entries") && well.contains("no daemon runs"), "{well}");
+    assert!(well.contains("2 sessions with 6 entries") && well.contains("no daemon is running"), "{well}");
     assert!(well.contains("none of ANTHROPIC_API_KEY"), "{well}");
 
     let path = home.path().join(format!("data/journals/{session}.jsonl"));

@@ -2,7 +2,7 @@
 //!
 //! The schema of the settings comes from their parser. Those of recipes and hooks are derived by passing values to
 //! their parsers, so there is no second list of fields. Descriptions are taken from docs/configuration.md,
-//! docs/recipes.md and docs/hooks.md.
+//! docs/recipes.md and docs/hooks-reference.md.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use epitome_hooks::manifest::{self, Given, ManifestSyntax};
 
 const GUIDE: &str = include_str!("../../../docs/configuration.md");
 const RECIPES_GUIDE: &str = include_str!("../../../docs/recipes.md");
-const HOOKS_GUIDE: &str = include_str!("../../../docs/hooks.md");
+const HOOKS_GUIDE: &str = include_str!("../../../docs/hooks-reference.md");
 
 /// The kinds of files that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -106,7 +106,7 @@ fn check_editor(editor: &Editor, files: &[PathBuf]) -> Vec<DoctorLine> {
     vec![if is_mentioned {
         DoctorLine::warning(
             "editors",
-            format!("{name} mentions Epitome without an absolute path of the program"),
+            format!("{name} starts Epitome without an absolute path"),
             format!("editors often have a different PATH; {} shows how", editor.example),
         )
     } else {

@@ -23,7 +23,7 @@ use crate::thread::visible::visible;
 /// configurations. The exit code is 1 if there is an error.
 #[derive(Debug, Default, clap::Args)]
 pub struct DoctorArgs {
-    /// Let damaged sessions continue without what is lost, rebuild a wrong index, and delete leftovers
+    /// Accept the losses of damaged sessions, rebuild a wrong index, and delete leftovers
     #[arg(long)]
     repair: bool,
     /// Rewrite the index to free unused disk space

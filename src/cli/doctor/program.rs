@@ -108,7 +108,7 @@ fn space(what: &str, path: &Path, variable: &str) -> DoctorLine {
     match disk::free_bytes(existing) {
         Ok(free) => space_line(what, path, variable, free),
         Err(error) => {
-            DoctorLine::ok("space", format!("it is not known what is free in {}: {error}", path.display()))
+            DoctorLine::ok("space", format!("the free space in {} is unknown: {error}", path.display()))
         }
     }
 }
@@ -126,10 +126,10 @@ fn space_line(what: &str, path: &Path, variable: &str, free: u64) -> DoctorLine 
 fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
     match std::fs::symlink_metadata(runtime_dir.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return DoctorLine::ok("daemon", "no daemon runs; the first editor starts one");
+            return DoctorLine::ok("daemon", "no daemon is running; the first window starts one");
         }
         Err(error) => {
-            let what = format!("{} can't be looked at: {error}", runtime_dir.path().display());
+            let what = format!("{} can't be examined: {error}", runtime_dir.path().display());
             return DoctorLine::error("daemon", what, "check the permissions of its parent directory");
         }
         Ok(_) => {}
@@ -145,11 +145,11 @@ fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
     match epitome_platform::local::connect(&socket) {
         Ok(_) => DoctorLine::ok("daemon", format!("a daemon answers at {}", socket.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DoctorLine::ok("daemon", "no daemon runs; the first editor starts one")
+            DoctorLine::ok("daemon", "no daemon is running; the first window starts one")
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => DoctorLine::ok(
             "daemon",
-            "no daemon runs; the socket of one that was killed is replaced by the next start",
+            "no daemon is running; the next start replaces the socket of one that was killed",
         ),
         Err(error) => {
             let what = format!("{} can't be connected to: {error}", socket.display());
@@ -322,7 +322,7 @@ mod tests {
         let runtime_dir = RuntimeDir { directory: home.path().join("run") };
         assert_eq!(daemon(&runtime_dir).status, Status::Ok);
         runtime_dir.prepare().expect("ours");
-        assert!(daemon(&runtime_dir).what.contains("no daemon runs"));
+        assert!(daemon(&runtime_dir).what.contains("no daemon is running"));
         let socket = std::os::unix::net::UnixListener::bind(runtime_dir.acp_socket()).expect("a socket");
         assert!(daemon(&runtime_dir).what.contains("a daemon answers"));
         drop(socket);

@@ -100,7 +100,7 @@ fn line(status: &ServerStatus) -> DoctorLine {
         ServerState::Gone(why) => DoctorLine::warning(
             "mcp",
             format!("{name} is not connected: {why}"),
-            "correct it in the settings, or take it out",
+            "correct it in the settings, or remove it",
         ),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
         IndexState::Elsewhere { holder } => DoctorLine::ok(
             AREA,
             format!(
-                "the index is open in {} and was not looked at",
+                "the index is open in {} and was not checked",
                 holder.as_deref().unwrap_or("another process")
             ),
         ),
@@ -58,7 +58,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
         lines.push(DoctorLine { area: AREA, status, what, todo: finding.todo.clone() });
     }
     if health.more_findings > 0 {
-        let what = format!("there are {} findings more", health.more_findings);
+        let what = format!("there are {} more findings", health.more_findings);
         lines.push(DoctorLine::warning(AREA, what, "look at the disk"));
     }
     lines

@@ -7,8 +7,9 @@ use super::super::terminal;
 use super::super::{serve, sessions};
 use super::CliError;
 use crate::paths::Paths;
+use crate::thread::text::verdict;
 use crate::thread::visible::visible;
-use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
+use crate::thread::{Change, Entry, HookRun, SessionId};
 use epitome_hooks::shown;
 use epitome_store::{SessionQuery, Store};
 
@@ -24,7 +25,7 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     let newest = SessionQuery { cwd: Some(cwd), limit: Some(1), ..SessionQuery::default() };
     let newest = store.page(&newest)?.headers.pop();
     newest.map(|header| header.session).ok_or_else(|| {
-        CliError::failed("there is no session of this directory")
+        CliError::failed("this directory has no sessions")
             .hint("`epitome sessions list` shows those of other directories")
     })
 }
@@ -50,7 +51,7 @@ fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
             }
             Change::TurnEnded { quiet_hooks: quiet @ 1.., .. } => {
                 let runs = if *quiet == 1 { "1 run".to_owned() } else { format!("{quiet} runs") };
-                let _ = writeln!(out, "{}  {runs} of hooks did and asked nothing", entry.seq);
+                let _ = writeln!(out, "{}  {runs} of hooks did nothing", entry.seq);
             }
             // Other entries are not about hooks.
             _ => {}
@@ -63,16 +64,9 @@ fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
 }
 
 fn line(entry: &str, event: &str, run: &HookRun) -> String {
-    let made = match run.verdict {
-        HookRunResult::Nothing => "nothing asked",
-        HookRunResult::Done => "done",
-        HookRunResult::Refused => "refused",
-        HookRunResult::Failed => "failed",
-        HookRunResult::Skipped => "skipped",
-    };
     let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
-    let text =
-        format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
+    let (hook, result, took) = (&run.hook, verdict(run.verdict), run.milliseconds);
+    let text = format!("{entry}  {event}  {hook}  {result}{asked} ({}, {took} ms)", run.end);
     let mut out = format!("{}\n", visible(&text).replace('\n', " "));
     let stderr = (!run.stderr.is_empty()).then(|| format!("stderr: {}", run.stderr));
     for remark in run.remarks.iter().chain(&stderr) {

@@ -37,7 +37,7 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     }
     if let Some(decision) = decision {
         let decided = match decision {
-            PermissionDecision::Allow => "it runs without a question",
+            PermissionDecision::Allow => "it runs without asking",
             PermissionDecision::Ask => "the user is asked",
             PermissionDecision::Deny => "it is denied",
         };
@@ -72,10 +72,10 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
         say(describe_edit(edit));
     }
     if let Some(text) = custom_instructions {
-        say(format!("the summary is asked for with: {text}"));
+        say(format!("the instructions for the summary: {text}"));
     }
     if let Some(text) = summary {
-        say(format!("the summary is, without a model: {text}"));
+        say(format!("the summary, without a model: {text}"));
     }
     follow_ups
         .iter()

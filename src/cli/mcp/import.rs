@@ -1,5 +1,5 @@
 //! Reads MCP servers from the files of other agents: `~/.claude.json` (Claude Code, "Model Context Protocol" in its
-//! documentation) and `~/.codex/config.toml` (Codex, `docs/config.md` of its repository). Pure.
+//! documentation) and `~/.codex/config.toml` (Codex, the page on its configuration). Pure.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -118,7 +118,7 @@ pub fn find(
         let Some(list) = list else {
             if let (None, Some(plugin)) = (&found, &source.plugin) {
                 return Err(CliError::failed(format!(
-                    "{} is no marketplace, so it has no plugin {plugin:?}",
+                    "{} is not a marketplace, so it has no plugin {plugin:?}",
                     folder.display()
                 )));
             }
@@ -263,7 +263,7 @@ fn checked_url(url: &str) -> Result<String, CliError> {
     match is_known && is_plain {
         true => Ok(url.to_owned()),
         false => Err(CliError::failed(format!(
-            "{url:?} is no path of a directory (./…, /…), no marketplace that is known here and no address of a \
+            "{url:?} is neither a directory (./…, /…), nor a known marketplace, nor the address of a \
              Git repository (https://…, ssh://…, git@…, owner/name) or package (npm:…)"
         ))),
     }
@@ -273,7 +273,7 @@ fn checked_url(url: &str) -> Result<String, CliError> {
 fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, CliError> {
     let reference = reference.unwrap_or("HEAD");
     if reference.starts_with('-') || reference.contains(|c: char| c.is_whitespace() || c == ':') {
-        return Err(CliError::failed(format!("{reference:?} is no branch, tag or commit")));
+        return Err(CliError::failed(format!("{reference:?} is not a branch, tag or commit")));
     }
     git(folder, &["init", "--quiet"])?;
     let fetch =
@@ -292,7 +292,7 @@ fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), Cl
     let is_package = !package.starts_with(['-', '.', '/', '~']) && package.chars().all(is_plain);
     if !is_package || package.matches('/').count() > usize::from(is_scoped) || package.is_empty() {
         return Err(CliError::failed(format!(
-            "{package:?} is no package of npm (NAME, @SCOPE/NAME, with @VERSION)"
+            "{package:?} is not an npm package (NAME, @SCOPE/NAME, with @VERSION)"
         )));
     }
     let mut pack = Command::new("npm");
@@ -315,7 +315,7 @@ fn unpack(package: &str, registry: Option<&str>, folder: &Path) -> Result<(), Cl
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.is_symlink()).collect();
     match (folders.pop(), folders.is_empty()) {
         (Some(only), true) => fs::rename(&only, folder.join(PACKAGE)).context("it can't be moved"),
-        _ => Err(CliError::failed(format!("the package {package} has not one folder"))),
+        _ => Err(CliError::failed(format!("the package {package} must have exactly one folder"))),
     }
 }
 
@@ -360,7 +360,7 @@ mod tests {
             ["--eval", "", "./x", "/x", "a/b", "@a/b/c", "https://x.example/a.tgz", "a b", "file:x"]
         {
             let why = unpack(package, None, location.path()).expect_err("it is refused").message;
-            assert!(why.contains("is no package of npm"), "{package}: {why}");
+            assert!(why.contains("is not an npm package"), "{package}: {why}");
         }
         let why = unpack("x", Some("http://x.example"), location.path()).expect_err("it is refused").message;
         assert!(why.contains("no https address"), "{why}");

@@ -88,7 +88,8 @@ impl PromptRun {
             Ok(HostLine::Answer { id, answer }) => self.host_answered(&id, answer)?,
             Ok(HostLine::Nothing) => {}
             Err(message) => {
-                let error = CliError::usage(message).hint("docs/programs.md has the format of the lines");
+                let error =
+                    CliError::usage(message).hint("docs/builders/integrate.md has the format of the lines");
                 self.stop();
                 return Ok(Some(RunEnd::Error(error)));
             }

@@ -20,9 +20,9 @@ const STDIN_SILENCE: Duration = Duration::from_secs(1);
 
 /// Run one prompt in this terminal
 ///
-/// Text on stdin is appended to the prompt; if the arguments have one, stdin is not waited for once it is silent for a
-/// second. Permission questions are asked on the terminal; without a terminal,
-/// calls that need permission are denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
+/// Text on stdin is appended to the prompt; if the arguments have a prompt, stdin is ignored after a second of silence.
+/// Permission questions are asked on the terminal; without a terminal, calls that need permission are denied.
+/// Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
 /// If a daemon runs, the session may be open elsewhere too; the turns of other clients continue.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = RUN_DETAILS)]
@@ -102,7 +102,7 @@ Exit codes:
   130  cancelled
 
 --output stream-json, with --input-format stream-json, is the format of SDKs of Claude Code; see
-docs/programs.md. With --json-schema and text output, only the checked JSON is printed; the other
+docs/builders/integrate.md. With --json-schema and text output, only the checked JSON is printed; the other
 formats have it as structured_output.
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and
@@ -209,7 +209,7 @@ pub struct CommandOptions {
 pub enum SessionSubcommand {
     /// Undo a compaction or other change of history
     ///
-    /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
+    /// Restores what the model saw before a compaction, a hook's change or a pin. Later messages stay.
     Undo {
         /// The change to undo, for example e12; see `epitome history` [default: the newest]
         entry: Option<String>,
@@ -240,7 +240,7 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Unpin what was pinned
+    /// Unpin an entry, or all
     Unpin {
         /// An entry such as e12, or `all`
         #[arg(value_name = "ENTRY|all")]
@@ -554,7 +554,7 @@ fn read_stdin(has_prompt: bool) -> Result<String, CliError> {
     });
     if has_prompt && begins.recv_timeout(STDIN_SILENCE).is_err() {
         note!(
-            "epitome: stdin has brought nothing for a second, and is not waited for (to send it, give the prompt on stdin as well)"
+            "epitome: nothing came from stdin for a second; continuing without it (to send it, give the prompt on stdin as well)"
         );
         return Ok(String::new());
     }

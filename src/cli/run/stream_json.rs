@@ -1,7 +1,7 @@
 //! `--output-format stream-json`: the events of a session in the format that SDKs of Claude Code read.
 //!
 //! The lines of each prompt begin with a `system` line of the subtype `init` and end with a `result` line.
-//! `docs/programs.md` documents the format; its types are those of the npm package @anthropic-ai/claude-agent-sdk.
+//! `docs/builders/integrate.md` documents the format; its types are those of the npm package @anthropic-ai/claude-agent-sdk.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

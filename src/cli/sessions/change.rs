@@ -13,7 +13,7 @@ use crate::thread::{PartId, Seq};
 pub struct ForkArgs {
     /// ID of the session
     id: String,
-    /// Last entry to take over, for example e12 [default: the last one]
+    /// Last entry to copy, for example e12 [default: the last one]
     #[arg(long, value_name = "ENTRY", value_parser = entry)]
     at: Option<Seq>,
 }
@@ -50,7 +50,7 @@ pub struct PinArgs {
     pinned: Vec<String>,
 }
 
-/// Unpin what was pinned
+/// Unpin an entry, or all
 #[derive(Debug, clap::Args)]
 pub struct UnpinArgs {
     /// ID of the session

@@ -45,13 +45,13 @@ pub struct ImportArgs {
     /// List all sessions of the agent
     #[arg(long)]
     all: bool,
-    /// Import once more, as another session, what was imported before
+    /// Import again, as another session
     #[arg(long)]
     again: bool,
     /// Keep the session's ID, mode and permissions: for your own backups
     #[arg(long)]
     keep_id: bool,
-    /// Directory of conversations that name none [default: this directory]
+    /// Directory of conversations without one [default: this directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     cwd: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ fn chosen(
         [] => Err(CliError::failed(format!("{} has no session {word}", agent.words))
             .hint(format!("`epitome sessions import --from {from} --all` lists all"))),
         [first, second, ..] => Err(CliError::failed(format!(
-            "{} sessions begin with {word}, such as {} and {}",
+            "{} session IDs begin with {word}, such as {} and {}",
             fits.len(),
             first.id,
             second.id

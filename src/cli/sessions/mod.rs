@@ -54,7 +54,7 @@ enum SessionsCommand {
     },
     /// Undo a compaction or other change of history
     ///
-    /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
+    /// Restores what the model saw before a compaction, a hook's change or a pin. Later messages stay.
     Undo(change::HistoryArgs),
     /// Redo what was undone
     Redo(change::HistoryArgs),
@@ -72,8 +72,8 @@ enum SessionsCommand {
     Import(import::ImportArgs),
     /// Show what another agent's compaction lost
     ///
-    /// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
-    /// kept.
+    /// Lists what the summary of an imported session no longer mentions, and how much of it a compaction by Epitome
+    /// would have kept.
     Lost {
         /// ID of the session
         id: String,
@@ -126,7 +126,7 @@ pub fn newest(paths: &Paths, cwd: &Path) -> Result<SessionId, CliError> {
     let newest = listed["sessions"][0]["session"].as_str().map(|id| SessionId(id.to_owned()));
     newest.ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
-        CliError::failed(format!("there is no session of {} to continue", cwd.display())).hint(hint)
+        CliError::failed(format!("{} has no session to continue", cwd.display())).hint(hint)
     })
 }
 
@@ -140,7 +140,7 @@ pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
         SessionQuery { cwd: Some(cwd.clone()), has_prompt: true, limit: Some(1), ..SessionQuery::default() };
     let newest = session_library::list(store, &query)?.sessions.pop().map(|header| header.session);
     newest.ok_or_else(|| {
-        CliError::failed(format!("there is no session of {}", cwd.display()))
+        CliError::failed(format!("{} has no sessions", cwd.display()))
             .hint("`epitome sessions list` shows all")
     })
 }
@@ -168,7 +168,7 @@ pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
 /// A path for a request to the daemon, which is JSON.
 fn sendable(path: &Path) -> Result<&str, CliError> {
     path.to_str().ok_or_else(|| {
-        CliError::failed(format!("the daemon can't be sent {}, which is not UTF-8", path.display()))
+        CliError::failed(format!("{} can't be sent to the daemon, because it is not UTF-8", path.display()))
     })
 }
 

@@ -64,7 +64,7 @@ fn text_of(found: &SearchResults) -> String {
         }
     }
     if found.sessions.is_empty() {
-        let _ = writeln!(out, "Nothing is found in {} sessions.", found.searched);
+        let _ = writeln!(out, "Nothing was found in {} sessions.", found.searched);
     }
     if found.is_cut {
         let _ = writeln!(out, "There may be more: --limit shows more sessions, other words fewer.");

@@ -84,7 +84,7 @@ impl fmt::Display for RecordedDecision {
                 PermissionChoice::Always => "you allowed it, always",
                 PermissionChoice::No => "you said no",
                 PermissionChoice::Dismissed => "refused: you were asked and did not answer",
-                PermissionChoice::TooLate => "refused: what it would touch changed while you were asked",
+                PermissionChoice::TooLate => "refused: the files changed while you decided",
             }),
             Decider::Recipe => write!(f, "{word} by the limits of the recipe that ran"),
             Decider::Nobody => write!(f, "{word}: nobody could be asked"),

@@ -71,7 +71,7 @@ pub enum PartRefusal {
     TakesPin(PartId),
     #[error("a hook changed it, and a pin would restore the old text")]
     Rewritten,
-    #[error("it has no text that could be kept")]
+    #[error("it has no text to pin")]
     NothingToPin,
     #[error("it has no text")]
     NoText,

@@ -41,7 +41,7 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     let details = details.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let details = if details.is_empty() { details } else { format!(" ({details})") };
     let fallback = match &account.fallback {
-        None if account.is_cut_off => " The model's summary reached its limit before its end.".to_owned(),
+        None if account.is_cut_off => " The model's summary was cut off at its limit.".to_owned(),
         Some(why) => {
             format!(
                 " No model could write a summary ({}); the tables computed from the log replace it.",
@@ -82,7 +82,7 @@ pub fn withheld(why: &Withheld) -> Option<String> {
 /// The result of a hook's run.
 pub fn verdict(verdict: HookRunResult) -> &'static str {
     match verdict {
-        HookRunResult::Nothing => "nothing asked",
+        HookRunResult::Nothing => "did nothing",
         HookRunResult::Done => "done",
         HookRunResult::Refused => "refused",
         HookRunResult::Failed => "failed",
@@ -219,7 +219,7 @@ pub fn refused_by_user(outcome: &ToolOutcome) -> Option<&'static str> {
             OutcomeStatus::Denied,
             Some(RecordedDecision { allowed: false, by: Decider::Person { answer } }),
         ) => Some(match answer {
-            PermissionChoice::TooLate => "Not run: what it would touch changed while you were asked.",
+            PermissionChoice::TooLate => "Not run: the files changed while you decided.",
             PermissionChoice::Dismissed => "Not run: the question was closed without an answer.",
             PermissionChoice::No | PermissionChoice::Once | PermissionChoice::Always => "Refused by you.",
         }),

@@ -1,8 +1,8 @@
 //! Errors in the user's own files. A problem is displayed, but never stops the program.
 
 use std::error::Error;
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 /// An error in a configuration, recipe or hook file, with its position and a hint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +20,15 @@ impl Problem {
     /// A problem without position and hint; see [`at`](Problem::at) and [`with_hint`](Problem::with_hint).
     pub fn new(path: impl Into<PathBuf>, message: impl Into<String>) -> Problem {
         Problem { path: path.into(), position: None, message: message.into(), hint: None, is_notice: false }
+    }
+
+    /// A file that can't be read.
+    pub fn unreadable(path: impl Into<PathBuf>, error: &io::Error) -> Problem {
+        let message = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            _ => format!("it can't be read: {error}"),
+        };
+        Problem::new(path, message)
     }
 
     /// Adds line and column.

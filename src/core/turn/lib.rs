@@ -571,8 +571,8 @@ impl Turn {
             ModelResult::TooLong(message) if self.compacted => self.fail(message),
             ModelResult::TooLong(message) => {
                 self.fail(format!(
-                    "{message} Compacting does not help: each time, what comes next fills the window again. \
-                     A tool's output is probably larger than the window; ask for less of it at a time."
+                    "{message} Compacting does not help: the next step fills the window again. \
+                     A tool's output is probably larger than the window; ask for less at a time."
                 ));
             }
             ModelResult::MustCompact => {

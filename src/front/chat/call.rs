@@ -199,7 +199,7 @@ fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: boo
         },
         wire::ToolCallContent::Diff(diff) => match &diff.patch {
             Some(patch) => render_patch(&patch.text, rows, details),
-            None => rows.indented("a change that is too long to be shown", ink(&[Color::Dim])),
+            None => rows.indented("a change that is too long to show", ink(&[Color::Dim])),
         },
         // The output of a terminal is shown with its call.
         _ => {}

@@ -118,7 +118,7 @@ impl OpenCard {
             wire::PermissionOptionKind::RejectOnce | wire::PermissionOptionKind::RejectAlways
         );
         if !rejects && !self.is_whole {
-            return CardAnswer::Refused("a change is too long to be shown here, so it can't be allowed here");
+            return CardAnswer::Refused("this change is too long to show, so you can't allow it here");
         }
         if !rejects && !self.is_read {
             return CardAnswer::Refused("there is more to read: PageDown");

@@ -28,7 +28,7 @@ const OWN: &[(&str, &str, ChatCommand)] = &[
     ("sessions", "Open a session of this directory", ChatCommand::Sessions),
     ("resume", "Open a session of this directory", ChatCommand::Sessions),
     ("model", "Choose the model", ChatCommand::Option("model")),
-    ("mode", "Choose what runs without a question", ChatCommand::Option("mode")),
+    ("mode", "Choose what runs without asking", ChatCommand::Option("mode")),
     ("thinking", "Choose how much the model thinks", ChatCommand::Option("thought_level")),
     ("cost", "Show tokens and cost", ChatCommand::Prompt("/usage")),
     ("diff", "Show the uncommitted changes", ChatCommand::Diff),

@@ -84,7 +84,7 @@ impl FormDialog {
             FormFieldKind::Number | FormFieldKind::Integer => (Vec::new(), "a number"),
             FormFieldKind::YesOrNo => (Vec::new(), "[y]es or [n]o"),
             FormFieldKind::One(choices) => (numbered(choices), "its number"),
-            FormFieldKind::Some(choices) => (numbered(choices), "their numbers, with commas"),
+            FormFieldKind::Some(choices) => (numbered(choices), "their numbers, separated by commas"),
             FormFieldKind::Agreement => (Vec::new(), ""),
         };
         let may_be_empty = !field.required && !matches!(field.kind, FormFieldKind::Agreement);
@@ -233,7 +233,7 @@ mod tests {
         }
         assert_eq!(form.prompt(), ["count (a number; - to decline): "]);
         assert_eq!((form.typed("many"), form.typed("7")), (None, None));
-        let kinds = "kinds (their numbers, with commas; empty for nothing; - to decline): ";
+        let kinds = "kinds (their numbers, separated by commas; empty for nothing; - to decline): ";
         assert_eq!(form.prompt(), ["1. Apples", "2. Beans", kinds]);
         assert_eq!((form.typed("1, Beans"), form.typed("perhaps"), form.typed("y")), (None, None, None));
         assert_eq!(form.prompt(), ["note (empty for nothing; - to decline): "]);

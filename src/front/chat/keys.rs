@@ -64,13 +64,13 @@ pub enum KeyAction {
 
 /// The keys as the help shows them.
 pub const HELP: &[(&str, &str)] = &[
-    ("Enter", "send; answer a card with the selected option"),
+    ("Enter", "send; answer with the selected option"),
     ("Shift+Enter, Alt+Enter, Ctrl+J", "new line"),
     ("Tab", "complete a command, or a file after @"),
     ("Up, Down", "earlier prompts, and waiting ones to edit them; select"),
     ("Ctrl+R", "search earlier prompts of all chats"),
     ("Ctrl+G", "write the prompt in your editor"),
-    ("1 … 9", "answer a card with this option"),
+    ("1 … 9", "answer with this option"),
     ("Esc", "cancel the turn; close a list"),
     ("Esc Esc", "rewind to an earlier prompt"),
     ("Ctrl+C", "clear the prompt or cancel; twice: leave"),

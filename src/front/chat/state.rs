@@ -528,7 +528,7 @@ impl ChatState {
         let reply = form.dialog.typed(&text);
         let card = form.number;
         if reply.is_none() && form.dialog.prompt() == before {
-            return self.remark("this is not what the question asks for");
+            return self.remark("this is not a valid answer");
         }
         self.draft.set("");
         if let Some(reply) = reply {
@@ -764,7 +764,7 @@ impl ChatState {
                 }
             }
             AgentMessage::Sessions { sessions, .. } if sessions.is_empty() => {
-                self.remark("there is no session of this directory");
+                self.remark("this directory has no sessions");
             }
             AgentMessage::Sessions { sessions, cursor, .. } => {
                 self.picker = Some(Picker::of_sessions(sessions, cursor));
@@ -817,7 +817,7 @@ impl ChatState {
                 self.no_longer_waits(typed.trim());
                 if let Some(at) = self.withdrawn.iter().position(|text| text == typed.trim()) {
                     self.withdrawn.remove(at);
-                    self.remark("the agent had read the prompt already");
+                    self.remark("the agent has already read this prompt");
                 }
                 // That of a command that was typed with `!` is in the history in that form.
                 if !typed.starts_with("/shell ") {

@@ -12,7 +12,7 @@
 //! - `blocks`: prompts and servers in the forms of the protocol.
 //!
 //! If the protocol has no field for something that is printed, the agent adds it to `_meta.epitome`, provided that the
-//! client's capabilities ask for it: entries of the log, whole permission requests, ends of prompts (`docs/acp.md`).
+//! client's capabilities ask for it: entries of the log, whole permission requests, ends of prompts (`docs/builders/integrate.md`).
 
 mod blocks;
 mod events;

@@ -50,7 +50,7 @@ impl CallCard {
             None => fitting.next(),
         };
         found.map(|option| option.id.clone()).ok_or_else(|| match chosen {
-            Some(id) => format!("{id:?} is no option for this decision"),
+            Some(id) => format!("{id:?} is not an option for this decision"),
             None => "this decision was not offered".to_owned(),
         })
     }

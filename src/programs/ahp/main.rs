@@ -55,7 +55,7 @@ fn serve_clients(args: AhpArgs) -> Result<std::convert::Infallible, CliError> {
     let token = RemoteToken::from_environment(TOKEN_VARIABLE)?;
     let program = helper("epitome")?;
     let connector = Connector::new(&paths, token.environment(), Overrides::from(args.overrides))
-        .map_err(|error| CliError::failed(format!("this program is not found: {error}")))?
+        .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}")))?
         .starting(program);
     let directory = serve::working_directory()?;
     serve::runtime()?.block_on(async {

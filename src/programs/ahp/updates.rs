@@ -9,7 +9,7 @@ use super::session::{PromptRole, SharedSession, TurnEnd};
 use epitome_session_api::TextKind;
 
 impl SharedSession {
-    /// Applies an update. Kinds that AHP has no place for are listed in `docs/ahp.md`.
+    /// Applies an update. Kinds that AHP has no place for are listed in `docs/builders/integrate.md`.
     pub fn update(&mut self, update: &Value, now: Timestamp) {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         match kind {

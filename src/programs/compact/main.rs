@@ -278,5 +278,5 @@ fn read(path: &Path) -> Result<String, CompactError> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CompactError {
-    CompactError::Unreadable(Problem::new(path, format!("it can't be read: {error}")))
+    CompactError::Unreadable(Problem::unreadable(path, error))
 }

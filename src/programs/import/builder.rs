@@ -343,7 +343,7 @@ impl Builder {
         if self.is_empty() {
             return Err(match broken {
                 Some(broken) => broken.first,
-                None => file.problem(1, "nothing is said in this session"),
+                None => file.problem(1, "this session has no messages"),
             });
         }
         self.turn_ended(StopReason::EndTurn);

@@ -327,7 +327,7 @@ impl<'a> ClaudeCodeReader<'a> {
 
     fn assistant(&mut self, line: &'a Value) {
         if line["isApiErrorMessage"] == true || line["message"]["model"] == "<synthetic>" {
-            return self.log.left_out("error messages in the place of a reply");
+            return self.log.left_out("error messages in place of a reply");
         }
         let Some(reply) = self.replies.remove(reply_id(line)) else { return };
         self.log.settle();

@@ -238,7 +238,7 @@ impl CopilotReader {
         for attached in list(&data["attachments"]) {
             match self.attachment(attached) {
                 Some(part) => content.push(part),
-                None => self.log.left_out("attachments of a form that is not known here"),
+                None => self.log.left_out("attachments of an unknown form"),
             }
         }
         // Messages of skills, other agents and the autopilot also have the user's role.
@@ -329,7 +329,7 @@ impl CopilotReader {
         for part in list(&result["binaryResultsForLlm"]) {
             match self.attachment(part) {
                 Some(part @ (Content::Image { .. } | Content::Document { .. })) => content.push(part),
-                Some(_) | None => self.log.left_out("results of a form that is not known here"),
+                Some(_) | None => self.log.left_out("results of an unknown form"),
             }
         }
         self.log.outcome(Some(id), status, outcome_content(content), code);

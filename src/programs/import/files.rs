@@ -13,7 +13,7 @@ use epitome_transfer::{IMPORT_BYTES_MAX, ImportDraft, ImportSource};
 pub fn read_path(path: &Path, cwd: &Path) -> Result<Vec<ImportDraft>, Problem> {
     let bytes = match stored::is_below_database(path) {
         true => Vec::new(),
-        false => std::fs::read(path).map_err(|error| unreadable(path, &error))?,
+        false => std::fs::read(path).map_err(|error| Problem::unreadable(path, &error))?,
     };
     read_bytes(path, cwd, bytes)
 }
@@ -27,7 +27,7 @@ pub fn read_bytes(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportD
         );
     }
     let (text, is_lossy) = match stored::text(path) {
-        Some(text) => (text.map_err(|error| unreadable(path, &error))?, false),
+        Some(text) => (text.map_err(|error| Problem::unreadable(path, &error))?, false),
         None => text_of(path, bytes)?,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
@@ -40,10 +40,6 @@ pub fn read_bytes(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportD
         drafts.iter_mut().for_each(|draft| draft.notes.push(note.to_owned()));
     }
     Ok(drafts)
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    Problem::new(path, format!("this file can't be read: {error}"))
 }
 
 /// Returns the contents as text. In sessions of other agents, bytes that are not UTF-8 are replaced, which the second

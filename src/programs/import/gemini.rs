@@ -345,7 +345,7 @@ impl GeminiReader {
             } else if part["inlineData"].is_object() {
                 match inline_data(part) {
                     Some(content) => contents.push(content),
-                    None => self.log.left_out("attachments of a form that is not known here"),
+                    None => self.log.left_out("attachments of an unknown form"),
                 }
             }
         }

@@ -176,7 +176,7 @@ impl BrokenLines {
     fn words(&self) -> String {
         let (line, _) = self.first.position.unwrap_or_default();
         match (self.count, self.is_last) {
-            (1, true) => "its last line is not whole and was left out".to_owned(),
+            (1, true) => "its last line is incomplete and was left out".to_owned(),
             (1, false) => format!("line {line} was left out: {}", self.first.message),
             (count, _) => {
                 format!("{count} lines were left out, the first of them line {line}: {}", self.first.message)

@@ -27,7 +27,7 @@ enum ImportCli {
     Read {
         /// The path of the file whose contents are on stdin
         file: PathBuf,
-        /// Directory of conversations that name none
+        /// Directory of conversations without one
         cwd: PathBuf,
     },
 }

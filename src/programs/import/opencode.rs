@@ -207,7 +207,7 @@ impl OpencodeReader {
                 }
                 Some("file") => match attachment(part) {
                     Some(content) => prompt.push(content),
-                    None => self.log.left_out("attachments of a form that is not known here"),
+                    None => self.log.left_out("attachments of an unknown form"),
                 },
                 Some("subtask") => prompt.extend(text_part(&part["prompt"])),
                 Some("compaction") => {

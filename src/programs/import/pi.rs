@@ -159,10 +159,10 @@ impl PiReader {
                     let (id, name) = (part["id"].as_str(), part["name"].as_str());
                     content.push(self.log.call(id, name, &part["arguments"]));
                 }
-                Some(_) | None => self.log.left_out("parts of replies that are not known here"),
+                Some(_) | None => self.log.left_out("unknown parts of replies"),
             }
         }
-        let why = || message["errorMessage"].as_str().unwrap_or("it was not said why").to_owned();
+        let why = || message["errorMessage"].as_str().unwrap_or("no reason was given").to_owned();
         let (cut, end) = match message["stopReason"].as_str() {
             Some("length") => (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens)),
             Some("aborted") => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),

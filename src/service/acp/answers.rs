@@ -231,7 +231,7 @@ pub fn undelivered() -> wire::Error {
 }
 
 fn not_sent(code: i32) -> wire::Error {
-    let details = "The server is being ended, or can't be reached. Please send it again: it had not begun.";
+    let details = "The server is shutting down or can't be reached. Please send it again: it had not begun.";
     let sentence =
         "Interrupted: the prompt did not reach the server, and nothing of it was done. Please send it again";
     wire::Error::new(code, sentence).data(json!({ "details": details }))

@@ -306,7 +306,7 @@ impl<'a> RequestParams<'a> {
             match option.get("type").map(Value::as_str) {
                 Some(Some("id" | "boolean")) => {}
                 Some(_) => {
-                    let why = format!("`configOptions[{at}].type` is none that this agent knows");
+                    let why = format!("`configOptions[{at}].type` is not one that this agent knows");
                     return Err(BadParams(why));
                 }
                 None => {

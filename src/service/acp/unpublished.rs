@@ -108,8 +108,9 @@ fn skill_prompt(params: &RequestParams<'_>) -> Result<Option<(String, Vec<Conten
         rest.next();
     }
     let rest = rest.enumerate().map(|(at, block)| {
-        serde_json::from_value::<ContentBlock>(block.clone())
-            .map_err(|_| BadParams(format!("block {} after the skill is none that this agent takes", at + 1)))
+        serde_json::from_value::<ContentBlock>(block.clone()).map_err(|_| {
+            BadParams(format!("block {} after the skill is not supported by this agent", at + 1))
+        })
     });
     let first = std::iter::once(Ok(ContentBlock::from(typed)));
     let blocks: Vec<ContentBlock> = first.chain(rest).collect::<Result<_, _>>()?;

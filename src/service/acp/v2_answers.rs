@@ -94,8 +94,7 @@ pub fn result(
             Err(Error::new(CANCELLED, "The prompt was cancelled before it was inserted"))
         }
         (RequestKind::Prompt, SessionAnswer::TurnEnded { .. }) => {
-            let sentence =
-                refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
+            let sentence = refused.unwrap_or_else(|| "A hook blocked the prompt".to_owned());
             Err(Error::new(REFUSED, sentence))
         }
         (kind, answer) => answers::result(kind, answer, traits),

@@ -119,7 +119,7 @@ pub enum HelloError {
         "the front end does not know the daemon's token, so it may not read the daemon's directory for sockets"
     )]
     Token,
-    #[error("the daemon works on the files in {ours}, and the {client} on those in {theirs}")]
+    #[error("the running daemon uses another home ({ours}) than the {client} ({theirs})")]
     OtherHome { ours: Home, client: &'static str, theirs: Home },
 }
 

@@ -46,7 +46,7 @@ pub fn judge(stream: &AsyncStream, reaper: &Reaper) -> Peer {
                 "a connection of a confined process is refused"
             );
             Peer::Refused(format!(
-                "this process may not command the daemon: it {how}; start the program where the daemon was started"
+                "this process may not control the daemon: it {how}; start the program where the daemon was started"
             ))
         }
     }

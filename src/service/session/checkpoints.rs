@@ -62,7 +62,7 @@ impl Core {
         for trouble in troubles {
             self.notify(
                 NoticeSeverity::Warning,
-                format!("It may not be possible to undo what a call changes: {trouble}."),
+                format!("Changes by this call may not be undoable: {trouble}."),
             );
         }
     }

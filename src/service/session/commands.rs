@@ -248,19 +248,18 @@ pub(super) enum CommandRefusal {
     #[error("the model sees nothing before {0}.")]
     NothingBefore(Seq),
     #[error(
-        "`above` needs the first entry that stays, as in /compact above e40; {0:?} is none. `epitome sessions show` has \
-         the numbers. If \"above\" is the first word of your focus, begin with another one."
+        "`above` needs the first entry that stays, as in /compact above e40; {0:?} is not an entry. `epitome sessions show` has the numbers. If \"above\" is the first word of your focus, begin with another one."
     )]
     AboveNothing(String),
     #[error("{0:?} is not an option of /rewind. {REWIND_USAGE}")]
     RewindOption(String),
     #[error("undo always undoes the last rewind and takes no entry. {REWIND_USAGE}")]
     UndoWithEntry,
-    #[error("{0} belongs to no turn that a prompt began. /checkpoints lists them")]
+    #[error("{0} is not part of a turn that began with a prompt. /checkpoints lists them")]
     NoTurnAt(Seq),
-    #[error("there is no turn {0} that could be rewound")]
+    #[error("there is no turn {0} to rewind")]
     NoTurn(&'static str),
-    #[error("there is no rewind that could be undone")]
+    #[error("there is no rewind to undo")]
     NoRewind,
     #[error("the conversation would take {0}, or type /rewind files")]
     RewindOverflow(#[source] WindowOverflow),
@@ -279,7 +278,7 @@ pub(super) enum CommandRefusal {
     Layer(#[from] LayerRefusal),
     #[error("{0} has no text; /why with an entry explains it")]
     NoText(PartId),
-    #[error("{0} has no text that could be kept")]
+    #[error("{0} has no text to pin")]
     Blank(PartId),
     #[error("{part} was undone; /redo {} redoes it", part.entry)]
     Undone { part: PartId },
@@ -450,7 +449,7 @@ impl SessionRecipes {
         {
             Some((name, problem)) => core.notify(
                 NoticeSeverity::Warning,
-                format!("The recipe /{name} can't be used, and it was sent as text: {problem}"),
+                format!("The recipe /{name} can't be used, so your text was sent as it is: {problem}"),
             ),
             None => core.notify(NoticeSeverity::Info, text),
         }
@@ -460,7 +459,7 @@ impl SessionRecipes {
 /// Reports that a command has ignored the rest of its prompt.
 pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     if prompt.content.len() > 1 {
-        let text = "Only the command was run; the rest of the prompt was left out.".to_owned();
+        let text = "Only the command ran; the rest of the prompt was ignored.".to_owned();
         core.notify(NoticeSeverity::Info, text);
     }
 }
@@ -471,11 +470,10 @@ fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
         core.thread.entries().iter().filter(|entry| matches!(entry.change, Change::Lost { .. })).count();
     let text = match lost {
         0 => "The log of this session is complete.".to_owned(),
-        1 => "1 entry of this session is lost; it is marked where it was, and everything else is here."
-            .to_owned(),
+        1 => "1 entry of this session is lost; its place is marked, and everything else is here.".to_owned(),
         lost => {
             format!(
-                "{lost} entries of this session are lost; they are marked where they were, and everything else is here."
+                "{lost} entries of this session are lost; their places are marked, and everything else is here."
             )
         }
     };
@@ -580,7 +578,7 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
         "" => {
             let text = match core.thread.goal() {
                 Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
-                None => "No goal is set. /goal and some words set one.".to_owned(),
+                None => "No goal is set. /goal TEXT sets one.".to_owned(),
             };
             return CommandOutcome::text(text);
         }

@@ -257,7 +257,7 @@ impl Core {
         }
         let why = match is_refused {
             true => "The request was larger than the provider accepts",
-            false => "Your message is larger than the room in the model's window",
+            false => "Your message is too long for the context window",
         };
         let which =
             if lost == sent.len() { "the".to_owned() } else { format!("{lost} of the {}", sent.len()) };

@@ -354,7 +354,7 @@ impl Permissions {
         let mut rule = None;
         let (permit, by) = match decision {
             UserDecision::AllowOnce | UserDecision::AllowAlways if !is_same => {
-                let why = "What this call would touch changed while the user was asked.".to_owned();
+                let why = "The files changed while the user decided.".to_owned();
                 (Permit::Denied(why), person(PermissionChoice::TooLate))
             }
             UserDecision::AllowOnce => (Permit::Allowed, person(PermissionChoice::Once)),

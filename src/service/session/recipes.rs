@@ -285,11 +285,11 @@ impl SessionRecipes {
 pub(super) enum RecipeModelError {
     #[error("{0} is not among the models here")]
     NotOffered(String),
-    #[error("a repository does not choose the provider ({0})")]
+    #[error("a repository can't choose the provider ({0})")]
     ForeignProvider(ModelName),
     #[error("no small model is configured (models.small)")]
     NoSmallModel,
-    #[error("{0} would have to be looked for first; choose it for the session instead")]
+    #[error("{0} is not known yet; choose it for the session instead")]
     NotSearched(ModelName),
     #[error("{}", sentence(.0))]
     Provider(#[from] ProviderError),

@@ -61,7 +61,7 @@ impl Fate {
                 Err(SessionError::Provider { message, hint: None })
             }
             Fate::Ended { reason: StopReason::Interrupted, .. } => {
-                interrupted("Please send it again; what was done of it is in the session.")
+                interrupted("Please send it again; what was done so far is in the session.")
             }
             Fate::Ended { reason, usage } => Ok(SessionAnswer::TurnEnded { reason, usage, meta: None }),
             // Also without an open turn, if it was queued after the last one had ended.

@@ -76,7 +76,7 @@ pub enum WorktreeError {
     NoRepository(PathBuf),
     #[error("the repository {} has no commit yet, so it can't have a second worktree: commit first", .0.display())]
     NoCommit(PathBuf),
-    #[error("{} has no name that a directory for worktrees could have", .0.display())]
+    #[error("no directory for worktrees can be made next to {}", .0.display())]
     NoFolderName(PathBuf),
     #[error("the path {} is not UTF-8", .0.display())]
     NotUtf8(PathBuf),
@@ -101,7 +101,7 @@ pub enum WorktreeError {
         "no branch was checked out when the worktree was made; merge {0} where you want it, then throw the worktree away"
     )]
     NoBase(String),
-    #[error("the branch {base} is checked out nowhere: check it out in {}", main.display())]
+    #[error("the branch {base} is not checked out anywhere: check it out in {}", main.display())]
     BaseNotCheckedOut { base: String, main: PathBuf },
     #[error(
         "{} in the worktree {} not committed: commit them first, or let the agent do it\n{}",

@@ -246,7 +246,7 @@ fn extended(
     const AGAIN: &str = "--again imports it once more, as a session of its own";
     let added = match store.extend(&session, |thread| grown(thread, &draft.entries)) {
         Ok(added) => added.ok_or_else(|| {
-            format!("it was imported before and differs from it now, so it is left as it is; {AGAIN}")
+            format!("it was imported before, and both have changed since, so it is skipped; {AGAIN}")
         }),
         Err(StoreError::InUse(..)) => Err(format!(
             "it was imported before and is open, so nothing is added; close it first, or {AGAIN}"
@@ -353,7 +353,7 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
 
 /// Reads a file, within the limit.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, LibraryError> {
-    let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
+    let failed = |error: io::Error| LibraryError::File(Problem::unreadable(path, &error));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -130,7 +130,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
         [session] => Ok((*session).clone()),
         [] => Err(LibraryError::refused(
             match typed {
-                "" => "no session is named: its id is empty".to_owned(),
+                "" => "the id of the session is empty".to_owned(),
                 typed => format!("there is no session {typed}"),
             },
             "`epitome sessions list` shows all",
@@ -139,7 +139,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
             let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
             let more = if several.len() > NAMED_MAX { ", …" } else { "" };
             Err(LibraryError::refused(
-                format!("{} sessions begin with {typed}", several.len()),
+                format!("{} session IDs begin with {typed}", several.len()),
                 &format!("give more of the id: {}{more}", named.join(", ")),
             ))
         }
@@ -185,9 +185,11 @@ mod tests {
         for typed in ["s_ab", "ab", "s_ab00000000000000000b"] {
             assert_eq!(choose(&known, typed).expect("one fits"), known[1]);
         }
-        for (typed, expected) in
-            [("a", "2 sessions begin with a"), ("", "its id is empty"), ("c", "no session c")]
-        {
+        for (typed, expected) in [
+            ("a", "2 session IDs begin with a"),
+            ("", "the id of the session is empty"),
+            ("c", "no session c"),
+        ] {
             let error = choose(&known, typed).expect_err("none or several fit");
             assert!(error.to_string().contains(expected), "{typed:?}: {error}");
         }

@@ -89,7 +89,10 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
     let (regex, text) = if ask.is_regex { (words, None) } else { (None, words) };
     let question = RecallQuery { regex, text, limit: Some(FINDS_MAX), ..RecallQuery::default() };
     if ask.words.trim().is_empty() {
-        return Err(LibraryError::refused("there is nothing to look for", "give words that were said"));
+        return Err(LibraryError::refused(
+            "there are no words to look for",
+            "give the words of a message, a call or a result",
+        ));
     }
     let finder = TextMatcher::new(&question).map_err(|why| {
         // The last line of the message describes the error; the lines before it show the expression with a marker,

@@ -268,7 +268,7 @@ async fn read(context: &ServerContext, path: &Path) -> Result<(Installed, String
         // Not by its path: a command may have replaced the file with a link, and the server must not get what that leads to.
         let real = path.canonicalize().ok();
         let text = real.and_then(|real| disk::small_text(&real, FILE_BYTES_MAX, &context.workspace));
-        Ok((installed, text.ok_or_else(|| format!("{} is no text that can be checked.", path.display()))?))
+        Ok((installed, text.ok_or_else(|| format!("{} is not text that can be checked.", path.display()))?))
     });
     read.await.unwrap_or_else(|error| Err(ToolError::caused(error.to_string(), error)))
 }

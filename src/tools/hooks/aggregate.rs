@@ -245,9 +245,7 @@ impl Aggregate {
             match (&action, &self.resolution.action) {
                 (HistoryAction::Swap { .. }, HistoryAction::Mutate { .. }) => {
                     account.done(word);
-                    account
-                        .remarks
-                        .push(format!("{by} has put a new history in place, which counts as this"));
+                    account.remarks.push(format!("{by} has already replaced the history"));
                 }
                 _ => account.refused(word, format!("{earlier} by {by} was first")),
             }
@@ -278,7 +276,7 @@ impl Aggregate {
         let word = words::edits(edits.edits.len());
         if let HistoryAction::Mutate { .. } | HistoryAction::Swap { .. } = self.resolution.action {
             let by = &self.resolution.action_by;
-            return account.refused(word, format!("{by} puts a new history in place, which was first"));
+            return account.refused(word, format!("{by} replaced the history first"));
         }
         account.done(word);
         self.resolution.edits.push((account.hook.clone(), edits));

@@ -44,9 +44,9 @@ pub async fn call(
 enum PrintedError {
     #[error("it did not print one JSON object with `messages` or `text`")]
     NoObject,
-    #[error("the `messages` that it printed are no list")]
+    #[error("the `messages` that it printed are not a list")]
     NoList,
-    #[error("the `text` that it printed is no text")]
+    #[error("the `text` that it printed is not text")]
     NoText,
     #[error("a message that it printed {0}")]
     Message(#[from] ItemError),

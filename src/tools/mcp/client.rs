@@ -394,7 +394,7 @@ impl McpClient {
             }
             Some(QuestionReply::Unable) => {
                 self.note("wants to call the model, and your client cannot ask you about it; it was refused");
-                Err(refused("nobody can be asked whether the model may be called for it"))
+                Err(refused("no user can be asked whether it may call the model"))
             }
             Some(
                 QuestionReply::Accepted(_)
@@ -402,7 +402,7 @@ impl McpClient {
                 | QuestionReply::Cancelled
                 | QuestionReply::TimedOut,
             )
-            | None => Err(refused("the user does not want the model to be called for it")),
+            | None => Err(refused("the user did not allow it to call the model")),
         }
     }
 

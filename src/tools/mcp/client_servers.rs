@@ -163,7 +163,7 @@ impl ClientTransport {
                             (None, None) => failed("the answer has no result"),
                         }
                     }
-                    Ok(_) => failed("the answer is no object"),
+                    Ok(_) => failed("the answer is not an object"),
                     Err(why) => failed(&why.to_string()),
                 };
                 json!({ "jsonrpc": "2.0", "id": id, kind: content })

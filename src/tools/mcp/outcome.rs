@@ -146,7 +146,7 @@ impl<M: Fn(String) -> String> ContentParts<M> {
             Some(text) => self.text(format!("[Resource {uri}]\n{text}")),
             None => {
                 let kind = if mime_type.is_empty() { "of unknown type".to_owned() } else { short(mime_type) };
-                self.text(format!("[The resource {uri} ({kind}) is no text and was left out.]"));
+                self.text(format!("[The resource {uri} ({kind}) is not text and was left out.]"));
             }
         }
     }
@@ -299,7 +299,7 @@ mod tests {
             (png, "[Resource file:///a.png]|<image>"),
             (
                 blob("file:///a", "application/zip", "x"),
-                "[The resource file:///a (application/zip) is no text and was left out.]",
+                "[The resource file:///a (application/zip) is not text and was left out.]",
             ),
             (
                 ContentBlock::ResourceLink(Resource::new("db://x", "x").with_description("All rows")),

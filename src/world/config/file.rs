@@ -125,7 +125,7 @@ pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
 const REMOVED: [(&str, &str); 2] = [
     (
         "gateway",
-        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/remote.md",
+        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/operators/remote.md",
     ),
     ("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line"),
 ];
@@ -280,7 +280,7 @@ impl<'a> ConfigReader<'a> {
         if let FileOwner::Policy { .. } = self.owner {
             return true;
         }
-        let hint = "it is for the administrator's policy.toml, see docs/policy.md".to_owned();
+        let hint = "it is for the administrator's policy.toml, see docs/operators/policy.md".to_owned();
         self.problem(key.span(), format!("{:?} can't be set here", key.get_ref()), Some(hint));
         false
     }
@@ -329,9 +329,9 @@ impl<'a> ConfigReader<'a> {
         let calls = match &*restricted {
             _ if matches!(self.owner, FileOwner::Policy { .. }) => return,
             [] => return,
-            all if all.contains(&covered("")) => "every call is asked for",
-            [RulePattern { tool, about: None }] => &format!("every call of {tool} is asked for"),
-            _ => "the calls that it names are asked for",
+            all if all.contains(&covered("")) => "Epitome asks before every call",
+            [RulePattern { tool, about: None }] => &format!("Epitome asks before every call of {tool}"),
+            _ => "Epitome asks before the calls that it names",
         };
         if let Some(problem) = self.until_corrected(before, calls) {
             self.asked.extend(restricted.into_iter().map(|pattern| asks_because(&problem, pattern)));

@@ -272,9 +272,9 @@ impl LoadedSettings {
             Err(error) => {
                 let message = error.to_string();
                 // Its restrictions are unknown.
-                let mut applies = "every call is asked for";
+                let mut applies = "Epitome asks before every call";
                 if let FileOwner::User { .. } = owner {
-                    applies = "every call is asked for and no model is called";
+                    applies = "Epitome asks before every call and calls no model";
                     self.settings.budget.fault = Some(Problem::new(path, &*message).to_string());
                 }
                 let problem = Problem::new(path, format!("{message}{}{applies}", file::UNTIL_CORRECTED));

@@ -385,8 +385,8 @@ impl ServerFields {
                 McpTransport::Http { url, headers: headers.into_iter().collect(), key_variable }
             }
             _ => {
-                let hint = "a process has command, args and env; a server on the net has url, headers and key_variable";
-                return error("is neither one nor the other", hint);
+                let hint = "a process has command, args and env; a server on the network has url, headers and key_variable";
+                return error("is neither a process nor a server on the network", hint);
             }
         };
         if let McpTransport::Http { .. } = way
@@ -409,7 +409,7 @@ pub(super) fn named(name: &str) -> Result<(), ValueError> {
         !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
     match fits {
         true => Ok(()),
-        false => Err(ValueError::new("an MCP server's name is a short text in one line")
+        false => Err(ValueError::new("an MCP server's name must be a short text on one line")
             .hint("for example [mcp.servers.tickets]")),
     }
 }

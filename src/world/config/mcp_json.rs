@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec
 fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, ValueError> {
     named(name)?;
     let wrong = |what: &str| {
-        let hint = "a process has \"command\", \"args\", \"env\"; a server on the net \"type\": \"http\", \"url\", \"headers\"";
+        let hint = "a process has \"command\", \"args\", \"env\"; a server on the network \"type\": \"http\", \"url\", \"headers\"";
         ValueError::new(format!("the MCP server {name:?} {what}")).hint(hint)
     };
     let fields = fields.as_object().ok_or_else(|| wrong("is no object"))?;
@@ -73,7 +73,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, ValueErr
             let headers = pairs(fields, "headers").map_err(|()| wrong("has wrong \"headers\""))?;
             McpTransport::Http { url, headers, key_variable: None }
         }
-        _ => return Err(wrong("is neither a process nor a server on the net")),
+        _ => return Err(wrong("is neither a process nor a server on the network")),
     };
     let from = McpSource::Repository { file: PathBuf::from(path), digest: String::new() };
     let mut server = McpServer::new(name.to_owned(), from, way);

@@ -149,7 +149,7 @@ impl ConfigReader<'_> {
                 .map(|wire| format!("{:?}", wire.id()))
                 .collect();
             let message = format!("the format {:?} has no compaction of its own", wire.id());
-            let hint = format!("{} have one; here it is compaction = \"summary\"", with.join(" and "));
+            let hint = format!("{} have one; use compaction = \"summary\" here", with.join(" and "));
             self.problem(span, message, Some(hint));
             if let Some(model) = settings.models.get_mut(&name) {
                 model.native_compaction = None;
@@ -174,7 +174,7 @@ impl ConfigReader<'_> {
             _ if self.problem_count() > before => {}
             (input, _) => {
                 let missing = if input.is_none() { "input" } else { "output" };
-                let hint = "in dollars for a million tokens: price = { input = 0.5, output = 2.0 }";
+                let hint = "in dollars per million tokens: price = { input = 0.5, output = 2.0 }";
                 let message = format!("the price has no {missing}");
                 self.problem(value.span(), message, Some(hint.to_owned()));
             }
@@ -201,7 +201,7 @@ fn native() -> Kind<bool> {
     Kind::new(json!({ "enum": ["summary", "native"] }), written, |value| match text().read(value)?.as_str() {
         "native" => Ok(true),
         "summary" => Ok(false),
-        other => Err(ValueError::new(format!("there is no way of compacting {other:?}"))
+        other => Err(ValueError::new(format!("unknown compaction {other:?}"))
             .hint("one of summary (a model writes it), native (the provider's own)")),
     })
 }
@@ -212,7 +212,7 @@ fn edit_tools() -> Kind<EditTools> {
 
 fn dollars() -> Kind<f64> {
     let schema = json!({ "type": "number", "minimum": 0 });
-    real(schema, "dollars for a million tokens, from 0", |dollars| *dollars >= 0.0)
+    real(schema, "dollars per million tokens, from 0", |dollars| *dollars >= 0.0)
 }
 
 fn thinking() -> Kind<ThinkingSettings> {
@@ -237,7 +237,7 @@ fn read_thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
             "budget" => Ok(ThinkingSettings::Budget),
             // The levels that every model with effort levels supports.
             "effort" => Ok(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Medium, Effort::High])),
-            other => Err(ValueError::new(format!("there is no way of thinking {other:?}"))
+            other => Err(ValueError::new(format!("unknown thinking {other:?}"))
                 .hint("one of none, budget, effort, or a list as [\"low\", \"high\"]")),
         };
     }

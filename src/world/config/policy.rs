@@ -254,7 +254,7 @@ impl ConfigReader<'_> {
             let table = tables.iter().try_fold(root, |table, name| table.get(*name)?.get_ref().as_table());
             if let Some(value) = table.and_then(|table| table.get(*last)) {
                 let message = format!("a policy in a database can't set {:?}", names.join("."));
-                let hint = "set it in the policy of each machine, see docs/policy.md".to_owned();
+                let hint = "set it in the policy of each machine, see docs/operators/policy.md".to_owned();
                 self.problem(value.span(), message, Some(hint));
             }
         }
@@ -329,7 +329,7 @@ fn mistrust(chain: &[Owned], administrator: u32) -> io::Result<()> {
     for (path, owner, permissions) in chain {
         let path = path.display();
         if *owner != administrator {
-            let text = format!("{path} belongs to the user {owner}, and not to root, so it is no policy");
+            let text = format!("{path} belongs to the user {owner}, not to root, so it is not used");
             return Err(io::Error::other(text));
         }
         if permissions & WRITABLE_BY_OTHERS != 0 {

@@ -170,8 +170,8 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
             Some(about.to_owned())
         }
         ArgumentKind::Nothing => {
-            let message = format!("rules about {tool} have nothing in parentheses");
-            return wrong(message, format!("write \"{tool}\""));
+            let what = if is_known(tool) { "takes nothing in parentheses" } else { "is unknown" };
+            return wrong(format!("the tool {tool:?} {what}"), format!("write \"{tool}\""));
         }
         ArgumentKind::Command => command(about),
         ArgumentKind::Host => Some(host(about)?),
@@ -352,7 +352,7 @@ mod tests {
             ("todo_write(x)", "nothing in parentheses", "todo_write"),
             ("bash_kill(x)", "nothing in parentheses", "bash_kill"),
             ("bash_*(x)", "nothing in parentheses", "bash_*"),
-            ("Foo(x)", "nothing in parentheses", "Foo"),
+            ("Foo(x)", "is unknown", "Foo"),
             ("file_read(/etc/**)", "not clear", "//etc/**"),
             ("file_read(../x)", "has .. in it", "//"),
             ("Edit(~root/x)", "another user's", "~/"),

@@ -208,7 +208,10 @@ fn a_number_out_of_range_is_named_and_an_empty_command_reported() {
             "[budget]\nday_usd = -1.5\n",
             "this must be dollars, above 0, not -1.5; until it is corrected, no model is called",
         ),
-        ("[mcp.servers.a]\ncommand = \"\"\n", "the MCP server \"a\" is neither one nor the other"),
+        (
+            "[mcp.servers.a]\ncommand = \"\"\n",
+            "the MCP server \"a\" is neither a process nor a server on the network",
+        ),
     ] {
         let (_, problems) = ConfigDisk::new(text, "").load(&[]);
         assert_eq!(problems.iter().map(|p| p.message.as_str()).collect::<Vec<_>>(), [message]);
@@ -345,11 +348,11 @@ fn model_settings_are_read() {
     for (text, column, words) in [
         ("images = 1", 10, "true or false"),
         ("edit_tools = \"sed\"", 14, "there is no edit_tools \"sed\""),
-        ("thinking = \"hard\"", 12, "no way of thinking \"hard\""),
+        ("thinking = \"hard\"", 12, "unknown thinking \"hard\""),
         ("thinking = [\"low\", \"most\"]", 12, "no effort \"most\""),
         ("thinking = []", 12, "empty"),
         ("thinking = 3", 12, "a list of efforts"),
-        ("compaction = \"mine\"", 14, "no way of compacting \"mine\""),
+        ("compaction = \"mine\"", 14, "unknown compaction \"mine\""),
         ("compaction = true", 14, "this must be text"),
         ("price = 3", 9, "must be a table"),
         ("price = { input = 1 }", 9, "no output"),
@@ -389,7 +392,7 @@ fn native_compaction_is_accepted_only_where_supported() {
         assert_eq!(reported, wanted.into_iter().collect::<Vec<String>>(), "{name} {more}");
         assert_eq!(settings.models[name].native_compaction, wire.is_none().then_some(true), "{name} {more}");
         if let Some(problem) = problems.first() {
-            let hint = "\"anthropic\" and \"openai_responses\" have one; here it is compaction = \"summary\"";
+            let hint = "\"anthropic\" and \"openai_responses\" have one; use compaction = \"summary\" here";
             assert_eq!((problem.position, problem.hint.as_deref()), (Some((2, 14)), Some(hint)));
         }
     }
@@ -466,8 +469,8 @@ fn irregular_or_oversized_files_are_reported() {
     assert_eq!(
         reported,
         [
-            "the settings must be an ordinary file; until it is corrected, every call is asked for and no model is called",
-            "the settings have more than 1024 KiB; until it is corrected, every call is asked for",
+            "the settings must be an ordinary file; until it is corrected, Epitome asks before every call and calls no model",
+            "the settings have more than 1024 KiB; until it is corrected, Epitome asks before every call",
         ]
     );
 }
@@ -486,7 +489,7 @@ fn a_link_to_a_missing_file_is_reported() {
     assert_eq!(
         reported,
         [
-            "the settings are a link to a file that does not exist; until it is corrected, every call is asked for and no model is called"
+            "the settings are a link to a file that does not exist; until it is corrected, Epitome asks before every call and calls no model"
         ]
     );
 }
@@ -706,10 +709,10 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
         reported,
         [
             (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
-            (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
+            (Some((2, 33)), "this must be a rule, as text, not a number", None),
             (
                 Some((3, 8)),
-                "this must be a list of rules, not a value of the kind string; until it is corrected, every call is asked for",
+                "this must be a list of rules, not text; until it is corrected, Epitome asks before every call",
                 Some("for example deny = [\"bash(cargo test *)\"]")
             ),
             (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
@@ -817,7 +820,7 @@ fn no_mistake_lifts_a_restriction() {
         let read: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
         assert_eq!(read, rules, "{text}");
         assert_eq!(settings.budget.fault.is_some(), is_stopped, "{text}");
-        let consequences = ["is asked for", "are asked for", "no model is called"];
+        let consequences = ["Epitome asks before", "no model is called"];
         let is_said =
             problems.iter().any(|problem| consequences.iter().any(|said| problem.message.contains(said)));
         assert_eq!(

@@ -36,7 +36,14 @@ impl ValueError {
 }
 
 pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
-    ValueError::new(format!("this must be {what}, not a value of the kind {}", value.type_str()))
+    let kind = match value.type_str() {
+        "string" => "text",
+        "integer" | "float" => "a number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        other => other,
+    };
+    ValueError::new(format!("this must be {what}, not {kind}"))
 }
 
 /// The error for a value that must be a number within limits. A number is named: its kind may be right.

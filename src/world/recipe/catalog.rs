@@ -442,7 +442,7 @@ fn name_problems(recipe: &Recipe) -> Vec<Problem> {
     let names = [&recipe.id].into_iter().chain(&recipe.aliases);
     let reserved = names.filter(|name| command::RESERVED.contains(&name.as_str()));
     let problem = |name: &String| {
-        let message = format!("/{name} is a command of Epitome's own, so this recipe is not run by it");
+        let message = format!("/{name} is a built-in command, so it does not run this recipe");
         let hint = "give it another name; hooks can call it as it is";
         Problem::new(recipe.source.path(), message).with_hint(hint)
     };

@@ -141,9 +141,8 @@ fn a_recipe_cannot_take_the_name_of_a_built_in_command() {
     messages.sort_unstable();
     assert_eq!(
         messages,
-        ["undo", "why"].map(|name| {
-            format!("/{name} is a command of Epitome's own, so this recipe is not run by it")
-        })
+        ["undo", "why"]
+            .map(|name| { format!("/{name} is a built-in command, so it does not run this recipe") })
     );
     // Hooks may still call it.
     assert_eq!(body(&catalog, "why"), "Why?");

@@ -21,7 +21,7 @@ pub fn list(catalog: &RecipeCatalog) -> Value {
         })
     };
     let shadowed = |Shadowed { id, source: hidden, by }: &Shadowed| {
-        let reason = "an earlier place has the name";
+        let reason = "an earlier location has this name";
         json!({ "id": id, "source": source(hidden), "by": source(by), "reason": reason })
     };
     json!({

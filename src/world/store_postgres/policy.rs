@@ -1,4 +1,4 @@
-//! The policy of the database, for everybody who uses it; see `docs/policy.md`.
+//! The policy of the database, for everybody who uses it; see `docs/operators/policy.md`.
 
 use std::time::Duration;
 

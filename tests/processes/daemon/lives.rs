@@ -173,7 +173,7 @@ fn a_daemon_with_another_protocol_or_home_is_not_used() {
                 place: Home::new(&Paths::below("/elsewhere".as_ref())),
                 ..hello(&user, "0.1.0", PROTOCOL)
             },
-            "files",
+            "another home",
         ),
     ] {
         let (mut reader, answer) = attach(&user, &other);

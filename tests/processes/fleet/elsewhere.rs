@@ -204,7 +204,7 @@ fn a_window_that_loads_a_lost_session_sees_each_entry_once() {
     assert_eq!(replay.matches("You said more.").count(), 1, "{replay}");
 }
 
-/// The trial of docs/fleet.md: a session that was begun at one server is continued with a window of the other.
+/// The trial of docs/operators/fleet.md: a session that was begun at one server is continued with a window of the other.
 #[test]
 fn the_trial_serves_one_session_at_both_servers() {
     if !PostgresServer::is_installed() {

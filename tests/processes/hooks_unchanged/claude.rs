@@ -147,7 +147,7 @@ fn without_consent_no_hook_of_a_project_runs() {
 fn without_a_terminal_a_hint_explains_how_to_trust_a_projects_hooks() {
     let project = project("PreToolUse", None, "exit 2");
     let text = project.user.run(&["run", "say hello"]).exited(0).err;
-    assert!(text.contains("Run 1 hook of this repository. To let them: `epitome hooks trust`"), "{text}");
+    assert!(text.contains("Run 1 hook of this repository. To allow them: `epitome hooks trust`"), "{text}");
     assert!(!text.contains("--mode"), "{text}");
 }
 

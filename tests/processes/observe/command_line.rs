@@ -64,7 +64,8 @@ fn documented_commands_exist_with_their_options() {
         helps.entry(key).or_insert_with(help).clone()
     };
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = std::fs::read_dir(root.join("docs")).expect("there is a guide");
+    let folders = ["docs", "docs/operators", "docs/builders"].map(|folder| root.join(folder));
+    let pages = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("there is a guide"));
     let pages = pages.map(|entry| entry.expect("it can be read").path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let mut count = 0;

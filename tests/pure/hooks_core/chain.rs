@@ -609,7 +609,7 @@ fn a_swap_after_a_scripts_mutation_counts_as_done() {
     assert_eq!(resolution.action_by, "a");
     let run = trail(&resolution, "compact:swap_context");
     assert_eq!((run.verdict, run.end.as_str()), (HookRunResult::Done, "answered"));
-    assert_eq!(run.remarks, ["a has put a new history in place, which counts as this"]);
+    assert_eq!(run.remarks, ["a has already replaced the history"]);
 }
 
 #[test]

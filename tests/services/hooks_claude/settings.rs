@@ -172,7 +172,7 @@ fn faults_are_reported_with_line_and_column() {
         (
             r#""Notification": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#,
             r#"{"type""#,
-            "a model can decide nothing",
+            "a model can't decide anything",
         ),
         (r#""Stop": [{"hooks": [{"type": "http", "url": "ftp://x"}]}]"#, r#"{"type""#, "neither http://"),
         (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "never run here: files are not watched"),

@@ -1,4 +1,4 @@
-//! Runs `docs/control.md`: every method is documented with an example, results contain everything that the page shows,
+//! Runs `docs/builders/control.md`: every method is documented with an example, results contain everything that the page shows,
 //! and its scripts work. In the page, `…` matches any text and a number matches any number; lists and objects may omit
 //! items and fields.
 
@@ -25,7 +25,7 @@ struct Block {
 }
 
 fn page() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/control.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/builders/control.md");
     std::fs::read_to_string(path).expect("the page is there")
 }
 
@@ -97,7 +97,7 @@ async fn the_examples_in_control_md_work() {
     drop(client);
     let mut sessions = vec![session.clone()];
     for block in blocks(&page()) {
-        let at = format!("docs/control.md:{}", block.line);
+        let at = format!("docs/builders/control.md:{}", block.line);
         let shown = || {
             let text = block.text.replace(SHOWN_SESSION, &session);
             let text = text.replace(SHOWN_CWD, &test.cwd.to_string_lossy());

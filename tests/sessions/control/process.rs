@@ -93,7 +93,7 @@ fn a_daemon_of_another_home_is_not_used() {
     assert_eq!(shell("second", &["sessions", "list", "--json"]).objects().len(), 0);
     let run = shell("second", &["run", "hello"]);
     assert!(
-        run.err.contains("the daemon works on the files in") && run.err.contains("daemon stop"),
+        run.err.contains("the running daemon uses another home") && run.err.contains("daemon stop"),
         "{run:?}"
     );
     assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
@@ -141,7 +141,7 @@ fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
     assert!(stopped.out.contains("has ended"), "{stopped:?}");
     assert!(daemon.0.wait().expect("it is our child").success());
     let none = home.shell(&["daemon", "status"]);
-    assert_eq!((none.code, none.out.starts_with("No daemon runs.")), (Some(1), true), "{none:?}");
+    assert_eq!((none.code, none.out.starts_with("No daemon is running.")), (Some(1), true), "{none:?}");
 
     // Without a daemon, everything runs in the command's own process.
     let tail = home.shell(&["sessions", "tail", &session]);

@@ -217,7 +217,7 @@ fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() {
     for command in ["show", "undo", "checkpoints", "delete"] {
         let ran = served.shell(&["sessions", command, "s_"]);
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.err.contains("sessions begin with s_\nhint: give more of the id: s_"), "{ran:?}");
+        assert!(ran.err.contains("session IDs begin with s_\nhint: give more of the id: s_"), "{ran:?}");
     }
 }
 

@@ -90,7 +90,7 @@ fn the_page_renders_a_session_in_a_browser() {
     assert!(!page.contains("ticket="), "the ticket stays in the address");
 }
 
-/// Regenerates the pictures of `docs/inspect.md`: `cargo test --test sessions pictures -- --ignored`, with the
+/// Regenerates the pictures of `docs/see-and-undo.md`: `cargo test --test sessions pictures -- --ignored`, with the
 /// target folder in `INSPECT_PICTURES`.
 #[test]
 #[ignore = "draws the documentation's pictures"]

@@ -138,7 +138,7 @@ pub fn group() -> Group {
             patch(
                 "a directory that is replaced while the prompt is open",
                 "*** Add File: turned/pwned\n+x",
-                AskedThen("changed while the user was asked"),
+                AskedThen("changed while the user decided"),
             )
             .mode("ask")
             .allowed()

@@ -83,7 +83,7 @@ pub fn group() -> Group {
             read(
                 "a link that is replaced while the prompt is open",
                 "swapped",
-                AskedThen("changed while the user was asked"),
+                AskedThen("changed while the user decided"),
             )
             .allowed()
             .meanwhile(|place| {

@@ -64,7 +64,7 @@ fn a_command_queued_after_a_prompt_without_a_model_is_executed() {
     let command = test.prompt("/goal");
     assert!(test.client.answer(prompt).is_err());
     test.reason(command);
-    assert_eq!(notes(&test), ["No goal is set. /goal and some words set one."]);
+    assert_eq!(notes(&test), ["No goal is set. /goal TEXT sets one."]);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn an_impossible_undo_or_redo_is_refused_with_the_reason() {
     for (typed, status, why) in [
         ("/undo everything", "refused", "is not an entry"),
         ("/undo e1", "refused", "did nothing to the history"),
-        ("/redo", "nothing_to_do", "Nothing to redo"),
+        ("/redo", "nothing_to_do", "Nothing left to redo"),
     ] {
         let result = came_to(&mut test, typed);
         let command = &typed[1..5];

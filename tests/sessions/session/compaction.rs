@@ -320,7 +320,7 @@ fn an_attached_file_that_is_larger_than_the_window_causes_a_notice() {
         SessionEvent::Notice { text, .. } if text.contains("attachments") => Some(text.clone()),
         _ => None,
     });
-    assert!(notice.starts_with("Your message is larger than the room in the model's window"), "{notice}");
+    assert!(notice.starts_with("Your message is too long for the context window"), "{notice}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
     let asked = test.last_request().body.to_string();
     assert!(asked.contains("file:///t.csv"), "{asked}");

@@ -495,7 +495,7 @@ fn resources_of_a_server_are_attached_to_a_prompt() {
 #[test]
 fn a_server_calls_the_model_only_if_the_user_agrees() {
     for (answer, expected) in
-        [("This time", "told {\"model\":"), ("No", "the user does not want the model to be called for it")]
+        [("This time", "told {\"model\":"), ("No", "the user did not allow it to call the model")]
     {
         let replies = vec![call("mcp__s__samples", json!({})), vec![text("A secret.")]];
         let mut stage = served("hostile", replies);

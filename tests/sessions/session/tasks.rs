@@ -375,7 +375,7 @@ fn the_user_learns_that_a_subagents_change_can_not_be_undone() {
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
     assert!(test.cwd().join("new.txt").exists());
     test.client.until(|out| match out {
-        SessionEvent::Notice { text, .. } => text.contains("may not be possible to undo").then_some(()),
+        SessionEvent::Notice { text, .. } => text.contains("may not be undoable").then_some(()),
         _ => None,
     });
 }

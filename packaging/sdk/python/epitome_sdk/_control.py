@@ -1,4 +1,4 @@
-"""The control API of the daemon: JSON-RPC over a local socket. docs/control.md has all methods."""
+"""The control API of the daemon: JSON-RPC over a local socket. docs/builders/control.md has all methods."""
 
 from __future__ import annotations
 

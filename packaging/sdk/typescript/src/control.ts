@@ -1,4 +1,4 @@
-// The control API of the daemon: JSON-RPC over a local socket, one message per line. docs/control.md has all methods.
+// The control API of the daemon: JSON-RPC over a local socket, one message per line. docs/builders/control.md has all methods.
 import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";

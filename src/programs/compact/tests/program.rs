@@ -154,7 +154,7 @@ fn the_page_on_other_agents_describes_the_program() {
     let page = include_str!("../../../../docs/other-agents.md");
     let help = printed(&["--help"], "");
     let rows =
-        page.split("## Options").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a chapter");
+        page.split("## Options").nth(1).and_then(|rest| rest.split("\n### ").next()).expect("a chapter");
     let words = rows.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next());
     let known: Vec<&str> = words.filter(|word| !word.chars().all(char::is_uppercase)).collect();
     assert!(known.len() > 20, "{known:?}");

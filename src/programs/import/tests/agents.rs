@@ -123,7 +123,7 @@ fn a_truncated_file_loses_only_its_last_line() {
                 let last = text[..end].rsplit('\n').next().unwrap_or_default();
                 let is_whole = last.is_empty() || serde_json::from_str::<Value>(last).is_ok();
                 let is_torn = path.ends_with(".jsonl") && !is_whole;
-                assert_eq!(notes.contains("its last line is not whole"), is_torn, "{path} {end}");
+                assert_eq!(notes.contains("its last line is incomplete"), is_torn, "{path} {end}");
                 thread(draft);
                 most = most.max(count);
             }

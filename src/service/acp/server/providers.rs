@@ -73,13 +73,13 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let is_text = |text: &str| text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
         let is_name = |name: &str| !name.is_empty() && is_text(name) && !name.contains([' ', ':', '\t']);
         if !headers.iter().all(|(name, value)| is_name(name) && is_text(value)) {
-            return wrong("`headers` has a header that is no name with a line of text");
+            return wrong("`headers` has an invalid header");
         }
         let login = &self.config.login;
         let known = login.routes().into_iter().find(|route| route.id == provider);
         let Some(known) = known else { return wrong("`providerId` names no provider of this agent") };
         if api_type(known.wire) != Some(asked) {
-            return wrong("`apiType` is none that this provider supports");
+            return wrong("`apiType` is not one that this provider supports");
         }
         let to = ProviderSettings { wire: known.wire, base_url, key_variable: None, headers };
         login.route(provider, to);

@@ -303,7 +303,7 @@ fn the_user_reads_of_their_own_decision_in_a_few_words() {
     for (by, shown) in [
         (person(PermissionChoice::No), "Refused by you."),
         (person(PermissionChoice::Dismissed), "Not run: the question was closed without an answer."),
-        (person(PermissionChoice::TooLate), "Not run: what it would touch changed while you were asked."),
+        (person(PermissionChoice::TooLate), "Not run: the files changed while you decided."),
         (Decider::Nobody, "Words for the model."),
     ] {
         let mut client = WireClient::new(PLAIN);

@@ -151,7 +151,7 @@ const GAUGES: [(&str, &str, &str); 16] = [
     ("session_clients", "/session_clients", "Clients of live sessions."),
     ("session_watchers", "/session_watchers", "Observers of live sessions."),
     ("waiting_prompts", "/waiting/prompts", "Prompts that wait for their turn."),
-    ("waiting_events", "/waiting/events", "What clients sent and sessions have not looked at."),
+    ("waiting_events", "/waiting/events", "Messages of clients that sessions have not processed."),
     ("waiting_items", "/waiting/items", "Lines and news that wait for clients to read."),
     ("unsynced_sessions", "/waiting/unsynced_sessions", "Sessions with entries not yet on the disk."),
     ("index_waiting_bytes", "/waiting/index_bytes", "Entries that are not in the index yet."),

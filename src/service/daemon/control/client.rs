@@ -64,7 +64,7 @@ impl ControlClient {
         let socket = runtime_dir.control_socket();
         let fault = |error: io::Error| {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
-            Fault::new(FaultKind::Internal, message).hint("`epitome doctor` looks at it")
+            Fault::new(FaultKind::Internal, message).hint("`epitome doctor` checks it")
         };
         // Reset: the daemon was killed before it accepted the connection.
         let is_absent = |error: &io::Error| {

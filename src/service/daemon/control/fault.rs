@@ -175,8 +175,7 @@ impl From<SessionError> for Fault {
 const LIST_HINT: &str = "`epitome sessions list` and sessions.list show all";
 
 /// Hint for a session whose log is locked by another process.
-const IN_USE_HINT: &str =
-    "close it there first: an editor that keeps all in one process, or a run in a shell";
+const IN_USE_HINT: &str = "close it there first: in an editor without a daemon, or in a shell";
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Fault {

@@ -71,7 +71,7 @@ mod tests {
     /// The limits in the documentation are the actual ones.
     #[test]
     fn the_documented_limits_match_the_code() {
-        let docs = include_str!("../../../../docs/control.md");
+        let docs = include_str!("../../../../docs/builders/control.md");
         let rows = docs.lines().skip_while(|line| !line.starts_with("| limit |")).skip(2);
         let mut documented = 0;
         for row in rows.take_while(|line| line.starts_with('|')) {

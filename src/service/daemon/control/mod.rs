@@ -1,4 +1,4 @@
-//! The control API: JSON-RPC 2.0 over a local socket, one message per line. `docs/control.md` documents every
+//! The control API: JSON-RPC 2.0 over a local socket, one message per line. `docs/builders/control.md` documents every
 //! method.
 //!
 //! - `wire`: serves one connection; `lines`: its line reader.

@@ -21,7 +21,7 @@ use epitome_thread::{PartId, Seq, SessionId};
 pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {
     let text = params.unwrap_or("{}");
     if !text.trim_start().starts_with('{') {
-        let message = format!("{method}: parameters are an object of names, as in {{\"session\": \"s_…\"}}");
+        let message = format!("{method}: parameters must be an object, such as {{\"session\": \"s_…\"}}");
         return Err(Fault::new(FaultKind::InvalidParams, message).hint(DOCS_HINT));
     }
     serde_json::from_str(text).map_err(|error| {
@@ -33,7 +33,7 @@ pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P
     })
 }
 
-const DOCS_HINT: &str = "docs/control.md has the parameters of every method";
+const DOCS_HINT: &str = "docs/builders/control.md has the parameters of every method";
 
 /// Parameters of a method that takes none.
 #[derive(Debug, Default, Deserialize)]
@@ -104,7 +104,7 @@ impl TryFrom<Value> for EntryName {
             Ok(PartId { part: Some(_), .. }) | Err(()) => None,
         };
         let entry = value.as_u64().map(Seq).or_else(named);
-        entry.map(EntryName).ok_or("an entry is named as \"e5\" or 5")
+        entry.map(EntryName).ok_or("name an entry as \"e5\" or 5")
     }
 }
 

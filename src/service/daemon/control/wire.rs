@@ -143,7 +143,7 @@ fn authenticated(line: &[u8], token: &Token, home: &Home) -> (Id<'static>, Resul
     }
     let place = params.as_ref().and_then(|params| Home::deserialize(params.get("place")?).ok());
     let same = place.map_or(Ok(()), |place| home.check(&place, "client"));
-    let hint = "`epitome daemon stop` ends it; the next one works on the files of the window that starts it";
+    let hint = "`epitome daemon stop` ends it; the next window starts a new one";
     (id, same.map_err(|why| Fault::new(FaultKind::Refused, why.to_string()).hint(hint)))
 }
 
@@ -384,7 +384,7 @@ fn unknown_method(method: &str) -> Fault {
         let message =
             format!("there is no method {method:?} any more: use {replacement} of the Agent Client Protocol");
         return Fault::new(FaultKind::UnknownMethod, message)
-            .hint("`epitome acp` speaks it on stdin and stdout; docs/control.md shows how");
+            .hint("`epitome acp` speaks it on stdin and stdout; docs/builders/control.md shows how");
     }
     let fault = Fault::new(FaultKind::UnknownMethod, format!("there is no method {method:?}"));
     match problem::nearest(method, METHODS) {

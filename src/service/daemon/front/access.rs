@@ -66,7 +66,7 @@ impl RemoteAccess {
             AcceptedTokens::Stored(tokens) => match tokens.find(token) {
                 Ok(Some(found)) if found.scope == AccessScope::Work => Err((
                     StatusCode::FORBIDDEN,
-                    "Tokens with the scope `work` were for workers and gateways, which are gone: see docs/remote.md",
+                    "Tokens with the scope `work` were for workers and gateways, which are gone: see docs/operators/remote.md",
                 )),
                 Ok(Some(found)) => Ok(Some(found)),
                 Ok(None) => Err(refused),
@@ -128,7 +128,7 @@ pub enum ListenError {
          with `epitome serve` and a certificate"
     )]
     NotLoopback(SocketAddr),
-    #[error("{address} can't be listened on: {source}")]
+    #[error("can't listen on {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
 }
 

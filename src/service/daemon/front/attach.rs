@@ -52,7 +52,7 @@ pub struct Connector {
 /// Why no daemon can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    #[error("this program is not found: {0}")]
+    #[error("the path of this program is unknown: {0}")]
     Program(#[source] io::Error),
     #[error("the directory for sockets can't be used: {0}")]
     RuntimeDir(#[source] io::Error),

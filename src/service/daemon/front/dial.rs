@@ -214,7 +214,7 @@ pub enum ServerAddressError {
     Unencrypted { host: String },
     #[error("the address of a server has a host, perhaps a port and a path, and nothing else")]
     Parts,
-    #[error("the token has characters that no token has")]
+    #[error("the token has invalid characters")]
     Token(#[from] InvalidHeaderValue),
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -285,7 +285,7 @@ impl RemoteServerAddress {
         let arrived = headers.get(&RECEIVED_HEADER).and_then(|count| count.to_str().ok()?.parse().ok());
         match (headers.get(&CONNECTION_HEADER), arrived) {
             (Some(id), Some(arrived)) => Ok(DialedSocket { socket, progress, id: id.clone(), arrived }),
-            _ => Err(DialError::Incompatible(format!("{}: the server is no `epitome serve`", self.uri))),
+            _ => Err(DialError::Incompatible(format!("{}: this server is not `epitome serve`", self.uri))),
         }
     }
 

@@ -253,7 +253,7 @@ impl Session {
             }
             match self.replacement_once(&format!("{hook} of {by}"), messages, preserve_recent, through) {
                 Ok(change) => {
-                    remarks.push(format!("{hook} put a history of its own in the place of its text"));
+                    remarks.push(format!("{hook} returned a history instead of a text"));
                     return Ok(Applied { changes: vec![change], remarks });
                 }
                 Err(why) => {

@@ -148,7 +148,7 @@ impl Session {
             && position.after > self.core.thread.entries().last().map(|entry| entry.seq)
         {
             let error = SessionError::Store(format!(
-                "Session {} was continued elsewhere: not everything that was shown of it is known here. Load it again",
+                "Session {} was continued elsewhere, so this view is out of date. Load it again",
                 self.core.id()
             ));
             return refuse_client(&mut self.core, Attaching { ticket, opening, replay }, &error);

@@ -299,8 +299,7 @@ impl Session {
                     self.core.notify(NoticeSeverity::Info, text);
                 }
                 if self.compactor.note_no_gain(&self.core) {
-                    let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact \
-                                or the conversation has grown.";
+                    let text = "Compacting would gain nothing now; it pauses until you use /compact or the conversation grows.";
                     self.core.notify(NoticeSeverity::Info, text.to_owned());
                 }
             }

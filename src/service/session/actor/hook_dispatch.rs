@@ -284,7 +284,7 @@ impl Session {
             return;
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());
-        let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
+        let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
         let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
         self.core.notify(severity, text);

@@ -99,7 +99,7 @@ impl Session {
         }
         let permit = match allows {
             true if is_same => Permit::Allowed,
-            true => Permit::Denied("What this call would touch changed while it was decided.".to_owned()),
+            true => Permit::Denied("The files changed while a hook decided.".to_owned()),
             false => Permit::Denied(why.unwrap_or_else(|| format!("The hook {hook} refused this call."))),
         };
         let allowed = permit == Permit::Allowed;

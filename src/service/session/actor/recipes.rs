@@ -205,7 +205,7 @@ impl Session {
         self.carry_out(rendering.prompt, typed, |core, _| match preview {
             None => commands::no_compaction(&format!("{WorkerFault}.")),
             Some(_) if revision != core.thread.view().revision() => {
-                commands::no_compaction("the conversation was changed meanwhile. Say it again.")
+                commands::no_compaction("the conversation changed in the meantime. Send it again.")
             }
             Some(preview) => commands::dry_run(core, &preview, &budget, command),
         });

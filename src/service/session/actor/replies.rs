@@ -246,7 +246,7 @@ impl Session {
             }
             ModelCallEvent::Quiet(quiet) => {
                 let text = format!(
-                    "Still waiting for {}: nothing of its reply has come for {} s. {CANCEL_HINT}",
+                    "Still waiting for {}: no data for {} s. {CANCEL_HINT}",
                     call.model,
                     quiet.as_secs()
                 );
@@ -440,14 +440,14 @@ fn give_up_message(error: &ProviderError, seen: bool, is_kept: bool, attempts: u
     if error.hint.is_some() {
         sentence(error)
     } else if is_kept {
-        format!("{message} Send the prompt again; what was said so far is kept.")
+        format!("{message} Send the prompt again; the conversation so far is kept.")
     } else if seen {
-        format!("{message} Send the prompt again; nothing of this reply is kept.")
+        format!("{message} Send the prompt again; this reply was discarded.")
     } else if error.class == ErrorClass::Broken {
         format!("{message} Send the prompt again, or choose another model.")
     } else if matches!(error.class, ErrorClass::Retry { .. }) {
         format!(
-            "{message} It was tried {attempts} times. Send it again in some minutes, or choose another model."
+            "{message} Tried {attempts} times. Send the prompt again in a few minutes, or choose another model."
         )
     } else {
         sentence(error)
@@ -464,8 +464,8 @@ mod tests {
     fn the_error_says_whether_the_shown_part_is_kept() {
         let error = ProviderError::new(ErrorClass::Broken, "It broke off");
         for (seen, is_kept, expected) in [
-            (true, true, "It broke off. Send the prompt again; what was said so far is kept."),
-            (true, false, "It broke off. Send the prompt again; nothing of this reply is kept."),
+            (true, true, "It broke off. Send the prompt again; the conversation so far is kept."),
+            (true, false, "It broke off. Send the prompt again; this reply was discarded."),
             (false, false, "It broke off. Send the prompt again, or choose another model."),
         ] {
             assert_eq!(give_up_message(&error, seen, is_kept, 1), expected);

@@ -157,9 +157,7 @@ impl Session {
                 stop.notify_one();
                 Ok(SessionAnswer::Accepted)
             }
-            None => {
-                Err(SessionError::Invalid("there is nothing of this id that could be cancelled".to_owned()))
-            }
+            None => Err(SessionError::Invalid("nothing with this id can be cancelled".to_owned())),
         }
     }
 }

@@ -76,8 +76,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
     if let CompactionDecision::Nothing(why) = &preview.decision {
         return format!("Nothing to compact: {why}.");
     }
-    let mut out =
-        "A compaction would do this now. Nothing was changed, and no model was called.\n\n".to_owned();
+    let mut out = "Preview only; nothing changed, and no model was called.\n\n".to_owned();
     for fate in FATES {
         let lines = lines_with(preview, fate);
         if !lines.is_empty() {
@@ -101,11 +100,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
         let _ = writeln!(out, "- carried over: {}", carried(&preview.carried));
     }
     prices(facts, &mut out);
-    let _ = write!(
-        out,
-        "\n{} does exactly this until the conversation changes ({}).",
-        facts.command, preview.digest
-    );
+    let _ = write!(out, "\nIf nothing changes, {} does exactly this ({}).", facts.command, preview.digest);
     out
 }
 
@@ -195,7 +190,7 @@ fn sizes(facts: &DryRunFigures, out: &mut String) {
         true => writeln!(out, "- {}", context(now, least, window)),
         false => writeln!(
             out,
-            "- {} without a model's summary, {} with the longest one",
+            "- {} without a model's summary, up to {} with a summary",
             context(now, least, window),
             short(most)
         ),
@@ -241,7 +236,7 @@ fn prices(facts: &DryRunFigures, out: &mut String) {
     }
     let (now, then) = next_prices(facts);
     let _ = writeln!(out, "- the next request as it is: {}", dollars(now));
-    let _ = writeln!(out, "- the next request then: {}", dollars(then));
+    let _ = writeln!(out, "- the next request after compacting: {}", dollars(then));
 }
 
 fn dollars(price: Option<DryRunPrice>) -> String {

@@ -117,7 +117,7 @@ fn a_dry_run_shows_the_new_view_its_cost_and_the_command() {
     let (text, json) = report(summarise(), SummaryWriter::Same, &priced);
     assert_eq!(
         text,
-        "A compaction would do this now. Nothing was changed, and no model was called.\n\
+        "Preview only; nothing changed, and no model was called.\n\
          \n\
          - kept unchanged: 1 entry, 500 tokens\n\
          - quoted word for word: 1 entry, 300 tokens\n\
@@ -136,13 +136,13 @@ fn a_dry_run_shows_the_new_view_its_cost_and_the_command() {
          \n\
          - e7: the summary so far (20.0k tokens)\n\
          \n\
-         - context 23.0k → 2.7k of 100k without a model's summary, 6.7k with the longest one\n\
+         - context 23.0k → 2.7k of 100k without a model's summary, up to 6.7k with a summary\n\
          - carried over: the goal, 2 pins, your last request\n\
          - the summary: $0.1030 with the cache, $0.3100 without\n\
          - the next request as it is: $0.0230 with the cache, $0.2300 without\n\
-         - the next request then: $0.0562 with the cache, $0.0670 without\n\
+         - the next request after compacting: $0.0562 with the cache, $0.0670 without\n\
          \n\
-         /compact above e15 does exactly this until the conversation changes (0123456789ab)."
+         If nothing changes, /compact above e15 does exactly this (0123456789ab)."
     );
     assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
     assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(23_000), &json!(2_700)));

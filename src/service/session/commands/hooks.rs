@@ -51,7 +51,7 @@ pub(super) fn text(found: &FoundHooks, enabled: bool, thread: &Thread) -> String
         format!("{name}: {}", counted(ran).unwrap_or_default())
     });
     if quiet > 0 {
-        let _ = writeln!(out, "\n{quiet} runs did nothing and asked for nothing.");
+        let _ = writeln!(out, "\n{quiet} runs did nothing.");
     }
     out.push_str("\n/why shows what hooks did; /why with a hook's name shows its runs.");
     out
@@ -214,7 +214,7 @@ mod tests {
              \n\
              - shrink: 1 done, 1 refused\n\
              \n\
-             3 runs did nothing and asked for nothing.\n\
+             3 runs did nothing.\n\
              \n\
              /why shows what hooks did; /why with a hook's name shows its runs."
         );

@@ -34,7 +34,7 @@ const UNDO: LayerDirection = LayerDirection {
     change: |entry| Change::Undone { entry },
     can: Thread::can_undo,
     newest: |thread| thread.last_layer().map(|entry| entry.seq),
-    nothing: "Nothing to undo: neither a compaction nor a hook changed this conversation.",
+    nothing: "Nothing left to undo.",
     with: "without",
     back: "/redo restores it.",
 };
@@ -45,7 +45,7 @@ const REDO: LayerDirection = LayerDirection {
     change: |entry| Change::Redone { entry },
     can: Thread::can_redo,
     newest: Thread::last_undone,
-    nothing: "Nothing to redo: nothing is undone.",
+    nothing: "Nothing left to redo.",
     with: "with",
     back: "/undo undoes it again.",
 };
@@ -160,7 +160,7 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
         let _ = writeln!(out, "- {}: {done}. {}", layer.entry, state(thread, layer));
     }
     why::older(&mut out, layers.len(), LAYERS_SHOWN_MAX);
-    out.push_str("\n/why with an entry explains it. What was said later stays, whatever you undo.");
+    out.push_str("\n/why with an entry explains it. Undoing keeps everything that was said later.");
     out
 }
 
@@ -247,7 +247,7 @@ mod tests {
              - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. Covered \
              by e7\n\
              \n\
-             /why with an entry explains it. What was said later stays, whatever you undo."
+             /why with an entry explains it. Undoing keeps everything that was said later."
         );
         let rows = history_json(&thread, &thread.layers());
         assert_eq!(

@@ -68,8 +68,7 @@ pub(super) fn control_server(core: &mut Core, mcp: &mut McpHost, rest: &str) -> 
 /// One line per server. `waiting` describes the repository's servers that the user has neither allowed nor refused.
 pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
     if statuses.is_empty() && waiting.is_empty() {
-        return "No MCP server is configured. `epitome mcp add` adds one, a table [mcp.servers.NAME] in config.toml, and so \
-                does the editor."
+        return "No MCP server is configured. Add one with `epitome mcp add`, in [mcp.servers.NAME] of config.toml, or in the editor."
             .to_owned();
     }
     let mut out = String::new();

@@ -146,7 +146,7 @@ fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
         let _ = writeln!(out, "- {part} ({} tokens): {}", ruler.text(text), why::line(text));
     }
     why::more(&mut out, pins.len(), PINS_SHOWN_MAX);
-    out.push_str("\n/unpin and an entry, or /unpin all, ends it.");
+    out.push_str("\n/unpin with an entry unpins it; /unpin all unpins everything.");
     out
 }
 

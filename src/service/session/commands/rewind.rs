@@ -207,8 +207,8 @@ fn words_of(
     what: &str,
 ) -> String {
     let mut out = match (request.dry, request.undo) {
-        (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
-        (true, true) => format!("Nothing was done. /rewind undo would undo {what}:\n"),
+        (true, false) => format!("Preview only; nothing changed. /rewind would go back to {what}:\n"),
+        (true, true) => format!("Preview only; nothing changed. /rewind undo would undo {what}:\n"),
         (false, false) => format!("Rewound to {what}:\n"),
         (false, true) => format!("Undone: {what}.\n"),
     };
@@ -216,7 +216,7 @@ fn words_of(
         (true, false) => {
             writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
         }
-        (true, true) => writeln!(out, "\n- the conversation: what was said is in it again"),
+        (true, true) => writeln!(out, "\n- the conversation: the model sees what was said again"),
         (false, _) => writeln!(out, "\n- the conversation stays as it is"),
     };
     let changed = core.shown_paths(report);
@@ -244,7 +244,7 @@ fn words_of(
         let _ = writeln!(out, "- {} could not be restored: {}", shown(&failure.path), failure.why);
     }
     for beyond in &report.beyond {
-        let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
+        let _ = writeln!(out, "\nIncomplete: {}", sentence(beyond));
     }
     if !request.dry && !request.undo && (conversation || !changed.is_empty()) {
         out.push_str("\n/rewind undo undoes this.");
@@ -284,7 +284,7 @@ pub(crate) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
             let _ = writeln!(out, "  - and {} more", count - FILES_SHOWN_MAX);
         }
         for beyond in record.iter().flat_map(|record| &record.beyond) {
-            let _ = writeln!(out, "  - not all is known: {beyond}");
+            let _ = writeln!(out, "   - incomplete: {beyond}");
         }
     }
     older(&mut out, turns.len(), TURNS_SHOWN_MAX);

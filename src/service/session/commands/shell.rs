@@ -22,7 +22,7 @@ pub(super) fn shell(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
     // Nobody is asked about this command, and every client that may send a prompt may send it.
     let access = Access::Command { line: command.clone(), confined: true, changes_git: false };
     if let Some(gap) = core.sandbox_remark(&access).filter(|_| core.thread.mode() != Mode::Full) {
-        return CommandOutcome::text(format!("Not run, because it would not be confined. {gap}"));
+        return CommandOutcome::text(format!("Not run: it would not be sandboxed. {gap}"));
     }
     let context = ToolContext {
         mode: core.thread.mode(),

@@ -59,7 +59,7 @@ pub(super) fn text(settings: &Settings, thread: &Thread) -> String {
     }
     let mut out = "Usage of this session, from its log:\n\
                    \n\
-                   | model | calls | tokens in | of them cached | out | of them thinking | cost |\n\
+                   | model | calls | tokens in | cached | out | thinking | cost |\n\
                    | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         .to_owned();
     for (model, took) in &all.by_model {

@@ -102,7 +102,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             Some(done)
         }
         Change::Mutated { through, messages, by, .. } => Some(format!(
-            "{by} put {} in the place of the history up to {through}, {}",
+            "{by} replaced the history up to {through} by {}, {}",
             counted(messages.len(), "message"),
             sizes(change)?
         )),
@@ -167,7 +167,7 @@ fn asked_by(trigger: Trigger) -> &'static str {
         // It rejected a request, or cut off a reply.
         Trigger::Overflow => "the provider said that the window was full",
         Trigger::Threshold => "the window filled up",
-        Trigger::Must => "the next request might not have fitted",
+        Trigger::Must => "the next request might not have fit",
         Trigger::Hook => "a hook asked for it",
     }
 }
@@ -202,9 +202,9 @@ fn ran(event: &str, run: &HookRun, remarks_max: usize) -> String {
     let asked = if run.asked.is_empty() {
         verdict(run.verdict).to_owned()
     } else {
-        format!("asked to {}: {}", line(&run.asked), verdict(run.verdict))
+        format!("{}, {}", line(&run.asked), verdict(run.verdict))
     };
-    let mut out = format!("{} at {event} {asked} ({}, {} ms)\n", run.hook, line(&run.end), run.milliseconds);
+    let mut out = format!("{} at {event}: {asked} ({}, {} ms)\n", run.hook, line(&run.end), run.milliseconds);
     for remark in run.remarks.iter().take(remarks_max) {
         let _ = writeln!(out, "  - {}", line(remark));
     }
@@ -351,7 +351,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
             )
         }),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
-        account.is_cut_off.then(|| "- the model's summary reached its limit before its end\n".to_owned()),
+        account.is_cut_off.then(|| "- the model's summary was cut off at its limit\n".to_owned()),
     ];
     let lines: String = parts.into_iter().flatten().collect();
     if lines.is_empty() { lines } else { format!("\nWhat happened to the view:\n\n{lines}") }

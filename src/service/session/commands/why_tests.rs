@@ -95,9 +95,9 @@ fn the_newest_comes_first() {
         text(&long_story(), ""),
         "Newest first:\n\
          \n\
-         - e14: guard at user_message_send asked to block: done (exit 0, 12 ms)\n\
+         - e14: guard at user_message_send: block, done (exit 0, 12 ms)\n\
          \x20 - says: not today\n\
-         - e14: shrink at user_message_send asked to mutate with 2 messages: refused (exit 0, 12 ms)\n\
+         - e14: shrink at user_message_send: mutate with 2 messages, refused (exit 0, 12 ms)\n\
          \x20 - one\n\
          \x20 - two\n\
          \x20 - and 1 more remark\n\
@@ -107,8 +107,8 @@ fn the_newest_comes_first() {
          anthropic/claude (undone since)\n\
          - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by \
          anthropic/claude\n\
-         - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
-         - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
+         - e5: shrink replaced the history up to e2 by 1 message, 12.0k → 4.0k tokens\n\
+         - e4: shrink at turn_end: mutate with 1 message, done (exit 0, 12 ms)\n\
          - e3: shrink edited the history: pin e2\n\
          \n\
          /why with an entry or a hook's name shows more."
@@ -121,11 +121,11 @@ fn an_entry_is_explained_with_its_origin_and_its_effects() {
     for (asked, wanted) in [
         (
             "e5",
-            "e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens.\n\
+            "e5: shrink replaced the history up to e2 by 1 message, 12.0k → 4.0k tokens.\n\
              \n\
              Hooks that asked for something in this turn:\n\
              \n\
-             - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
+             - e4: shrink at turn_end: mutate with 1 message, done (exit 0, 12 ms)\n\
              \n\
              The model no longer sees it: e7 summarised it. The log keeps all of it: `epitome sessions show \
              s_00000000000000000000 --full`.",
@@ -137,7 +137,7 @@ fn an_entry_is_explained_with_its_origin_and_its_effects() {
              What happened to it since:\n\
              \n\
              - e3: shrink edited the history: pin e2\n\
-             - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
+             - e5: shrink replaced the history up to e2 by 1 message, 12.0k → 4.0k tokens\n\
              \n\
              The model no longer sees it: shrink replaced the history (e5). The log keeps all of \
              it: `epitome sessions show s_00000000000000000000 --full`.",
@@ -167,12 +167,12 @@ fn the_runs_of_a_hook_are_shown_in_full() {
         shown,
         "Runs of shrink that did or asked for something, newest first:\n\
          \n\
-         - e14: shrink at user_message_send asked to mutate with 2 messages: refused (exit 0, 12 ms)\n\
+         - e14: shrink at user_message_send: mutate with 2 messages, refused (exit 0, 12 ms)\n\
          \x20 - one\n\
          \x20 - two\n\
          \x20 - three\n\
          \x20 - its version: 0123456789ab\n\
-         - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
+         - e4: shrink at turn_end: mutate with 1 message, done (exit 0, 12 ms)\n\
          \x20 - its version: 0123456789ab"
     );
     let unknown = text(&long_story(), "shrnk");

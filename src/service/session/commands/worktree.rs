@@ -89,7 +89,7 @@ fn list(cwd: &std::path::Path) -> Result<WorktreeReport, WorktreeError> {
         let _ = writeln!(text, "- **{}**: {}{into}", one.name, one.path.display());
     }
     if made.is_empty() {
-        text.push_str("Epitome has made no worktree of this repository. `/worktree NAME` makes one.");
+        text.push_str("Epitome has no worktrees here. `/worktree NAME` makes one.");
     }
     let worktrees: Vec<Value> = made
         .iter()
@@ -112,7 +112,7 @@ async fn ask(typed_in: TypedIn, sender: QuestionSender) -> Result<WorktreeReport
         CHOICES.iter().map(|(choice, title)| json!({ "const": choice, "title": title })).collect();
     let schema = json!({
         "type": "object", "required": ["action"],
-        "properties": { "action": { "type": "string", "title": "What happens to it?", "oneOf": options } },
+        "properties": { "action": { "type": "string", "title": "What should happen to it?", "oneOf": options } },
     });
     let question = UserQuestion { message: text.clone(), wants: QuestionKind::Form { schema }, call: None };
     let chosen = match sender.ask(question).await {

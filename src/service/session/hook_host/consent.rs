@@ -260,9 +260,8 @@ impl HookHost {
         self.consent.asked.extend(items.iter().map(|untrusted| untrusted.item.clone()));
         let count = items.len();
         if core.clients.is_empty() {
-            let text = format!(
-                "{count} {kind} of this repository are not run: no client is attached that could allow them."
-            );
+            let text =
+                format!("{count} {kind} of this repository do not run: no attached client can approve them.");
             core.notify(NoticeSeverity::Warning, text);
             return false;
         }
@@ -409,7 +408,7 @@ impl HookHost {
             return table;
         }
         let text = format!(
-            "The handlers of /{} that write files are left out: it came with the repository, and is not allowed.",
+            "The handlers of /{} that write files do nothing: it came with the repository and is not approved.",
             recipe.id
         );
         core.notify(NoticeSeverity::Warning, text);

@@ -159,7 +159,7 @@ impl Sessions {
             Ok(recorded) => recorded,
             Err(Undelivered::Busy) => Err(SessionError::Busy(COMMANDS_MAX)),
             Err(Undelivered::Ending) => {
-                Err(SessionError::Internal(format!("{session} is just ending; please try again")))
+                Err(SessionError::Internal(format!("{session} is closing; try again")))
             }
         }
     }

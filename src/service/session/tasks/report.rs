@@ -43,7 +43,7 @@ impl AgentReport<'_> {
             ));
         }
         if reason == Some(StopReason::MaxTokens) {
-            notes.push("Its last message was cut at its model's limit of output.".to_owned());
+            notes.push("Its last message was cut off at its model's output limit.".to_owned());
         }
         if let Some(why) = &failure {
             notes.push(format!("The agent {} did not finish: {}.", self.agent, why.trim_end_matches('.')));

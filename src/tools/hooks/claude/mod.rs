@@ -47,7 +47,7 @@ const NEVER_HERE: [(&str, &str); 18] = [
     ("Elicitation", "questions of MCP servers go to you alone"),
     ("ElicitationResult", "questions of MCP servers go to you alone"),
     ("FileChanged", "files are not watched for hooks"),
-    ("InstructionsLoaded", "instructions are read before there is anybody to hear of it"),
+    ("InstructionsLoaded", "instructions are read before any hook can run"),
     ("MessageDisplay", "the editor shows messages, not Epitome"),
     ("PermissionDenied", "no model decides about permissions; use `PermissionRequest`"),
     ("PostModelSwitch", "changing the model runs no hooks"),
@@ -272,13 +272,13 @@ impl<'a> SettingsReader<'a> {
         if command.once {
             self.report(
                 entry,
-                format!("`once` of a hook of `{name}` is not followed: it runs each time"),
+                format!("`once` of a hook of `{name}` is not supported: it runs each time"),
                 None,
             );
         }
         if command.async_rewake {
             let message = format!(
-                "`asyncRewake` of a hook of `{name}` is not followed: it runs in the background, and what it says waits for the next call of the model"
+                "`asyncRewake` of a hook of `{name}` is not supported: it runs in the background, and its output waits for the next call of the model"
             );
             self.report(entry, message, None);
         }
@@ -329,7 +329,7 @@ impl<'a> SettingsReader<'a> {
         }
         self.report(
             entry,
-            format!("a `timeout` of {seconds} s is out of bounds; {} s are taken", bounded.as_secs_f64()),
+            format!("a `timeout` of {seconds} s is out of bounds; {} s are used", bounded.as_secs_f64()),
             Some(format!("it is in seconds, from {least} to {most}")),
         );
         bounded
@@ -398,11 +398,11 @@ enum ClaudeHookError {
     Empty(&'static str),
     #[error("its shell is not `bash`")]
     Shell,
-    #[error("a model can decide nothing at this event")]
+    #[error("a model can't decide anything at this event")]
     NothingToDecide,
     #[error("its `url` begins with neither http:// nor https://")]
     Url,
-    #[error("hooks of type `{0}` are not known here, only those of type `command`, `prompt` and `http`")]
+    #[error("hooks of type `{0}` are not supported, only those of type `command`, `prompt` and `http`")]
     Kind(String),
 }
 

@@ -177,7 +177,7 @@ impl ClaudeOutputReader<'_> {
         {
             let registered = self.registered;
             return fields.warn(format!(
-                "`hookSpecificOutput` is for `{name}`, not for `{registered}`, and is not followed"
+                "`hookSpecificOutput` is for `{name}`, not for `{registered}`, and is ignored"
             ));
         }
         if let Some(context) = fields.text("additionalContext") {
@@ -204,7 +204,7 @@ impl ClaudeOutputReader<'_> {
                 self.output.output_text = updated.map(output_text);
             }
             EventData::SessionStart { .. } if fields.any("initialUserMessage").is_some() => {
-                fields.warn("`initialUserMessage` is not followed".to_owned());
+                fields.warn("`initialUserMessage` is not supported".to_owned());
             }
             _ => {}
         }
@@ -223,7 +223,7 @@ impl ClaudeOutputReader<'_> {
         self.output.decision_reason = inner.text("message");
         for name in ["updatedInput", "updatedPermissions"] {
             if inner.any(name).is_some() {
-                inner.warn(format!("`{name}` is not followed"));
+                inner.warn(format!("`{name}` is not supported"));
             }
         }
         fields.take_warnings(inner);
@@ -257,7 +257,7 @@ fn permission(decision: &str, fields: &mut ObjectFields<'_>) -> Option<Permissio
     match decision {
         _ if known.is_some() => {}
         // It leaves the decision to the caller of a headless run, which does not exist in Epitome.
-        "defer" => fields.warn("`permissionDecision` `defer` is not followed".to_owned()),
+        "defer" => fields.warn("`permissionDecision` `defer` is not supported".to_owned()),
         _ => fields.warn_value("permissionDecision", decision, "allow, ask or deny"),
     }
     known

@@ -196,7 +196,7 @@ fn auto_runs_what_the_sandbox_restricts() {
 
 #[test]
 fn a_question_because_of_a_mistake_shows_the_mistake() {
-    let mistake = "/c:3:1: unknown key \"denny\"; until it is corrected, every call is asked for";
+    let mistake = "/c:3:1: unknown key \"denny\"; until it is corrected, Epitome asks before every call";
     let rule = WrittenRule { mistake: Some(mistake.to_owned()), ..written(PermissionDecision::Ask, "*") };
     for access in [line("ls"), Access::Read(vec!["/w/a".into()]), Access::Nothing] {
         let judged = judged("bash", &access, Mode::Full, std::slice::from_ref(&rule));

@@ -286,7 +286,7 @@ impl Evaluation<'_> {
         values.splice(piped_at..piped_at, piped);
         match name.as_str() {
             "and" | "or" => values.pop().ok_or_else(|| {
-                TemplateError::new(command.at, format!("{name} wants at least one argument")).into()
+                TemplateError::new(command.at, format!("{name} needs at least one argument")).into()
             }),
             "bash" => self.bash(command.at, &values),
             _ => functions::call(name, values)
@@ -297,7 +297,7 @@ impl Evaluation<'_> {
     fn bash(&mut self, at: usize, words: &[TemplateValue]) -> Result<TemplateValue, EvaluationStop> {
         let words = functions::words(words).map_err(|message| TemplateError::new(at, message))?;
         if words.first().is_none_or(String::is_empty) {
-            let error = TemplateError::new(at, "bash wants the name of a program");
+            let error = TemplateError::new(at, "bash needs the name of a program");
             return Err(error.with_hint("for example {{bash \"git\" \"status\"}}").into());
         }
         if let Some(output) = self.known.get(&words) {

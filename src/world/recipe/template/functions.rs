@@ -50,7 +50,7 @@ pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, 
         }),
         "printf" => {
             let [TemplateValue::Text(format), rest @ ..] = arguments.as_slice() else {
-                return Err("printf wants its format as text first".to_owned());
+                return Err("printf needs its format as text first".to_owned());
             };
             bounded(|text| printf(text, format, rest))
         }
@@ -98,21 +98,21 @@ fn too_long() -> String {
 }
 
 fn too_few(name: &str, wanted: usize) -> String {
-    format!("{name} wants at least {wanted} arguments")
+    format!("{name} needs at least {wanted} arguments")
 }
 
 fn one(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let given = arguments.len();
     <[TemplateValue; 1]>::try_from(arguments)
         .map(|[value]| value)
-        .map_err(|_| format!("{name} wants one argument, not {given}"))
+        .map_err(|_| format!("{name} needs one argument, not {given}"))
 }
 
 fn two(name: &str, arguments: Vec<TemplateValue>) -> Result<(TemplateValue, TemplateValue), String> {
     let given = arguments.len();
     <[TemplateValue; 2]>::try_from(arguments)
         .map(|[first, second]| (first, second))
-        .map_err(|_| format!("{name} wants two arguments, not {given}"))
+        .map_err(|_| format!("{name} needs two arguments, not {given}"))
 }
 
 /// Returns the second argument if the first is missing or empty.

@@ -296,7 +296,7 @@ fn escaped(rest: &str, at: usize, quote: char) -> Result<(String, usize), Templa
                 };
                 let hex: String = characters.by_ref().take(digits).map(|(_, c)| c).collect();
                 let decoded = u32::from_str_radix(&hex, 16).ok().filter(|_| hex.len() == digits);
-                let bad = || TemplateError::new(at + index, format!("\\{escape} wants {digits} hex digits"));
+                let bad = || TemplateError::new(at + index, format!("\\{escape} needs {digits} hex digits"));
                 text.push(decoded.and_then(char::from_u32).ok_or_else(bad)?);
             }
             other => text.push(other),

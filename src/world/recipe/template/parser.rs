@@ -299,7 +299,7 @@ impl Parser {
         let at = self.at();
         match self.take().map(|token| token.kind) {
             Some(TokenKind::Text(name)) => Ok(name),
-            _ => Err(TemplateError::new(at, format!("{word:?} wants a name in double quotes"))),
+            _ => Err(TemplateError::new(at, format!("{word:?} needs a name in double quotes"))),
         }
     }
 

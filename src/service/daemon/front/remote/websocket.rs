@@ -62,7 +62,7 @@ pub async fn accept(
     let headers = request.headers();
     let key = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let (Some(key), Some("13")) = (key, value(headers, &header::SEC_WEBSOCKET_VERSION)) else {
-        return text(StatusCode::BAD_REQUEST, "This is no handshake of WebSocket, version 13");
+        return text(StatusCode::BAD_REQUEST, "This is not a WebSocket handshake (version 13)");
     };
     let front_protocol = front_protocol();
     let is_front = subprotocols(headers).any(|name| name == front_protocol);
