@@ -123,28 +123,8 @@ const ELSEWHERE: &[&str] = &[
 
 /// Words in the names of secret files below the directories of programs: `auth.json`, `access_tokens.db`,
 /// `.credentials`.
-const SECRET_WORDS: &[&str] = &[
-    "apikey",
-    "apikeys",
-    "auth",
-    "authinfo",
-    "cookie",
-    "cookies",
-    "credential",
-    "credentials",
-    "creds",
-    "globalstorage",
-    "keyring",
-    "keystore",
-    "oauth",
-    "passwd",
-    "password",
-    "passwords",
-    "secret",
-    "secrets",
-    "token",
-    "tokens",
-];
+const SECRET_WORDS: &str = "apikey apikeys auth authinfo cookie cookies credential credentials creds globalstorage keyring keystore \
+    oauth passwd password passwords secret secrets token tokens";
 
 /// Maximum number of programs per directory, and of entries per program. A directory with more isn't a home.
 const ENTRIES_MAX: usize = 4_096;
@@ -366,7 +346,9 @@ fn is_secret_entry(name: &str, path: &Path) -> bool {
     is_secret_name(path)
         || stem.ends_with("history")
         || lower.ends_with("history")
-        || stem.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SECRET_WORDS.contains(&word))
+        || stem
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| SECRET_WORDS.split(' ').any(|secret| secret == word))
 }
 
 /// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files don't
