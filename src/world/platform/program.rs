@@ -68,10 +68,11 @@ pub fn without_changeable(
         let value_text = value.to_string_lossy();
         let mut paths =
             value_text.split([':', '=', ' ']).filter(|part| part.contains('/')).map(PathBuf::from);
-        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `EDITOR=/w/x`.
+        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `ssh -F /w/x`, `EDITOR=/w/x`.
         let is_loader = LOADERS.contains(&&*text)
             || value_text.starts_with('-')
-            || is_program(Path::new(value_text.split(' ').next().unwrap_or_default()));
+            || value_text.contains(' ')
+            || is_program(Path::new(&*value_text));
         (!is_loader || paths.all(|path| is_kept(&path))).then(|| (name.clone(), value.clone()))
     });
     given.collect()
