@@ -418,8 +418,12 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
         })
     };
     let workers = [1, 2, 3].map(worker);
+    let started = world.root.join("home/w/started");
+    drop(fs::remove_file(&started));
     let log_in = async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        while !started.exists() && !ended.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
         logins.iter().for_each(|login| fs::write(login, SECRET).expect("written"));
         while line_of(seed).is_some_and(|line| line.contains("check")) && !ended.load(Ordering::Relaxed) {
             tokio::task::block_in_place(|| world.check());
@@ -508,6 +512,7 @@ fn the_attack() {
         Path::new("/proc/1/root").join(home.strip_prefix("/").expect("it is absolute")),
         PathBuf::from("/proc/self/fd/3"),
     ];
+    drop(fs::write("started", ""));
     if let Some(line) = line_of(seed) {
         let mut shell = Command::new("bash");
         let names = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "EMAIL"].map(|name| (name, "a@b"));

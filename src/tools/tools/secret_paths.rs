@@ -87,18 +87,8 @@ const IN_HOME: &[&str] = &[
 ];
 
 /// Hidden directories that are secret also in a home that is the directory of a project, where others belong to it.
-const IN_EVERY_HOME: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".password-store",
-    ".mozilla",
-    ".terraform.d",
-    ".oci",
-];
+const IN_EVERY_HOME: &str =
+    ".ssh .gnupg .aws .azure .kube .docker .password-store .mozilla .terraform.d .oci";
 
 /// Secret locations outside of home directories; most are readable only for root anyway.
 const ELSEWHERE: &[&str] = &[
@@ -196,7 +186,7 @@ fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
     // In some containers, the home is the directory of a project.
     let is_project = roots.contains(&home);
     if is_project {
-        found.extend(IN_EVERY_HOME.iter().map(|name| home.join(name)));
+        found.extend(IN_EVERY_HOME.split(' ').map(|name| home.join(name)));
     }
     for (directory, opened) in OPENED {
         let is_home = directory.is_empty();

@@ -26,10 +26,12 @@ const NO_NETWORK: [&str; 13] = [
 ];
 
 /// Messages of programs that are denied access to a file, a socket or a process.
-const NOT_ALLOWED: [&str; 7] = [
+const NOT_ALLOWED: [&str; 8] = [
     "permission denied",
     "operation not permitted",
     "read-only file system",
+    // Git, of a remote in a directory.
+    "unable to create temporary object directory",
     "device or resource busy",
     "eacces",
     "eperm",
