@@ -44,7 +44,7 @@ const SECRET: &str = "SECRET-9c1f";
 /// The script that the user has approved.
 const APPROVED: &str = "#!/bin/sh\ntrue\n";
 
-/// Lines that random system calls would hardly make: what commands once got through with. Each odd attack begins with one of
+/// Lines that random system calls would hardly make: what commands once got through with. Every fourth attack is one of
 /// them. In these lines, `hook FILE` plants a program and `evil DIRECTORY` a repository with one in its settings; `link PATH`
 /// links to a repository whose last commit is `$H`.
 const LINES: [&str; 22] = [
@@ -346,7 +346,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
     let mut world = World::new();
     // With fewer steps, some tools may not have had a call that can succeed.
     let is_each_called = || steps < STEPS || completed().len() == TOOLS.len();
-    let lines = if steps < STEPS { 0 } else { 2 * LINES.len() as u64 };
+    let lines = if steps < STEPS { 0 } else { 4 * LINES.len() as u64 };
     while done.load(Ordering::Relaxed) < steps || seed - first < lines || !is_each_called() {
         assert!(
             steps > STEPS || seed - first < ATTACKS_MAX,
@@ -446,9 +446,9 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
     printed
 }
 
-/// The line with which an attack begins.
+/// The line that an attack is. Random steps after it would undo what it has done.
 fn line_of(seed: u64) -> Option<&'static str> {
-    (seed % 2 == 1).then(|| LINES[usize::try_from(seed / 2).expect("it is small") % LINES.len()])
+    (seed % 4 == 1).then(|| LINES[usize::try_from(seed / 4).expect("it is small") % LINES.len()])
 }
 
 fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
@@ -519,8 +519,7 @@ fn the_attack() {
         let output =
             shell.args(["-c", &format!("{FUNCTIONS}{line}")]).envs(names).output().expect("there is a shell");
         println!("{}", String::from_utf8_lossy(&output.stdout));
-    }
-    if seed % 3 == 0 {
+    } else if seed % 3 == 0 {
         exchange(&mut random, &outside);
     } else {
         (0..STEPS_PER_ATTACK).for_each(|_| step(&mut random, &outside));
