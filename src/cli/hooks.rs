@@ -17,7 +17,7 @@ use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::session::{MCP_LISTINGS, MCP_LOGINS, sandbox_rules};
-use crate::thread::visible::visible;
+use crate::thread::visible::exact;
 use crate::tools::Workspace;
 use crate::tools::reaper::Reaper;
 use crate::tools::sandbox::{self, of_server};
@@ -222,12 +222,12 @@ fn text_of(found: &FoundHooks) -> String {
 }
 
 fn waiting(item: &UntrustedHook) -> String {
-    let mut out = format!("  {}  {}\n", visible(&item.name), short(&item.digest));
-    let _ = writeln!(out, "    {}:", visible(&item.what));
+    let mut out = format!("  {}  {}\n", exact(&item.name), short(&item.digest));
+    let _ = writeln!(out, "    {}:", exact(&item.what));
     // Further lines are indented, so that they can't look like ours.
-    let _ = writeln!(out, "      {}", visible(&item.runs).replace('\n', "\n      "));
+    let _ = writeln!(out, "      {}", exact(&item.runs).replace('\n', "\n      "));
     for file in item.files.iter().map(|file| file.display().to_string()).filter(|file| *file != item.runs) {
-        let _ = writeln!(out, "    {}", visible(&file));
+        let _ = writeln!(out, "    {}", exact(&file));
     }
     out
 }
@@ -267,7 +267,7 @@ fn trust(project: &Project, names: &[String], decision: TrustDecision, yes: bool
         TrustDecision::Always | TrustDecision::Once => "allowed",
     };
     terminal::print(
-        &chosen.iter().map(|item| format!("{what} {}\n", visible(&item.name))).collect::<String>(),
+        &chosen.iter().map(|item| format!("{what} {}\n", exact(&item.name))).collect::<String>(),
     )?;
     Ok(0)
 }

@@ -14,7 +14,7 @@ use crate::chat::markdown::Markdown;
 use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
-use crate::thread::visible::{shortened, unfenced, visible, visible_line};
+use crate::thread::visible::{exact, exact_line, invisible_in, shortened, unfenced, visible};
 use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome};
 use epitome_client::{ClientEvent, ContextUsage};
 
@@ -197,7 +197,7 @@ impl<'a> Printer<'a> {
         self.begin(PrintedKind::Call)?;
         self.out.flush()?;
         let title = text::title(&ask.tool, &ask.card);
-        let heading = self.err_style.paint(Color::Bold, &format!("? {}", visible_line(&title)));
+        let heading = self.err_style.paint(Color::Bold, &format!("? {}", exact_line(&title)));
         writeln!(self.err, "{heading}")?;
         let lines = asked_lines(&ask.preview, self.err_style);
         for line in &lines {
@@ -207,7 +207,7 @@ impl<'a> Printer<'a> {
             writeln!(self.err, "  (the {} lines above are all of it)", lines.len())?;
         }
         if is_shown_whole(&ask.preview) {
-            let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", visible_line(what)));
+            let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", exact_line(what)));
             let always = always.unwrap_or_default();
             write!(self.err, "  Allow? [y]es{always}, [n]o, and say why, [?]: ")?;
         } else {
@@ -355,7 +355,7 @@ impl<'a> Printer<'a> {
             .as_ref()
             .is_some_and(|decided| matches!(decided.by, Decider::Person { answer: PermissionChoice::No }));
         let status = if by_user { "refused by you" } else { outcome.status.id() };
-        writeln!(self.out, "{dot} {} → {status}", visible_line(&title))?;
+        writeln!(self.out, "{dot} {} → {status}", exact_line(&title))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {
             OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
@@ -443,7 +443,7 @@ fn asked_lines(preview: &[ToolDisplay], style: Style) -> Vec<String> {
     for part in preview {
         match part {
             ToolDisplay::Text { text } => {
-                let text = visible(unfenced(text));
+                let text = exact(unfenced(text));
                 let all: Vec<&str> = text.lines().collect();
                 for run in all.chunk_by(|one, next| one.trim().is_empty() && next.trim().is_empty()) {
                     match run.len() {
@@ -453,7 +453,7 @@ fn asked_lines(preview: &[ToolDisplay], style: Style) -> Vec<String> {
                 }
             }
             ToolDisplay::Diff { path, old, new } => {
-                lines.push(visible_line(&path.display().to_string()).into_owned());
+                lines.push(exact_line(&path.display().to_string()).into_owned());
                 let all = diff(old.as_deref(), new);
                 for run in all.chunk_by(|one, next| one.is_empty() && next == one) {
                     match run.len() {
@@ -490,7 +490,7 @@ pub fn shown_lines(shown: &[ToolDisplay], style: Style, lines_max: usize) -> Vec
 /// Formats one line of a diff in color.
 pub fn diff_line(line: &DiffLine, style: Style) -> String {
     let signed = line.signed();
-    let signed = visible(&signed);
+    let signed = if invisible_in(&signed).is_empty() { visible(&signed) } else { exact(&signed) };
     match line {
         DiffLine::Added(_) => style.paint(Color::Green, &signed),
         DiffLine::Removed(_) => style.paint(Color::Red, &signed),

@@ -26,7 +26,7 @@ use epitome_test_harness::own_process;
 use parking_lot::Mutex;
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Total number of system calls by attacks and calls of tools, unless `EPITOME_STEPS` is set.
 const STEPS: u64 = 200_000;
@@ -44,16 +44,57 @@ const SECRET: &str = "SECRET-9c1f";
 /// The script that the user has approved.
 const APPROVED: &str = "#!/bin/sh\ntrue\n";
 
-/// Lines of Git that random system calls would hardly make. The links to repositories that they leave are in the index, in a
-/// commit, or only in a reflog.
-const LINES: [&str; 4] = [
-    "rm -rf new; git init -q new && cd new && git commit -q --allow-empty -m n && git config core.fsmonitor 'touch ~/planted; false' \
-     && cd .. && git add new && git commit -qm new && git reset -q --hard HEAD~1",
-    "rm -rf more; git init -q more && git -C more commit -q --allow-empty -m n && git -C more config core.fsmonitor 'touch \
-     ~/planted; false' && git add more",
-    "git config remote.up.url ./cache.git; git config core.fsmonitor 'touch ~/planted; false'",
-    "git worktree add -q tree -b tree; git config core.hooksPath cache.git/hooks",
+/// Lines that random system calls would hardly make: what commands once got through with. Every fourth attack is one of
+/// them. In these lines, `hook FILE` plants a program and `evil DIRECTORY` a repository with one in its settings; `link PATH`
+/// links to a repository whose last commit is `$H`.
+const LINES: [&str; 22] = [
+    // Links to repositories: only in a reflog, in the index, and in more repositories than are searched.
+    "evil new; git add new && git commit -qm new && git reset -q --hard HEAD~1",
+    "evil more && git add more",
+    "for n in 1 2 3 4 5 6 7 8 9; do evil n && (git add n && git commit -qm n) && cd n; git config --unset core.fsmonitor; done; \
+     git config core.fsmonitor \"$PLANT; false\"",
+    // A `.git` file that Git reads up to a NUL, or with the blank at its end.
+    "evil .nul; mkdir nul; printf 'gitdir: ../.nul/.git\\0x\\n' > nul/.git; link nul",
+    "evil 'twin '; cp -r 'twin ' twin; git config -f twin/.git/config --unset core.fsmonitor; mkdir wide; mv 'twin /.git' '.wide '; \
+     mv twin/.git .wide; printf 'gitdir: ../.wide \\n' > wide/.git; link wide",
+    // A repository that a submodule will use.
+    "evil s; mkdir -p .git/modules; mv s/.git .git/modules/s; rmdir s || rm -r s; git config -f .gitmodules submodule.s.path s; \
+     git config -f .gitmodules submodule.s.url https://s.example/s; link s",
+    // Settings that make Git run something.
+    "mkdir -p cache.git/hooks; hook cache.git/hooks/update; git config remote.up.url ./cache.git",
+    "hook cache.git/hooks/update; git config remote.up.url https://up.example/x; git config remote.up.pushurl ./cache.git",
+    "hook cache.git/hooks/post-commit; git worktree add -q tree -b tree; git config core.hooksPath cache.git/hooks",
+    "git config core.fsmonitor \"$PLANT; false\"",
+    // Hooks.
+    "hook .git/hooks/post-commit; mkdir -p .githooks; hook .githooks/post-commit",
+    // Links that Git follows when it writes, also for a branch with the name of a directory that is not searched.
+    "rm -f .git/logs/HEAD; ln -s ~/.bashrc .git/logs/HEAD",
+    "git checkout -q -b hooks/x; rm .git/logs/refs/heads/hooks/x; ln -s ~/.bashrc .git/logs/refs/heads/hooks/x",
+    "git checkout -q -b objects/ab/x; rm .git/logs/refs/heads/objects/ab/x; ln -s ~/.bashrc .git/logs/refs/heads/objects/ab/x",
+    // Programs that the user's programs find.
+    "mkdir -p .venv/bin; hook .venv/bin/env; hook .venv/bin/bash; hook edit",
+    // A script that the user has approved, exchanged while it is started.
+    "hook evil-check; for n in $(seq 400); do mv -f check ok; mv evil-check check; mv check evil-check; mv ok check; done",
+    "hook check",
+    // Files of the workspace that links in the home and settings of Git lead to.
+    "echo \"$PLANT\" >> dot/profile; git config -f dot/gitconfig core.fsmonitor \"$PLANT; false\"",
+    // Logins that are made meanwhile, that variables name, and that are in them; shared memory.
+    "for n in $(seq 60); do cat ~/.newtool/login ~/.config/git/credentials ~/.cache/huggingface/token; sleep 0.01; done 2>&1",
+    "cat ~/moved/kube $KUBECONFIG /dev/shm/epitome-test-*; env",
+    "env -0 | tr '\\0' '\\n'; cat /proc/*/environ",
+    "cat ~/.ssh/id ~/.config/gh/hosts.yml ~/.config/fish/fish_variables",
 ];
+
+/// What the lines call.
+const FUNCTIONS: &str = r#"
+PLANT='touch ~/planted'
+hook() { rm -rf "$1.new"; printf '#!/bin/sh\n%s\n' "$PLANT" > "$1.new" && chmod +x "$1.new" && mv -f "$1.new" "$1"; }
+evil() {
+    rm -rf "$1"; git init -q "$1" && git -C "$1" commit -q --allow-empty -m n && git -C "$1" config core.fsmonitor "$PLANT; false"
+    H=$(git -C "$1" rev-parse HEAD)
+}
+link() { git update-index --add --cacheinfo "160000,$H,$1"; }
+"#;
 
 /// Contained in everything that an attack or a tool writes.
 const PLANTED: &str = "PLANTED-77";
@@ -68,7 +109,7 @@ static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
 
 /// Paths that attacks and tools use, relative to the workspace.
-const PATHS: [&str; 49] = [
+const PATHS: [&str; 50] = [
     "a",
     "b",
     "d",
@@ -124,6 +165,8 @@ const PATHS: [&str; 49] = [
     // A login that is made meanwhile, and one that a variable names.
     "../.newtool/login",
     "../moved/kube",
+    // What a link in the home leads to.
+    "dot/profile",
 ];
 
 /// A home with secrets, which contains a workspace with repositories.
@@ -131,6 +174,8 @@ struct World {
     root: PathBuf,
     workspace: Arc<Workspace>,
     _directory: TempDir,
+    /// Shared memory of the user's programs.
+    _shared: Option<NamedTempFile>,
 }
 
 impl World {
@@ -147,6 +192,8 @@ impl World {
             "home/x",
             "home/moved/kube",
             "home/.newtool/settings",
+            "home/.config/git/ignore",
+            "home/.cache/huggingface/datasets",
             "beside/file",
         ] {
             let path = root.join(path);
@@ -169,6 +216,8 @@ impl World {
             fs::write(root.join("home/w").join(path), "plain\n").expect("written");
         }
         fs::write(root.join("home/w/dot/gitconfig"), "").expect("written");
+        symlink(root.join("home/w/dot/profile"), root.join("home/.profile")).expect("linked");
+        fs::write(root.join("home/w/dot/profile"), "").expect("written");
         for script in ["check", "edit"] {
             let path = root.join("home/w").join(script);
             fs::write(&path, APPROVED).expect("written");
@@ -179,12 +228,17 @@ impl World {
         let staging = root.join("home/.cache/epitome/staging");
         fs::create_dir_all(&staging).expect("made");
         fs::set_permissions(&staging, fs::Permissions::from_mode(0o700)).expect("set");
+        let shared = tempfile::Builder::new().prefix("epitome-test-").tempfile_in("/dev/shm").ok();
+        if let Some(shared) = &shared {
+            fs::write(shared.path(), SECRET).expect("written");
+        }
         let path = std::env::var("PATH").unwrap_or_default();
         let settings = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ~/w/dot/gitconfig\n";
         fs::write(root.join("home/.gitconfig"), settings).expect("written");
         let environment = vec![
             ("PATH".into(), format!("{}:{path}", root.join("home/w/.venv/bin").display()).into()),
             ("KUBECONFIG".into(), root.join("home/moved/kube").into_os_string()),
+            ("TRACKER_CREDS".into(), SECRET.into()),
             ("EDITOR".into(), root.join("home/w/edit").into_os_string()),
             ("HOME".into(), root.join("home").into_os_string()),
             ("TMPDIR".into(), root.join("tmp").into_os_string()),
@@ -193,6 +247,7 @@ impl World {
             workspace: Arc::new(Workspace::new(root.join("home/w"), Vec::new(), Arc::new(environment))),
             root,
             _directory: directory,
+            _shared: shared,
         };
         world.git(&["init", "-q", "-b", "main", "."]);
         world.git(&["init", "-q", "-b", "main", "lib"]);
@@ -212,6 +267,22 @@ impl World {
         git.env("GIT_CONFIG_NOSYSTEM", "1").output().ok();
     }
 
+    /// Logins that are made while an attack runs.
+    fn logins(&self) -> [PathBuf; 3] {
+        ["home/.newtool/login", "home/.config/git/credentials", "home/.cache/huggingface/token"]
+            .map(|path| self.root.join(path))
+    }
+
+    /// Starts a script of the repository that the user has approved, outside of the sandbox, if it is still the approved one.
+    fn check(&self) {
+        let approved = digest(APPROVED.as_bytes());
+        let script = ApprovedScript::executable(&self.workspace.cwd.join("check"), &approved);
+        if let Ok(Some(copy)) = script.copy(|_| true) {
+            let mut check = copy.command();
+            assert!(check.env("HOME", self.root.join("home")).status().expect("it starts").success());
+        }
+    }
+
     /// Runs a hook of the user.
     fn hook(&self) {
         let mut hook = Command::new("bash");
@@ -221,13 +292,7 @@ impl World {
             .env_clear()
             .stderr(std::process::Stdio::null());
         assert!(hook.envs(environment.iter().cloned()).status().expect("there is a shell").success());
-        // An approved script of the repository, which runs outside of the sandbox if it is still the approved one.
-        let script =
-            ApprovedScript::executable(&self.workspace.cwd.join("check"), &digest(APPROVED.as_bytes()));
-        if let Ok(Some(copy)) = script.copy() {
-            let mut check = copy.command();
-            assert!(check.env("HOME", self.root.join("home")).status().expect("it starts").success());
-        }
+        self.check();
     }
 
     fn context(&self) -> ToolContext {
@@ -245,13 +310,18 @@ impl World {
         let mut pending = vec![self.root.clone()];
         while let Some(path) = pending.pop() {
             let metadata = path.symlink_metadata().expect("it is there");
-            let content = if metadata.is_file() { fs::read(&path).expect("read") } else { Vec::new() };
-            let own = ["home/w", "tmp", "home/.newtool", "home/.cache/epitome/staging"];
-            if own.iter().any(|own| path == self.root.join(own)) {
+            // A link of the home leads to a file that its programs obey.
+            let content = if metadata.is_dir() { Vec::new() } else { fs::read(&path).unwrap_or_default() };
+            if ["home/w", "tmp", "home/.cache/epitome/staging"].iter().any(|own| path == self.root.join(own))
+            {
                 continue;
             }
             if metadata.is_dir() {
                 pending.extend(fs::read_dir(&path).expect("read").map(|entry| entry.expect("read").path()));
+            }
+            if self.logins().iter().any(|login| login.starts_with(&path) && path.parent() != Some(&self.root))
+            {
+                continue;
             }
             found.insert(path, (metadata.mode(), metadata.uid(), metadata.mtime_nsec(), content));
         }
@@ -276,7 +346,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
     let mut world = World::new();
     // With fewer steps, some tools may not have had a call that can succeed.
     let is_each_called = || steps < STEPS || completed().len() == TOOLS.len();
-    while done.load(Ordering::Relaxed) < steps || !is_each_called() {
+    let lines = if steps < STEPS { 0 } else { 4 * LINES.len() as u64 };
+    while done.load(Ordering::Relaxed) < steps || seed - first < lines || !is_each_called() {
         assert!(
             steps > STEPS || seed - first < ATTACKS_MAX,
             "a tool is never really called: {:?}",
@@ -290,6 +361,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
             &["status"][..],
             &["-C", "lib", "status"],
             &["push", "-q", "up", "HEAD:refs/heads/pushed"],
+            &["submodule", "update", "--init"],
             &["reset", "-q", "--hard", "HEAD@{1}"],
             &["status"],
             &["commit", "-q", "--allow-empty", "-m", "next"],
@@ -302,8 +374,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
             assert_eq!(after.get(path), Some(was), "{context}: {} changed", path.display());
         }
         assert_eq!(after.len(), before.len(), "{context}: something is new: {:?}", after.keys());
-        // An attack may have emptied the workspace, which makes it useless for the next ones.
-        if seed % 8 == 7 {
+        // An attack may have emptied the workspace, in which lines would do nothing.
+        if seed % 2 == 0 {
             world = World::new();
         }
         seed += 1;
@@ -324,8 +396,8 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
     // Programs that an earlier attack has planted would run in its sandbox instead of the next one.
     let programs = world.root.join("home/w/.venv/bin");
     drop(fs::remove_dir_all(&programs).and_then(|()| fs::create_dir(&programs)));
-    let login = world.root.join("home/.newtool/login");
-    drop(fs::remove_file(&login));
+    let logins = world.logins();
+    logins.iter().for_each(|login| drop(fs::remove_file(login)));
     let running = tools.get("bash").expect("a built-in tool").run(input, world.context());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = |number: u64| {
@@ -346,12 +418,24 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
         })
     };
     let workers = [1, 2, 3].map(worker);
+    let started = world.root.join("home/w/started");
+    drop(fs::remove_file(&started));
     let log_in = async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        fs::write(&login, SECRET).expect("written");
+        while !started.exists() && !ended.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        logins.iter().for_each(|login| fs::write(login, SECRET).expect("written"));
+        while line_of(seed).is_some_and(|line| line.contains("check")) && !ended.load(Ordering::Relaxed) {
+            tokio::task::block_in_place(|| world.check());
+            tokio::task::yield_now().await;
+        }
+    };
+    let running = async {
+        let result = running.await;
+        ended.store(true, Ordering::Relaxed);
+        result
     };
     let (result, ()) = tokio::join!(running, log_in);
-    ended.store(true, Ordering::Relaxed);
     done.fetch_add(STEPS_PER_ATTACK, Ordering::Relaxed);
     let own = shown(&result);
     assert!(own.contains("attacked"), "seed {seed}: the attack did not run: {own}");
@@ -360,6 +444,11 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
         printed += &worker.await.expect("no panic");
     }
     printed
+}
+
+/// The line that an attack is. Random steps after it would undo what it has done.
+fn line_of(seed: u64) -> Option<&'static str> {
+    (seed % 4 == 1).then(|| LINES[usize::try_from(seed / 4).expect("it is small") % LINES.len()])
 }
 
 fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
@@ -423,7 +512,14 @@ fn the_attack() {
         Path::new("/proc/1/root").join(home.strip_prefix("/").expect("it is absolute")),
         PathBuf::from("/proc/self/fd/3"),
     ];
-    if seed % 3 == 0 {
+    drop(fs::write("started", ""));
+    if let Some(line) = line_of(seed) {
+        let mut shell = Command::new("bash");
+        let names = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "EMAIL"].map(|name| (name, "a@b"));
+        let output =
+            shell.args(["-c", &format!("{FUNCTIONS}{line}")]).envs(names).output().expect("there is a shell");
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+    } else if seed % 3 == 0 {
         exchange(&mut random, &outside);
     } else {
         (0..STEPS_PER_ATTACK).for_each(|_| step(&mut random, &outside));
@@ -460,7 +556,7 @@ fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
         }
     };
     let (one, two) = (any(random), any(random));
-    match random.u8(..23) {
+    match random.u8(..22) {
         0 => drop(fs::create_dir_all(&one)),
         1 => drop(fs::remove_file(&one)),
         2 => drop(fs::remove_dir(&one)),
@@ -498,12 +594,6 @@ fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
         }
         19 => drop(fs::copy(&one, &two)),
         20 => drop(fs::OpenOptions::new().append(true).open(&one).map(|file| file.set_len(3))),
-        // A process is slow.
-        21 if random.u8(..60) == 0 => {
-            let line = random.choice(LINES).expect("there are some");
-            let names = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "EMAIL"].map(|name| (name, "a@b"));
-            drop(Command::new("sh").args(["-c", line]).envs(names).output());
-        }
         _ => drop(std::os::unix::fs::chown(&one, Some(random.u32(..3)), None)),
     }
 }

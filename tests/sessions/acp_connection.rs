@@ -2,6 +2,7 @@
 
 mod editor;
 mod played;
+mod scopes;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};

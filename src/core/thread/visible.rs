@@ -11,12 +11,23 @@ use super::titles::code_span;
 ///
 /// Joiners are kept within scripts and emoji that need them, as is the selector of a colored emoji.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_invisible(c) && !matches!(c, '\n' | '\t'))
+    escaped(text, |c, is_harmless| is_invisible(c) && !is_harmless && !matches!(c, '\n' | '\t'))
 }
 
 /// Like `visible`, for text of one line such as a title: newlines and tabs are escaped as well.
 pub fn visible_line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_invisible)
+    escaped(text, |c, is_harmless| is_invisible(c) && !is_harmless)
+}
+
+/// Like `visible`, for what the user consents to: other spaces than the usual one are escaped as well. For a shell, they are
+/// parts of words.
+pub fn exact(text: &str) -> Cow<'_, str> {
+    escaped(text, |c, is_harmless| is_deceptive(c, is_harmless) && !matches!(c, '\n' | '\t'))
+}
+
+/// The same for text of one line.
+pub fn exact_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_deceptive)
 }
 
 /// A text of at most `chars_max` characters; a cut is marked with an ellipsis.
@@ -45,7 +56,7 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
 
 /// A text as a one-line Markdown code span that it can't close, so that it can't pose as a sentence of Epitome.
 pub fn code(text: &str) -> String {
-    code_span(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    code_span(&exact_line(&text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
 /// A fenced block whose fence does not occur in the text.
@@ -69,26 +80,29 @@ pub fn model_says(words: &str) -> String {
     format!("The model says: {}", code(words))
 }
 
-/// The distinct invisible characters of a text that `visible` would escape, in order of appearance.
+/// The distinct invisible characters and unusual spaces of a text, in order of appearance, except for those that the script
+/// around them uses.
 pub fn invisible_in(text: &str) -> Vec<char> {
     let mut found = Vec::new();
     for (c, is_harmless) in with_context(text) {
-        if is_invisible(c) && !is_harmless && !matches!(c, '\n' | '\t' | '\r') && !found.contains(&c) {
+        let is_hidden = (is_invisible(c) || is_unusual_space(c)) && !is_harmless;
+        if is_hidden && !matches!(c, '\n' | '\t' | '\r') && !found.contains(&c) {
             found.push(c);
         }
     }
     found
 }
 
-fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(&is_escaped) {
+/// `is_escaped` is called with each character and whether its neighbors make it harmless.
+fn escaped(text: &str, is_escaped: impl Fn(char, bool) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(|c| is_escaped(c, false)) {
         return Cow::Borrowed(text);
     }
     // `\r\n` is just another line end.
     let unix = text.replace("\r\n", "\n");
     let mut shown = String::with_capacity(unix.len());
     for (c, is_harmless) in with_context(&unix) {
-        if is_escaped(c) && !is_harmless {
+        if is_escaped(c, is_harmless) {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);
@@ -97,7 +111,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The characters of a text, each with a flag: whether its neighbors make it a harmless joiner or selector.
+/// The characters of a text, each with a flag: whether its neighbors make it a harmless joiner, selector or space.
 fn with_context(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut before = None;
     let mut rest = text.chars().peekable();
@@ -109,6 +123,9 @@ fn with_context(text: &str) -> impl Iterator<Item = (char, bool)> {
                 previous.is_some_and(is_joined) && rest.peek().copied().is_some_and(is_joined)
             }
             '\u{fe0f}' => previous.is_some_and(|c| !c.is_ascii() && !is_invisible(c)),
+            c if is_unusual_space(c) => {
+                previous.into_iter().chain(rest.peek().copied()).any(|c| !c.is_ascii() && c.is_alphabetic())
+            }
             _ => false,
         };
         Some((c, is_harmless))
@@ -122,6 +139,15 @@ fn is_joined(c: char) -> bool {
         '\u{620}'..='\u{109f}' | '\u{1780}'..='\u{17b3}' | '\u{17b6}'..='\u{180a}' | '\u{1810}'..='\u{18aa}'
         // Symbols that are shown as emoji, and their selector.
         | '\u{2600}'..='\u{27bf}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Whether a character is one that a reader can't see or takes for a space.
+fn is_deceptive(c: char, is_harmless: bool) -> bool {
+    (is_invisible(c) && !is_harmless) || is_unusual_space(c)
+}
+
+fn is_unusual_space(c: char) -> bool {
+    c.is_whitespace() && !c.is_ascii()
 }
 
 /// Control characters, the Unicode property `Default_Ignorable_Code_Point`, line and paragraph separators, and other
@@ -183,6 +209,21 @@ mod tests {
     #[test]
     fn invisible_characters_are_listed_once() {
         assert_eq!(invisible_in("a\n\u{200b}b\u{200b}\u{202e} 👩\u{200d}💻"), ['\u{200b}', '\u{202e}']);
+    }
+
+    /// A command with a no-break space, which is a part of a word for a shell, looked like another one in its permission
+    /// prompt, and so did a path with a space of another width.
+    #[test]
+    fn spaces_that_a_shell_takes_for_text_are_escaped_in_what_is_consented_to() {
+        for c in ('\0'..=char::MAX).filter(|c| c.is_whitespace() && !" \n\t".contains(*c)) {
+            let (text, shown) = (format!("ls{c}-a"), format!("ls{}-a", c.escape_unicode()));
+            assert_eq!((exact(&text), exact_line(&text)), (shown.as_str().into(), shown.as_str().into()));
+            assert_eq!(invisible_in(&text).len(), usize::from(c != '\r'), "{shown}");
+            assert!(c.is_ascii() || code(&text).contains(&shown), "{shown}");
+        }
+        assert_eq!(exact("全角\u{3000}空白"), "全角\\u{3000}空白");
+        assert_eq!(visible("10\u{202f}MB 全角\u{3000}空白"), "10\u{202f}MB 全角\u{3000}空白");
+        assert_eq!(invisible_in("全角\u{3000}空白 déjà\u{a0}!"), ['\u{3000}'; 0]);
     }
 
     #[test]

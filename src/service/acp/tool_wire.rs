@@ -15,7 +15,7 @@ use super::model::{CallContent, CallUpdate, FileDiff, PermissionCard, TerminalCh
 use super::updates::fenced;
 use epitome_secrets::has_mask;
 use epitome_session_api::PermissionRequest;
-use epitome_thread::visible::{invisible_in, visible, visible_line};
+use epitome_thread::visible::{exact, exact_line, invisible_in};
 use epitome_thread::{
     CallDisplay, CallId, OutcomeContent, OutcomeStatus, RAW_FILES, ToolCall, ToolDisplay, ToolKind,
     ToolOutcome, text,
@@ -101,7 +101,7 @@ pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDet
         id: call.0.clone(),
         raw_input: Some(capped(input, detail.text_bytes_max())),
         // An empty title would replace the call's title.
-        title: (!card.title.is_empty()).then(|| visible_line(&card.title).into_owned()),
+        title: (!card.title.is_empty()).then(|| exact_line(&card.title).into_owned()),
         locations: (!card.locations.is_empty()).then(|| card.locations.clone()),
         ..CallUpdate::default()
     }
@@ -236,12 +236,12 @@ pub fn permission(ask: &PermissionRequest) -> PermissionCard {
     let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
     let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
     if let Some(always) = &ask.always {
-        let name = format!("Always allow: {}", visible_line(always));
+        let name = format!("Always allow: {}", exact_line(always));
         options.push(option(ALLOW_ALWAYS, name, wire::PermissionOptionKind::AllowAlways));
     }
     options.push(option(REJECT_ONCE, "Reject".to_owned(), wire::PermissionOptionKind::RejectOnce));
     if let Some(never) = &ask.never {
-        let name = format!("Never allow: {}", visible_line(never));
+        let name = format!("Never allow: {}", exact_line(never));
         options.push(option(REJECT_ALWAYS, name, wire::PermissionOptionKind::RejectAlways));
     }
     PermissionCard { call, options }
@@ -250,7 +250,7 @@ pub fn permission(ask: &PermissionRequest) -> PermissionCard {
 /// The content of a permission request, with the invisible characters of its texts escaped.
 fn escape_preview(preview: &[ToolDisplay]) -> Vec<ToolDisplay> {
     let escaped = |shown: &ToolDisplay| match shown {
-        ToolDisplay::Text { text } => ToolDisplay::Text { text: visible(text).into_owned() },
+        ToolDisplay::Text { text } => ToolDisplay::Text { text: exact(text).into_owned() },
         ToolDisplay::Diff { .. } => shown.clone(),
     };
     preview.iter().map(escaped).collect()
@@ -271,7 +271,7 @@ fn invisible_added(shown: &ToolDisplay) -> Option<CallContent> {
     let mut listed: String = lines
         .iter()
         .take(INVISIBLE_LINES_MAX)
-        .map(|line| format!("{}\n", cut(&visible_line(line), INVISIBLE_LINE_BYTES_MAX)))
+        .map(|line| format!("{}\n", cut(&exact_line(line), INVISIBLE_LINE_BYTES_MAX)))
         .collect();
     if lines.len() > INVISIBLE_LINES_MAX {
         listed.push_str("…\n");
@@ -279,7 +279,7 @@ fn invisible_added(shown: &ToolDisplay) -> Option<CallContent> {
     let path = path.display().to_string();
     Some(CallContent::Text(format!(
         "This change of {} has characters that can't be seen, shown here as `\\u{{…}}`:\n\n{}",
-        visible_line(&path),
+        exact_line(&path),
         fenced("", &listed)
     )))
 }
@@ -341,7 +341,7 @@ fn show(shown: &ToolDisplay, detail: CallDetail) -> CallContent {
 /// empty title.
 fn title(card: &CallDisplay, tool: &str) -> String {
     let title = if card.title.is_empty() { tool } else { card.title.as_str() };
-    visible_line(title).into_owned()
+    exact_line(title).into_owned()
 }
 
 /// Shortens a long text to its beginning and end.

@@ -111,8 +111,9 @@ impl ApprovedScript {
     }
 
     /// Copies the script into memory, where it can't change before it runs. Fails if it is not the approved one; `None` if it
-    /// is not executable, or the system can't execute it from there. Blocks on disk I/O.
-    pub fn copy(&self) -> Result<Option<SealedProgram>, PinError> {
+    /// is not executable, if the system can't execute it from there, or if its first line names a file that is not
+    /// `is_trusted`. Blocks on disk I/O.
+    pub fn copy(&self, is_trusted: impl Fn(&Path) -> bool) -> Result<Option<SealedProgram>, PinError> {
         let unreadable = |source| PinError::Unreadable { path: self.path.clone(), source };
         let bytes = read_regular(&self.path, FILE_BYTES_MAX).map_err(unreadable)?;
         let sum = Sha256::digest(&bytes);
@@ -122,7 +123,11 @@ impl ApprovedScript {
         if now != self.digest {
             return Err(PinError::Changed);
         }
-        let is_program = bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF");
+        let interpreter = bytes.strip_prefix(b"#!").map(|rest| rest.split(|byte| *byte == b'\n').next());
+        let interpreter = interpreter.flatten().map(String::from_utf8_lossy);
+        let is_program = interpreter.as_ref().map_or(bytes.starts_with(b"\x7fELF"), |line| {
+            line.split_whitespace().filter(|word| word.contains('/')).all(|word| is_trusted(Path::new(word)))
+        });
         let may_run = self.path.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
         Ok(SealedProgram::new(&bytes).ok().filter(|_| is_program && may_run))
     }

@@ -102,7 +102,9 @@ impl HookSandbox {
 
     /// Reads the disk and blocks. Fails if an approved script was changed.
     fn prepare(self) -> io::Result<HookStart> {
-        let copy = self.approved.map_or(Ok(None), |approved| approved.copy()).map_err(io::Error::other)?;
+        let is_trusted = |program: &Path| sandbox::is_of_user(program, &self.workspace);
+        let copy = self.approved.map_or(Ok(None), |approved| approved.copy(is_trusted));
+        let copy = copy.map_err(io::Error::other)?;
         if copy.is_some() {
             return Ok(HookStart { copy, ..HookStart::default() });
         }

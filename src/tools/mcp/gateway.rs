@@ -216,7 +216,7 @@ impl Tool for McpGatewayTool {
             GatewayAction::Call(name, arguments) => self.find(name)?.access(&arguments, workspace),
             // In the protocol, reading a resource never changes anything.
             GatewayAction::Read { server, .. } => Ok(Access::External {
-                server: self.server(server)?.spec.name.clone(),
+                server: self.server(server)?.label.clone(),
                 tool: RESOURCES.to_owned(),
                 reads_only: true,
             }),

@@ -20,8 +20,14 @@ const MARK_CHARS: usize = 6;
 /// The servers' parts of the tool names, in order, each unique.
 pub fn server_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut taken = BTreeSet::new();
-    // A double underscore separates the server's part from the tool's.
-    let part = |name: &str| clean(name).split("__").collect::<Vec<_>>().join("_");
+    // A double underscore separates the server's part from the tool's: a rule for one server must not cover another.
+    let part = |name: &str| {
+        let cleaned = clean(name);
+        let words: Vec<&str> = cleaned.split('_').filter(|word| !word.is_empty()).collect();
+        let part = if words.is_empty() { "server".to_owned() } else { words.join("_") };
+        // Nor may it take the name of another one that is missing here.
+        if part == cleaned { part } else { marked(&part, name, 0, SERVER_CHARS_MAX) }
+    };
     names.into_iter().map(|name| unique(name, &part(name), SERVER_CHARS_MAX, &mut taken)).collect()
 }
 
@@ -54,14 +60,18 @@ fn unique(name: &str, cleaned: &str, room: usize, taken: &mut BTreeSet<String>) 
     if cleaned.len() <= room && taken.insert(cleaned.to_owned()) {
         return cleaned.to_owned();
     }
-    let head = &cleaned[..cleaned.len().min(room - MARK_CHARS - 1)];
     for round in 0_u32.. {
-        let marked = format!("{head}_{:.MARK_CHARS$x}", Sha256::digest(format!("{round}{name}")));
+        let marked = marked(cleaned, name, round, room);
         if taken.insert(marked.clone()) {
             return marked;
         }
     }
     unreachable!("there are more marks than tools of a server")
+}
+
+fn marked(cleaned: &str, name: &str, round: u32, room: usize) -> String {
+    let head = cleaned[..cleaned.len().min(room - MARK_CHARS - 1)].trim_end_matches('_');
+    format!("{head}_{:.MARK_CHARS$x}", Sha256::digest(format!("{round}{name}")))
 }
 
 #[cfg(test)]
@@ -74,7 +84,7 @@ mod tests {
     fn valid_names_stay_unchanged() {
         let servers = server_names(["github", "my server", "my.server", "a__b"]);
         assert_eq!(servers[..2], ["github", "my_server"]);
-        assert_eq!(servers[3], "a_b");
+        assert!(servers[3].starts_with("a_b_") && servers[3].len() == 10, "{servers:?}");
         assert!(servers[2].starts_with("my_server_") && servers[2].len() == 16, "{servers:?}");
         let tools = tool_names("github", ["search", "issues.list", "issues_list"]);
         assert_eq!(tools[..2], ["mcp__github__search", "mcp__github__issues_list"]);
@@ -82,6 +92,19 @@ mod tests {
     }
 
     proptest! {
+        /// The rule `mcp__tracker__*` covered the tools of a repository's servers `tracker___x` and `tracker_`, and that of a
+        /// server whose name was cut at an underscore covered it as well.
+        #[test]
+        fn a_rule_for_one_server_covers_no_other(
+            servers in prop::collection::btree_set("(a{1,16}|b)?[_. ]{0,3}[ab]{0,9}", 2..6), tool in "[_a]{0,4}"
+        ) {
+            let labels = server_names(servers.iter().map(String::as_str));
+            for (label, other) in labels.iter().flat_map(|one| labels.iter().map(move |other| (one, other))) {
+                let name = tool_names(other, [tool.as_str()]).remove(0);
+                prop_assert_eq!(name.starts_with(&format!("mcp__{label}__")), label == other, "{:?}", servers);
+            }
+        }
+
         /// Holds for arbitrary server and tool names.
         #[test]
         fn names_are_valid_and_unique(

@@ -51,7 +51,7 @@ impl Tool for McpTool {
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, ToolError> {
         checked_arguments(input)?;
         Ok(Access::External {
-            server: self.server.spec.name.clone(),
+            server: self.server.label.clone(),
             tool: self.known.own_name.clone(),
             reads_only: self.known.reads_only,
         })
@@ -165,7 +165,7 @@ impl Tool for AbsentTool {
         let server = self.server.as_ref().ok_or_else(|| self.why())?;
         checked_arguments(input)?;
         let tool = self.own_name(server).to_owned();
-        Ok(Access::External { server: server.spec.name.clone(), tool, reads_only: false })
+        Ok(Access::External { server: server.label.clone(), tool, reads_only: false })
     }
 
     fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {

@@ -547,6 +547,7 @@ pub enum Access {
     },
     /// Calls a tool of an MCP server.
     External {
+        /// The server's part of the names of its tools.
         server: String,
         tool: String,
         /// The server's unverified claim that the tool changes nothing.

@@ -25,7 +25,7 @@ use epitome_thread::Mode;
 pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use link_guard::LinkGuard;
-pub use outside::outside;
+pub use outside::{is_of_user, outside};
 use paths::caches;
 pub(crate) use paths::home;
 pub use repositories::FoundRepositories;

@@ -87,18 +87,8 @@ const IN_HOME: &[&str] = &[
 ];
 
 /// Hidden directories that are secret also in a home that is the directory of a project, where others belong to it.
-const IN_EVERY_HOME: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".password-store",
-    ".mozilla",
-    ".terraform.d",
-    ".oci",
-];
+const IN_EVERY_HOME: &str =
+    ".ssh .gnupg .aws .azure .kube .docker .password-store .mozilla .terraform.d .oci";
 
 /// Secret locations outside of home directories; most are readable only for root anyway.
 const ELSEWHERE: &[&str] = &[
@@ -123,28 +113,8 @@ const ELSEWHERE: &[&str] = &[
 
 /// Words in the names of secret files below the directories of programs: `auth.json`, `access_tokens.db`,
 /// `.credentials`.
-const SECRET_WORDS: &[&str] = &[
-    "apikey",
-    "apikeys",
-    "auth",
-    "authinfo",
-    "cookie",
-    "cookies",
-    "credential",
-    "credentials",
-    "creds",
-    "globalstorage",
-    "keyring",
-    "keystore",
-    "oauth",
-    "passwd",
-    "password",
-    "passwords",
-    "secret",
-    "secrets",
-    "token",
-    "tokens",
-];
+const SECRET_WORDS: &str = "apikey apikeys auth authinfo cookie cookies credential credentials creds globalstorage keyring keystore \
+    oauth passwd password passwords secret secrets token tokens";
 
 /// Maximum number of programs per directory, and of entries per program. A directory with more isn't a home.
 const ENTRIES_MAX: usize = 4_096;
@@ -216,7 +186,7 @@ fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
     // In some containers, the home is the directory of a project.
     let is_project = roots.contains(&home);
     if is_project {
-        found.extend(IN_EVERY_HOME.iter().map(|name| home.join(name)));
+        found.extend(IN_EVERY_HOME.split(' ').map(|name| home.join(name)));
     }
     for (directory, opened) in OPENED {
         let is_home = directory.is_empty();
@@ -366,7 +336,9 @@ fn is_secret_entry(name: &str, path: &Path) -> bool {
     is_secret_name(path)
         || stem.ends_with("history")
         || lower.ends_with("history")
-        || stem.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SECRET_WORDS.contains(&word))
+        || stem
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| SECRET_WORDS.split(' ').any(|secret| secret == word))
 }
 
 /// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files don't

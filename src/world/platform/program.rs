@@ -21,17 +21,8 @@ pub fn named<'a>(
 
 /// Variables besides those named `…PATH` that make programs load code from the files or directories that they name, and are
 /// neither options nor programs.
-const LOADERS: [&str; 9] = [
-    "BASH_ENV",
-    "ENV",
-    "GIT_CONFIG_GLOBAL",
-    "LD_PRELOAD",
-    "PERL5LIB",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-    "RUBYLIB",
-];
+const LOADERS: &str =
+    "BASH_ENV ENV GIT_CONFIG_GLOBAL LD_PRELOAD PERL5LIB PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE RUBYLIB";
 
 /// Removes from `PATH` and other lists of directories with programs or code what a sandboxed command may have put there:
 /// relative directories, those for which `is_changeable`, and those in repositories, which are workspaces of other sessions.
@@ -68,10 +59,11 @@ pub fn without_changeable(
         let value_text = value.to_string_lossy();
         let mut paths =
             value_text.split([':', '=', ' ']).filter(|part| part.contains('/')).map(PathBuf::from);
-        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `EDITOR=/w/x`.
-        let is_loader = LOADERS.contains(&&*text)
+        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `ssh -F /w/x`, `EDITOR=/w/x`.
+        let is_loader = LOADERS.split(' ').any(|loader| loader == text)
             || value_text.starts_with('-')
-            || is_program(Path::new(value_text.split(' ').next().unwrap_or_default()));
+            || value_text.contains(' ')
+            || is_program(Path::new(&*value_text));
         (!is_loader || paths.all(|path| is_kept(&path))).then(|| (name.clone(), value.clone()))
     });
     given.collect()

@@ -11,7 +11,7 @@ use epitome::acp::connection::{Connection, ConnectionExit, Tap};
 use epitome::acp::server::{ConnectionConfig, ProviderRoute, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::session::registry::Overrides;
-use epitome::session::{ClientId, ProviderSettings, SessionError};
+use epitome::session::{AccessGrant, ClientId, ProviderSettings, SessionError};
 use serde_json::{Value, json};
 
 use super::played::Played;
@@ -87,6 +87,16 @@ impl Editor {
 
     /// Like `with`, for an agent that may offer version 2.
     pub fn offered(configured: bool, offers_v2: bool, tap: Option<Tap>) -> Editor {
+        Editor::granted(None, configured, offers_v2, tap)
+    }
+
+    /// Like `offered`, for a client on another machine, with the rights of its token.
+    pub fn granted(
+        grant: Option<AccessGrant>,
+        configured: bool,
+        offers_v2: bool,
+        tap: Option<Tap>,
+    ) -> Editor {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let played = Played::default();
@@ -94,7 +104,7 @@ impl Editor {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),
-            grant: None,
+            grant: grant.map(Arc::new),
             environment: Arc::new(Vec::new()),
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,

@@ -1,6 +1,7 @@
 //! Simulated sessions: the text of a prompt selects the session's behavior.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
@@ -33,6 +34,19 @@ pub struct State {
     pub detached: Vec<ClientId>,
     /// The prompts that clients brought from a dead daemon.
     pub resumed: Vec<PendingPrompt>,
+    /// What clients reached: what they did, and the session's directories if they opened one.
+    pub reached: Vec<(&'static str, Vec<PathBuf>)>,
+}
+
+impl State {
+    /// Records what opening a session reached, apart from the session.
+    fn opened(&mut self, what: &'static str, opening: &Opening) {
+        let directories = opening.directories.iter().chain([&opening.cwd]);
+        self.reached.push((what, directories.filter(|path| !path.as_os_str().is_empty()).cloned().collect()));
+        self.reached.extend((!opening.mcp_servers.is_empty()).then_some(("programs", Vec::new())));
+        self.reached.extend((!opening.choices.is_empty()).then_some(("options", Vec::new())));
+        self.reached.extend(opening.instructions.as_ref().map(|_| ("instructions", Vec::new())));
+    }
 }
 
 fn options() -> Arc<SessionOptions> {
@@ -78,6 +92,7 @@ pub fn long_text() -> String {
 impl StoredSessionPort for Played {
     async fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         let mut state = self.state.lock();
+        state.reached.push(("delete", Vec::new()));
         state.live.remove(session);
         if session.0.ends_with("dead") {
             drop(state);
@@ -102,12 +117,14 @@ impl StoredSessionPort for Played {
     }
 
     async fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        self.state.lock().reached.push(("title", Vec::new()));
         self.status(session)?;
         Ok(title.to_owned())
     }
 
     async fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
         let mut state = self.state.lock();
+        state.reached.push(("archive", Vec::new()));
         let header = state.headers.iter_mut().find(|header| header.session == *session);
         let header = header.ok_or_else(|| SessionError::NotFound(session.clone()))?;
         header.archived = archived;
@@ -126,6 +143,7 @@ impl StoredSessionPort for Played {
 impl SessionPort for Played {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let mut state = self.state.lock();
+        state.opened("create", &opening);
         state.made += 1;
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
@@ -142,8 +160,9 @@ impl SessionPort for Played {
     }
 
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
-        let outlet = opening.attachment.outlet;
         let mut state = self.state.lock();
+        state.opened("attach", &opening);
+        let outlet = opening.attachment.outlet;
         if !state.live.contains_key(&session) {
             let answer = Err(SessionError::NotFound(session.clone()));
             return outlet.put(&session, SessionEvent::Answer { ticket, answer });
@@ -181,6 +200,22 @@ impl SessionPort for Played {
             return Err(SessionError::NotFound(session.clone()));
         };
         let answer = |ticket, answer| outlet.put(session, SessionEvent::Answer { ticket, answer });
+        state.reached.push((
+            match &command {
+                SessionCommand::Prompt { .. } | SessionCommand::Steer { .. } => "prompt",
+                SessionCommand::Cancel
+                | SessionCommand::CancelPrompt { .. }
+                | SessionCommand::CancelOne { .. }
+                | SessionCommand::CancelAgent { .. } => "cancel",
+                SessionCommand::SetMode { .. } | SessionCommand::SetOption { .. } => "options",
+                SessionCommand::Decide { .. } | SessionCommand::Answer { .. } => "answers",
+                SessionCommand::Absent { .. }
+                | SessionCommand::Close { .. }
+                | SessionCommand::Detach { .. } => "leave",
+                _ => "others",
+            },
+            Vec::new(),
+        ));
         match command {
             SessionCommand::Prompt { ticket, content, .. } => match &content[0] {
                 Content::Text { text } if text == "wait" => state.waiting.push((session.clone(), ticket)),
@@ -283,9 +318,9 @@ impl SessionPort for Played {
             }
             // The client has left the session; there is no answer.
             SessionCommand::Detach { .. } => {}
-            SessionCommand::CancelAgent { .. }
-            | SessionCommand::CancelOne { .. }
-            | SessionCommand::Attach { .. }
+            SessionCommand::CancelAgent { .. } => {}
+            SessionCommand::CancelOne { ticket, .. } => answer(ticket, Ok(SessionAnswer::Closed)),
+            SessionCommand::Attach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged
@@ -305,7 +340,13 @@ impl SessionPort for Played {
         Ok(query.select(headers))
     }
 
-    fn fork(&self, session: &SessionId, _: Option<Seq>, _: &Opening) -> Result<SessionId, SessionError> {
+    fn fork(
+        &self,
+        session: &SessionId,
+        _: Option<Seq>,
+        opening: &Opening,
+    ) -> Result<SessionId, SessionError> {
+        self.state.lock().opened("create", opening);
         Err(SessionError::NotFound(session.clone()))
     }
 

@@ -202,12 +202,9 @@ impl<'a> ParsedCall<'a> {
             Access::Fetch { .. } => &["WebFetch", "web_fetch"],
             Access::Remember(_) | Access::External { .. } => &[],
         };
-        // The names that tools of the server have: `tracker__x` is not a part of the server `tracker`.
         let mapped = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
         let is_external = matches!(access, Access::External { server, tool, .. }
-        if matches_pattern(&pattern.tool, &format!(
-            "mcp__{}__{}", mapped(server).split("__").collect::<Vec<_>>().join("_"), mapped(tool)
-        )));
+        if matches_pattern(&pattern.tool, &format!("mcp__{server}__{}", mapped(tool))));
         does.contains(&pattern.tool.as_str()) || matches_pattern(&pattern.tool, tool) || is_external
     }
 

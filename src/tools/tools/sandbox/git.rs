@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Support;
+use crate::real_path;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
@@ -35,8 +36,8 @@ pub(super) const MODULES_MAX: usize = 256;
 /// Maximum bytes of a file of Git that is read, other than an index.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Maximum entries of a Git directory that are searched for links.
-const ENTRIES_MAX: usize = 200_000;
+/// Maximum entries of a Git directory that are searched for links, objects not counted.
+const ENTRIES_MAX: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
 
 /// The prefix of the content of a `.git` file.
 const GITDIR: &[u8] = b"gitdir: ";
@@ -121,7 +122,8 @@ pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> 
     paths
 }
 
-/// Returns the files that the user's settings include. With dotfiles, they are in a repository, which may be the workspace.
+/// Returns the files that the user's settings include. With dotfiles, they are in a repository, which may be the workspace. A
+/// file may be missing.
 pub(crate) fn included(home: &Path) -> Vec<PathBuf> {
     let of_user = [".gitconfig", ".config/git/config"].map(|name| home.join(name));
     let sections = |file: &PathBuf| -> Vec<PathBuf> {
@@ -132,7 +134,7 @@ pub(crate) fn included(home: &Path) -> Vec<PathBuf> {
             .map(|name| name.strip_prefix("~/").map_or_else(|| above.join(&name), |below| home.join(below)))
             .collect()
     };
-    of_user.iter().flat_map(sections).filter_map(|path| path.canonicalize().ok()).collect()
+    of_user.iter().flat_map(sections).map(|path| real_path(&path)).collect()
 }
 
 /// Returns the targets of entries that are links: they may be in the workspace.
@@ -167,7 +169,7 @@ fn complete(git: &Path) {
 }
 
 /// Creates a file if the path doesn't exist. If that fails, a command can't create it either.
-fn put_new(path: &Path, text: &str) {
+pub(super) fn put_new(path: &Path, text: &str) {
     let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
     let put = AtomicFile::begin(directory, READABLE).and_then(|mut new| {
         new.file().write_all(text.as_bytes())?;
@@ -299,7 +301,7 @@ fn back_from(own: &Path) -> Option<PathBuf> {
 
 /// Returns the working trees of a repository. A command that may change it may change the indexes of all.
 pub(super) fn worktrees(common: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let linked = directories(&common.join("worktrees")).take(MODULES_MAX);
+    let linked = directories(&common.join("worktrees"));
     let main = common.parent().filter(|_| common.ends_with(".git")).map(Path::to_path_buf);
     linked.filter_map(|own| Some(back_from(&own)?.parent()?.to_path_buf())).chain(main)
 }
@@ -308,33 +310,35 @@ pub(super) fn worktrees(common: &Path) -> impl Iterator<Item = PathBuf> + use<> 
 /// limits of the search.
 pub(super) fn modules(git: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut modules = Modules { found: Vec::new(), beyond: Vec::new() };
-    let worktrees = directories(&git.join("worktrees")).take(MODULES_MAX);
-    for own in worktrees.chain([git.to_path_buf()]) {
+    for own in directories(&git.join("worktrees")).chain([git.to_path_buf()]) {
         modules.find(&own.join("modules"), MODULES_DEPTH_MAX);
     }
     (modules.found, modules.beyond)
 }
 
-/// Returns the symbolic links in a Git directory, except those below hooks, which stay read-only, and in place of objects,
-/// which Git never changes. Git follows the others when it writes: a reflog could be the user's `.bashrc`.
-pub(super) fn links(git: &Path) -> Vec<PathBuf> {
+/// Returns the symbolic links in a Git directory, except those below its hooks, which stay read-only, and in place of its
+/// objects, which Git never changes. Git follows the others when it writes: a reflog could be the user's `.bashrc`. `None` if it
+/// has too many entries.
+pub(super) fn links(git: &Path) -> Option<Vec<PathBuf>> {
+    let (hooks, objects) = (git.join("hooks"), git.join("objects"));
     let (mut found, mut next, mut count) = (Vec::new(), vec![git.to_path_buf()], 0);
     while let Some(directory) = next.pop() {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             count += 1;
-            let Ok(kind) = entry.file_type() else { continue };
-            let is_of_objects = || directory.ends_with("objects") && entry.file_name().len() == 2;
+            let (path, kind) = (entry.path(), entry.file_type().ok()?);
+            // Branches may be called `hooks/x` and `objects/ab`, and their reflogs are in directories with these names.
+            let is_of_objects = || directory == objects && entry.file_name().len() == 2;
             if kind.is_symlink() {
-                found.push(entry.path());
-            } else if kind.is_dir() && entry.file_name() != "hooks" && !is_of_objects() {
-                next.push(entry.path());
+                found.push(path);
+            } else if kind.is_dir() && path != hooks && !is_of_objects() {
+                next.push(path);
             }
         }
         if count > ENTRIES_MAX {
-            break;
+            return None;
         }
     }
-    found
+    Some(found)
 }
 
 /// Returns the directory that the `.git` file of a working tree names, resolved.
@@ -437,16 +441,19 @@ mod tests {
     fn links_that_git_would_follow_are_found() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let git = directory.path().canonicalize().expect("it is there");
-        for made in ["logs/refs", "objects/ab", "objects/info", "hooks"] {
+        for made in ["logs/refs/hooks", "logs/refs/objects/ab", "objects/ab", "objects/info", "hooks"] {
             fs::create_dir_all(git.join(made)).expect("made");
         }
+        // The reflogs of branches `hooks/x` and `objects/ab/x` were not found.
+        let of_branches = ["logs/refs/hooks/x", "logs/refs/objects/ab/x"];
         let links = ["index", "logs/HEAD", "logs/refs/heads", "objects/info/alternates", "objects/ac"];
+        let links = [&links[..], &of_branches].concat();
         for link in links.iter().chain(&["hooks/pre-commit", "objects/ab/cd"]) {
             symlink("/nowhere", git.join(link)).expect("linked");
         }
-        let mut found = super::links(&git);
+        let mut found = super::links(&git).expect("there are few");
         found.sort();
-        let mut expected = links.map(|link| git.join(link));
+        let mut expected: Vec<PathBuf> = links.iter().map(|link| git.join(link)).collect();
         expected.sort();
         assert_eq!(found, expected);
     }

@@ -29,8 +29,9 @@ const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const SETTINGS: OutputLimits<'static> =
     OutputLimits { time: Duration::from_secs(2), bytes: git::FILE_BYTES_MAX, is_over: &|| None };
 
+/// Repositories beyond these limits are cut off.
 const DEPTH_MAX: usize = 8;
-const LINKED_MAX: usize = 1_024;
+const LINKED_MAX: usize = 4_096;
 
 /// The mode of an index entry that links to a repository.
 const LINK_MODE: u32 = 0o160_000;
@@ -89,16 +90,22 @@ impl Linked {
     }
 
     fn add(&mut self, outer: &OuterRepository<'_>, depth: usize, cache: &mut LinkCache) {
-        let Some(depth) = depth.checked_sub(1) else { return };
         let committed = cache.committed.get(outer.git).cloned().unwrap_or_default();
-        for path in cache.links_of(outer.git).iter().chain(&committed) {
+        let links = cache.links_of(outer.git);
+        if links.is_none() {
+            let index = outer.git.join("index");
+            self.0.insert((index.clone(), outer.worktree.to_path_buf()), Some(index));
+        }
+        for path in links.unwrap_or_default().iter().chain(&committed) {
             let worktree = outer.worktree.join(path);
             let entry = worktree.join(".git");
-            let unclear = git::is_unclear(&entry).then_some(entry);
-            let git = unclear.clone().or_else(|| directory_of(&worktree));
-            let Some(git) = git.filter(|_| self.0.len() < LINKED_MAX) else { continue };
+            let unclear = git::is_unclear(&entry).then(|| entry.clone());
+            let Some(git) = unclear.clone().or_else(|| directory_of(&worktree)) else { continue };
+            let next = depth.checked_sub(1).filter(|_| self.0.len() < LINKED_MAX);
             let way_out = outer.way_out.clone().or(unclear).or_else(|| outer.way_out_by(path, &git));
-            if self.0.insert((git.clone(), worktree.clone()), way_out.clone()).is_none() {
+            let way_out = way_out.or_else(|| next.is_none().then_some(entry));
+            let is_new = self.0.insert((git.clone(), worktree.clone()), way_out.clone()).is_none();
+            if let Some(depth) = next.filter(|_| is_new) {
                 let mut modules = outer.modules.clone();
                 modules.push(git.join("modules"));
                 let inner = OuterRepository { worktree: &worktree, git: &git, modules, way_out };
@@ -214,14 +221,15 @@ fn cut_off(entry: &Path, git: &Path) -> Option<String> {
         Err(error) => format!("It could not be renamed ({error}), so look at it before you use Git there"),
     };
     Some(format!(
-        "[{} leads Git to {}, which is not a part of the repository and could make Git run a program. {done}]",
+        "[{} leads Git to {}, which is not a part of the repository, or can't be examined, and could make Git run a \
+         program. {done}]",
         entry.display(),
         git.display()
     ))
 }
 
 /// Renames an entry without following links.
-fn put_aside(path: &Path) -> io::Result<()> {
+pub(super) fn put_aside(path: &Path) -> io::Result<()> {
     let entry = DirectoryEntry::at(path)?;
     let name = entry.name().to_string_lossy().into_owned();
     let aside = format!("{name}.{ASIDE}");
@@ -252,25 +260,25 @@ impl LinkCache {
     /// Adds links that were committed in the repository of this working tree.
     pub(super) fn add_committed(&mut self, worktree: &Path, links: Vec<PathBuf>) {
         let Some(git) = directory_of(worktree).filter(|_| !links.is_empty()) else { return };
-        let known = self.committed.entry(git).or_default();
-        known.extend(links.into_iter().take(LINKED_MAX.saturating_sub(known.len())));
+        self.committed.entry(git).or_default().extend(links);
     }
 
-    /// Returns the paths of the links in the index of a repository.
-    fn links_of(&mut self, git: &Path) -> Arc<[PathBuf]> {
+    /// Returns the paths of the links in the index of a repository. `None` if it can't be read here.
+    fn links_of(&mut self, git: &Path) -> Option<Arc<[PathBuf]>> {
         let index = git.join("index");
-        let Some(file) = index.metadata().ok().filter(|file| file.is_file() && file.len() <= INDEX_BYTES_MAX)
-        else {
-            return Arc::default();
-        };
+        let Ok(file) = index.metadata() else { return Some(Arc::default()) };
         let stamp = DiskStamp::of(&file);
         if let Some((known, links)) = self.indexes.get(&index)
             && *known == stamp
         {
-            return links.clone();
+            return Some(links.clone());
         }
-        let bytes = read_regular(&index, INDEX_BYTES_MAX).unwrap_or_default();
-        let (mut links, mut is_whole) = (Vec::new(), true);
+        let bytes = match read_regular(&index, INDEX_BYTES_MAX) {
+            // It was replaced or removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Arc::default()),
+            read => read.ok()?,
+        };
+        let (mut links, mut is_whole, mut is_read) = (Vec::new(), true, false);
         // The hash length is stored in the settings; usually, an index can be parsed with only one of the two.
         for hash in [20, 32] {
             let Some(mut part) = IndexPart::parse(&bytes, hash, false) else { continue };
@@ -280,17 +288,19 @@ impl LinkCache {
                 is_whole = false;
                 let bytes = read_regular(&git.join(format!("sharedindex.{shared}")), INDEX_BYTES_MAX);
                 let shared = IndexPart::parse(&bytes.unwrap_or_default(), hash, part.has_unnamed);
-                links.extend(shared.unwrap_or_default().links);
+                let Some(mut shared) = shared else { continue };
+                links.append(&mut shared.links);
             }
+            is_read = true;
         }
-        let links: Arc<[PathBuf]> = links.into();
+        let links: Arc<[PathBuf]> = Some(links).filter(|_| is_read)?.into();
         if self.indexes.len() >= LINKED_MAX {
             self.indexes.clear();
         }
         if stamp.is_settled() && is_whole {
             self.indexes.insert(index, (stamp, links.clone()));
         }
-        links
+        Some(links)
     }
 }
 
@@ -423,9 +433,42 @@ mod tests {
                 ),
             );
             let links = LinkCache::default().links_of(&root.join(name).join(".git"));
-            assert_eq!(*links, [PathBuf::from("a/very/deep/lib"), "z".into()], "{format} {version}");
+            assert_eq!(
+                *links.expect("it is read"),
+                [PathBuf::from("a/very/deep/lib"), "z".into()],
+                "{format} {version}"
+            );
         }
         assert!(IndexPart::parse(b"DIRC\0\0\0\x02\xff\xff\xff\xff", 20, false).is_none());
+    }
+
+    /// With 1,024 harmless repositories, or in an index of more than 256 MiB, a command could link another one that was not
+    /// searched.
+    #[test]
+    fn what_is_beyond_the_limits_is_cut_off() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        if std::process::Command::new("git").arg("--version").output().is_err() {
+            return eprintln!("skipped: there is no git");
+        }
+        git(&root, "git init -q .");
+        let hash = "1".repeat(40);
+        let listed: String = (0..=LINKED_MAX).map(|n| format!("160000 {hash}\tmany/{n:05}\n")).collect();
+        fs::write(root.join("listed"), listed).expect("written");
+        (0..=LINKED_MAX)
+            .for_each(|n| fs::create_dir_all(root.join(format!("many/{n:05}/.git"))).expect("made"));
+        git(&root, "git update-index --add --index-info < listed");
+        let refused = || {
+            let linked = Linked::find(std::iter::once(root.as_path()), &mut LinkCache::default());
+            linked.refuse_new(&Linked::default(), &[]).len()
+        };
+        assert_eq!(refused(), 1);
+        assert!(root.join(format!("many/{LINKED_MAX:05}/.git.refused")).exists());
+        assert_eq!(refused(), 0);
+        let index = fs::OpenOptions::new().write(true).open(root.join(".git/index")).expect("it is there");
+        index.set_len(INDEX_BYTES_MAX + 1).expect("set");
+        assert_eq!(refused(), 1);
+        assert!(root.join(".git/index.refused").exists());
     }
 
     /// A command could add a link with `git update-index --split-index`: entries in the shared file were not read.
@@ -456,7 +499,8 @@ mod tests {
             let shared =
                 shared.filter(|entry| entry.file_name().to_string_lossy().starts_with("sharedindex."));
             assert!(shared.count() > 0, "{name}");
-            assert!(LinkCache::default().links_of(&git).contains(&PathBuf::from("z")), "{name}");
+            let links = LinkCache::default().links_of(&git).expect("it is read");
+            assert!(links.contains(&PathBuf::from("z")), "{name}");
         }
     }
 }

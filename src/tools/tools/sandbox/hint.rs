@@ -1,6 +1,9 @@
 //! Detects from a command's output whether the sandbox is the likely cause of a failure. Pure. It may be wrong: the
 //! result is a hint, and the model decides.
 
+/// Words in messages of programs that can't reach a socket in the file system.
+const OF_SOCKETS: [&str; 4] = ["af_unix", "unix socket", ".sock", " agent"];
+
 /// How the model can request to run outside of the sandbox.
 pub const HOW_TO_ASK: &str = "If that stopped it and the task needs it, call bash again with \
      `outside_sandbox: true` and a `reason`; the user is asked. Don't work around it.";
@@ -23,10 +26,12 @@ const NO_NETWORK: [&str; 13] = [
 ];
 
 /// Messages of programs that are denied access to a file, a socket or a process.
-const NOT_ALLOWED: [&str; 7] = [
+const NOT_ALLOWED: [&str; 8] = [
     "permission denied",
     "operation not permitted",
     "read-only file system",
+    // Git, of a remote in a directory.
+    "unable to create temporary object directory",
     "device or resource busy",
     "eacces",
     "eperm",
@@ -62,11 +67,17 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
             .to_owned()
     } else if !network && says(&NO_NETWORK) {
         format!(", which has no network except its own loopback. {HOW_TO_ASK}")
+    } else if !well && says(&NOT_ALLOWED) && says(&OF_SOCKETS) {
+        format!(
+            ", which has no Unix sockets: those of agents for keys and of daemons lead out of it. Python's multiprocessing \
+             works with the start methods `spawn` and `fork`. {HOW_TO_ASK}"
+        )
     } else if !well && says(&NOT_ALLOWED) {
         format!(
             ", which can change files only in the workspace, the temporary directory and build caches (in the \
              workspace not .git, editor settings and similar; of a home only its visible directories), and can't read \
-             secrets or reach sockets and processes of other programs. {HOW_TO_ASK}"
+             secrets or reach processes of other programs. {HOW_TO_ASK} The user can open a directory beside the workspace \
+             for all commands with `write` in the table [sandbox] of config.toml."
         )
     } else {
         return None;
@@ -82,13 +93,20 @@ mod tests {
     fn sandbox_denials_are_recognised_in_output() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
         let (processes, git) = (Some("limits how many processes"), Some("changes_git"));
-        let mounts = Some("copy them instead");
+        let (mounts, sockets) = (Some("copy them instead"), Some("no Unix sockets"));
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
             // `curl … | head` exits with success.
             ("curl: (6) Could not resolve host: crates.io\n", true, false, net),
             ("curl: (6) Could not resolve host: crates.io\n", false, true, none),
             ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),
+            (
+                "socket.socket(socket.AF_UNIX)\nPermissionError: [Errno 1] Operation not permitted",
+                false,
+                false,
+                sockets,
+            ),
+            ("gpg: can't connect to the agent: Operation not permitted", false, false, sockets),
             ("error: could not lock config file .git/config: Read-only file system", false, true, git),
             ("touch: cannot touch '/etc/x': Read-only file system", false, true, files),
             ("fatal: renaming 'a' failed: Invalid cross-device link", false, false, mounts),

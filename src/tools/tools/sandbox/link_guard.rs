@@ -23,7 +23,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::git;
-use super::git_links::{LinkCache, Linked};
+use super::git_links::{LinkCache, Linked, put_aside};
 use epitome_platform::child_output::{self, OutputLimits};
 use epitome_platform::entry_watch::{self, EntryNews, EntryWatch};
 use epitome_platform::group::{GroupEnd, KILL_GRACE};
@@ -84,8 +84,8 @@ pub struct LinkGuard {
 struct ChangedRepository {
     worktree: PathBuf,
     git: PathBuf,
-    /// The symbolic links in it.
-    links: BTreeSet<PathBuf>,
+    /// The symbolic links in it; `None` if there are too many entries.
+    links: Option<BTreeSet<PathBuf>>,
     /// The commits that its branches and reflogs name.
     tips: Vec<String>,
 }
@@ -95,14 +95,30 @@ impl ChangedRepository {
         let git = git::directory(worktree)?;
         let listed = child_output::git(&["rev-list", "--no-walk=unsorted", "--all", "--reflog"]);
         let listed = child_output::output_of(listed, worktree, &COMMITS).unwrap_or_default();
-        let links = git::links(&git).into_iter().collect();
+        let links = git::links(&git).map(BTreeSet::from_iter);
         let tips = listed.lines().map(str::to_owned).collect();
         Some(ChangedRepository { worktree: worktree.to_path_buf(), git, links, tips })
     }
 
-    /// Removes new symbolic links. Returns a description of each.
+    /// Removes new symbolic links. Returns a description of each. A repository in which they can't be found any more is put out
+    /// of use.
     fn remove_links(&self) -> Vec<String> {
-        let new = git::links(&self.git).into_iter().filter(|link| !self.links.contains(link));
+        let Some(before) = &self.links else { return Vec::new() };
+        let Some(links) = git::links(&self.git) else {
+            let objects = self.git.join("objects");
+            let done = match put_aside(&objects) {
+                Ok(()) => "its name was changed, so that Git does not use the repository".to_owned(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+                Err(error) => format!("its name could not be changed ({error})"),
+            };
+            return vec![format!(
+                "[{} has too many entries now to be searched for links that Git would follow. {}: {done}. Look at it before \
+                 you change the name back]",
+                self.git.display(),
+                objects.display()
+            )];
+        };
+        let new = links.into_iter().filter(|link| !before.contains(link));
         let removed = new.filter_map(|link| {
             let target = fs::read_link(&link).ok()?;
             let done = match DirectoryEntry::at(&link).and_then(|entry| entry.remove_file()) {
@@ -286,4 +302,27 @@ fn find(worktrees: &[PathBuf], shared: &SharedLinks) -> Linked {
         worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect();
     all.extend(commons.iter().flat_map(|common| git::worktrees(common)));
     Linked::find(all.iter().map(PathBuf::as_path), &mut cache)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command made so many files that its link in place of a reflog was not found.
+    #[test]
+    fn a_git_directory_that_cannot_be_searched_is_put_out_of_use() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let git = directory.path().join(".git");
+        for made in ["objects", "logs", "many"] {
+            fs::create_dir_all(git.join(made)).expect("made");
+        }
+        let links = git::links(&git).map(BTreeSet::from_iter);
+        let worktree = directory.path().to_path_buf();
+        let repository = ChangedRepository { worktree, git: git.clone(), links, tips: Vec::new() };
+        assert_eq!(repository.remove_links(), [""; 0]);
+        (0..1_100).for_each(|n| fs::write(git.join(format!("many/{n}")), "").expect("written"));
+        let reports = repository.remove_links();
+        assert!(reports.len() == 1 && reports[0].contains("too many entries"), "{reports:?}");
+        assert!(!git.join("objects").exists() && git.join("objects.refused").exists());
+    }
 }

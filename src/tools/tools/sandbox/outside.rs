@@ -5,22 +5,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TEMPORARY;
-use super::paths::caches::CACHES_IN_HOME;
-use super::paths::home;
+use super::paths::{caches, home};
 use crate::Workspace;
 use epitome_platform::program::without_changeable;
 use epitome_platform::root::Root;
 
+type VariableList = Vec<(OsString, OsString)>;
+
 /// Returns the environment of a workspace without directories in which such a program would find what a sandboxed command
 /// has put there: with `.venv/bin` on the `PATH`, a command could write a `bash` that the next hook started. Reads the disk.
-pub fn outside(workspace: &Workspace) -> Arc<Vec<(OsString, OsString)>> {
+pub fn outside(workspace: &Workspace) -> Arc<VariableList> {
+    kept(workspace, &workspace.environment)
+}
+
+/// Whether no sandboxed command can have put a program there.
+pub fn is_of_user(program: &Path, workspace: &Workspace) -> bool {
+    let named = [Some(program.to_path_buf()), program.canonicalize().ok()];
+    named.iter().all(|path| {
+        let directory = path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new(""));
+        !kept(workspace, &Arc::new(vec![("PATH".into(), directory.into())])).is_empty()
+    })
+}
+
+fn kept(workspace: &Workspace, environment: &Arc<VariableList>) -> Arc<VariableList> {
     // Without a sandbox, commands can change all programs of the user.
-    let Some(others) = &workspace.exposure().changeable else { return workspace.environment.clone() };
+    let Some(others) = &workspace.exposure().changeable else { return environment.clone() };
     let home = workspace.home();
     let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
     let roots: Vec<&Path> = workspace.roots().iter().map(Root::path).collect();
     let variable = workspace.variable("TMPDIR").map(PathBuf::from);
-    let caches = home.iter().flat_map(|home| CACHES_IN_HOME.map(|name| home.join(name)));
+    let caches = home.iter().flat_map(|home| caches::in_home(home));
     let elsewhere: Vec<PathBuf> = TEMPORARY
         .map(PathBuf::from)
         .into_iter()
@@ -28,15 +42,15 @@ pub fn outside(workspace: &Workspace) -> Arc<Vec<(OsString, OsString)>> {
         .chain(caches)
         .chain(others.clone())
         .collect();
-    let is_of_user = real_home.as_deref().filter(|home| home::is_of_user(home));
+    let home_of_user = real_home.as_deref().filter(|home| home::is_of_user(home));
     let is_changeable = |path: &Path| {
         // In a session in the home, the directories on the `PATH` are read-only for commands.
-        roots.iter().any(|root| path.starts_with(root) && is_of_user != Some(root))
+        roots.iter().any(|root| path.starts_with(root) && home_of_user != Some(root))
             || elsewhere
                 .iter()
                 .any(|above| path.starts_with(above) && !is_protected(path, real_home.as_deref(), above))
     };
-    Arc::new(without_changeable(&workspace.environment, home.as_deref(), is_changeable))
+    Arc::new(without_changeable(environment, home.as_deref(), is_changeable))
 }
 
 /// Whether a home below a directory for temporary files contains the path: commands can't change it.
@@ -50,6 +64,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    /// An approved script was run outside of the sandbox by an interpreter that a command had put into the workspace.
+    #[test]
+    fn a_program_that_a_command_can_change_is_not_the_users() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        fs::create_dir_all(base.join("w")).expect("made");
+        std::os::unix::fs::symlink("/bin/sh", base.join("w/sh")).expect("linked");
+        let workspace = Workspace::new(base.join("w"), Vec::new(), Arc::default());
+        for (program, expected) in
+            [("/usr/bin/env", true), ("w/sh", false), ("w/missing", false), ("tools/sh", false)]
+        {
+            let path = if program.starts_with('w') { base.join(program) } else { program.into() };
+            assert_eq!(is_of_user(&path, &workspace), expected, "{program}");
+        }
+    }
 
     /// With an activated virtual environment, a command wrote `.venv/bin/bash`, with which the user's next hook was started.
     #[test]
@@ -83,6 +113,7 @@ mod tests {
                 ("NODE_OPTIONS", format!("--require {}", at("w/.pnp.cjs"))),
                 ("JAVA_TOOL_OPTIONS", format!("-javaagent:{}", at("w/x.jar"))),
                 ("EDITOR", format!("{} --wait", at("w/edit"))),
+                ("GIT_SSH_COMMAND", format!("ssh -F {}", at("w/ssh_config"))),
                 ("DATABASE", at("w/db.sqlite")),
             ];
             let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();

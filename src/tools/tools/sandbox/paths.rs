@@ -10,9 +10,9 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use caches::{CACHES_IN_HOME, RUN_FROM_CACHE};
+use caches::RUN_FROM_CACHE;
 
-use super::{Namespaces, SandboxRules, Support, denied};
+use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
@@ -69,11 +69,19 @@ pub(super) fn find(
         fix_above(&mut paths, &roots, &directory);
         freeze(&mut paths, directory);
     }
-    let frozen = workspace.frozen().iter().cloned().chain(home::linked(workspace, real_home.as_deref()));
-    let frozen = frozen.chain(rules.settings.clone());
-    let frozen = frozen.chain(real_home.iter().flat_map(|home| repositories::included(home)));
+    let mut obeyed = home::linked(workspace, real_home.as_deref());
+    obeyed.extend(real_home.iter().flat_map(|home| git::included(home)));
+    let is_inside = |path: &PathBuf| roots.iter().any(|root| path.starts_with(root));
+    if support.excludes_below_writable() {
+        // Only an existing file can be protected.
+        for path in obeyed.iter().filter(|path| is_inside(path)) {
+            let _ = path.parent().map(fs::create_dir_all);
+            git::put_new(path, "");
+        }
+    }
+    let frozen = workspace.frozen().iter().cloned().chain(obeyed).chain(rules.settings.clone());
     let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
-    for path in frozen.into_iter().filter(|path| roots.iter().any(|root| path.starts_with(root))) {
+    for path in frozen.into_iter().filter(is_inside) {
         fix_above(&mut paths, &roots, &path);
         freeze(&mut paths, path);
     }
@@ -85,7 +93,7 @@ pub(super) fn find(
     let home_elsewhere = real_home.clone().filter(|home| !roots.contains(home));
     let mut wide = roots;
     wide.extend(gits);
-    let caches = home.iter().flat_map(|home| CACHES_IN_HOME.map(|name| home.join(name)));
+    let caches = home.iter().flat_map(|home| caches::in_home(home));
     let mut rest = real(caches.chain(rules.write.clone()));
     let programs = real_home.as_ref().map(|home| home.join(RUN_FROM_CACHE));
     let programs = programs.filter(|path| path.parent().is_some_and(Path::is_dir));
@@ -147,12 +155,16 @@ fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
 /// can be read in these.
 fn later_logins(home: Option<&Path>) -> Vec<PathBuf> {
     let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
-    let opened = std::fs::read_dir(&home).into_iter().flatten().flatten();
-    let opened = opened.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
-    let opened =
-        opened.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
-    let programs = [".config", ".local/share"].map(|directory| home.join(directory));
-    opened.chain(programs).chain([home.clone()]).map(|directory| directory.join(LATER)).collect()
+    let all = ["", ".cache", ".config", ".local/share", ".local/state"].map(|name| home.join(name));
+    let is_of_program = |entry: &fs::DirEntry, above: &Path| {
+        let is_hidden = above != home || entry.file_name().as_encoded_bytes().starts_with(b".");
+        is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
+    let opened = all.iter().flat_map(|above| {
+        let entries = fs::read_dir(above).into_iter().flatten().flatten();
+        entries.filter(|entry| is_of_program(entry, above)).map(|entry| entry.path())
+    });
+    opened.chain(all.clone()).map(|directory| directory.join(LATER)).collect()
 }
 
 /// Returns the workspace's directories that commands may change.

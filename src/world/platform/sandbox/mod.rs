@@ -64,7 +64,8 @@ pub struct Confinement {
 /// their targets are listed separately.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
     let (mut whole, mut directories) = (Vec::new(), Vec::new());
-    sort_in(path.to_path_buf(), without, &mut whole, &mut directories);
+    let without: Vec<&Path> = without.iter().map(PathBuf::as_path).collect();
+    sort_in(path.to_path_buf(), &without, &mut whole, &mut directories);
     directories.push(whole);
     directories.sort_by_key(Vec::len);
     for mut entries in directories {
@@ -75,23 +76,19 @@ pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
 }
 
 /// Adds `path` to `whole` if it contains nothing of `without`, or a list for each directory that does to `directories`.
-fn sort_in(
-    path: PathBuf,
-    without: &[PathBuf],
-    whole: &mut Vec<PathBuf>,
-    directories: &mut Vec<Vec<PathBuf>>,
-) {
+fn sort_in(path: PathBuf, without: &[&Path], whole: &mut Vec<PathBuf>, directories: &mut Vec<Vec<PathBuf>>) {
     if without.iter().any(|without| path.starts_with(without)) {
         return;
     }
-    if !without.iter().any(|without| without.starts_with(&path)) {
+    let without: Vec<&Path> = without.iter().copied().filter(|without| without.starts_with(&path)).collect();
+    if without.is_empty() {
         return whole.push(path);
     }
     let Ok(entries) = std::fs::read_dir(&path) else { return };
     let entries = entries.flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
     let mut list = Vec::new();
-    entries.for_each(|entry| sort_in(entry.path(), without, &mut list, directories));
+    entries.for_each(|entry| sort_in(entry.path(), &without, &mut list, directories));
     directories.push(list);
 }
 

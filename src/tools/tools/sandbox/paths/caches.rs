@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::open;
 use crate::Workspace;
@@ -15,53 +15,19 @@ use epitome_platform::sandbox::SandboxPaths;
 /// code of shaders. Nor does it contain programs that `npx`, `uvx`, `pnpm dlx`, `pixi exec` and the like start from a cache
 /// without a check, nor stores whose files are those of installed programs, by hard links: those of pnpm, Bun, Conda and
 /// pixi.
-pub(in crate::sandbox) const CACHES_IN_HOME: [&str; 45] = [
-    ".cache/bazel",
-    ".cache/ccache",
-    ".cache/clangd",
-    ".cache/composer",
-    ".cache/coursier/v1",
-    ".cache/fontconfig",
-    ".cache/go-build",
-    ".cache/golangci-lint",
-    ".cache/gopls",
-    ".cache/matplotlib",
-    ".cache/mypy",
-    ".cache/node-gyp",
-    ".cache/pdm",
-    ".cache/pip",
-    ".cache/pnpm",
-    ".cache/pypoetry/artifacts",
-    ".cache/pypoetry/cache",
-    ".cache/rattler/cache/repodata",
-    ".cache/ruff",
-    ".cache/sccache",
-    ".cache/staticcheck",
-    ".cache/turbo",
-    ".cache/typescript",
-    ".cache/yarn",
-    ".cache/zig",
-    ".cargo/registry",
-    ".cargo/git",
-    ".cargo/.package-cache",
-    ".cargo/.package-cache-mutate",
-    ".cargo/.global-cache",
-    ".npm/_cacache",
-    ".npm/_logs",
-    ".yarn/berry/cache",
-    ".gradle/caches",
-    ".gradle/daemon",
-    ".m2/repository",
-    ".ivy2/cache",
-    "go/pkg",
-    ".nuget/packages",
-    ".bundle/cache",
-    ".cabal/packages",
-    ".composer/cache",
-    ".julia/compiled",
-    ".hex/packages",
-    ".pub-cache/hosted",
-];
+const CACHES_IN_HOME: &str = ".cache/bazel .cache/ccache .cache/clangd .cache/composer .cache/coursier/v1 .cache/fontconfig \
+    .cache/go-build .cache/golangci-lint .cache/gopls .cache/matplotlib .cache/mypy .cache/node-gyp .cache/pdm \
+    .cache/pip .cache/pnpm .cache/pypoetry/artifacts .cache/pypoetry/cache .cache/rattler/cache/repodata \
+    .cache/ruff .cache/sccache .cache/staticcheck .cache/turbo .cache/typescript .cache/yarn .cache/zig \
+    .cargo/registry .cargo/git .cargo/.package-cache .cargo/.package-cache-mutate .cargo/.global-cache \
+    .npm/_cacache .npm/_logs .yarn/berry/cache .gradle/caches .gradle/daemon .m2/repository .ivy2/cache go/pkg \
+    .nuget/packages .bundle/cache .cabal/packages .composer/cache .julia/compiled .hex/packages \
+    .pub-cache/hosted";
+
+/// The same as paths.
+pub(in crate::sandbox) fn in_home(home: &Path) -> impl Iterator<Item = PathBuf> {
+    CACHES_IN_HOME.split(' ').map(|name| home.join(name))
+}
 
 /// A directory of such programs in one of the caches.
 pub(super) const RUN_FROM_CACHE: &str = ".cache/pnpm/dlx";

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::freeze;
-use crate::Workspace;
+use crate::{Workspace, real_path};
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Directories in a home from which Epitome runs hooks as the user's own, besides its settings.
@@ -82,7 +82,7 @@ pub(crate) fn is_of_settings(path: &Path, home: Option<&Path>, settings: Option<
 }
 
 /// Returns the targets of links in a home that programs run or obey: settings of shells, of Git and of editors, and
-/// commands. With dotfiles, they are in a repository, which may be the workspace.
+/// commands. With dotfiles, they are in a repository, which may be the workspace. A target may be missing.
 pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
     let Some(home) = home else { return Vec::new() };
     let settings = home.join(".config");
@@ -99,10 +99,7 @@ pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf>
             || path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
     };
     let links = entries.filter(is_link).filter(is_obeyed);
-    links
-        .filter_map(|entry| entry.path().canonicalize().ok())
-        .filter(|target| !home.starts_with(target))
-        .collect()
+    links.map(|entry| real_path(&entry.path())).filter(|target| !home.starts_with(target)).collect()
 }
 
 /// Returns the directories on the user's `PATH`, resolved.

@@ -75,11 +75,6 @@ pub(super) fn protect(
     gits
 }
 
-/// The files that the user's settings of Git include.
-pub(super) fn included(home: &Path) -> Vec<PathBuf> {
-    git::included(home)
-}
-
 /// The working trees of the workspace's repositories.
 pub(in crate::sandbox) fn worktrees(workspace: &Workspace) -> Vec<PathBuf> {
     let entries = workspace.found().entries(workspace.roots().iter().map(Root::path));
