@@ -570,7 +570,9 @@ fn state_types(schema: &mut Map<String, Value>) {
         Some(kinds) => {
             kinds.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         }
-        None if schema.contains_key("properties") => vec!["object".to_owned()],
+        None if ["properties", "additionalProperties"].iter().any(|key| schema.contains_key(*key)) => {
+            vec!["object".to_owned()]
+        }
         None if schema.contains_key("items") => vec!["array".to_owned()],
         None => TYPES
             .into_iter()
@@ -599,11 +601,19 @@ fn state_types(schema: &mut Map<String, Value>) {
     let mut alternatives: Vec<Map<String, Value>> = types.iter().map(alternative).collect();
     let is_single = alternatives.len() == 1;
     schema.retain(|key, _| is_annotation(key) || (is_single && key == "default"));
+    if !is_single && alternatives.iter().all(|one| one.len() == 1) {
+        schema.insert("type".to_owned(), json!(types));
+        return;
+    }
+    for list in alternatives.iter_mut().filter(|one| one["type"] == "array") {
+        list.entry("items").or_insert_with(|| {
+            let mut anything = Map::new();
+            state_types(&mut anything);
+            anything.into()
+        });
+    }
     match alternatives.as_mut_slice() {
         [single] => schema.append(single),
-        several if several.iter().all(|one| one.len() == 1) => {
-            drop(schema.insert("type".to_owned(), json!(types)))
-        }
         several => drop(schema.insert("anyOf".to_owned(), json!(several))),
     }
 }
