@@ -12,11 +12,15 @@ const OVERFLOW: (u64, u64) = (207_791, 200_000);
 /// Context window of the listed models, in tokens.
 pub(super) const WINDOW: u64 = OVERFLOW.1;
 
-/// Anthropic's codes for a compaction that comes back altered or in the wrong place.
-const CODES: [(&str, &str); 3] = [
-    ("`compaction` block must be the first block", "compaction_block_misplaced"),
-    ("`compaction` block does not match", "compaction_content_mismatch"),
-    ("`compaction` block's signature does not verify", "compaction_signature_invalid"),
+/// Words of a problem, and what its error has beside the message.
+const FIELDS: [(&str, &str, &str); 7] = [
+    ("`compaction` block must be the first block", "details.error_code", "compaction_block_misplaced"),
+    ("`compaction` block does not match", "details.error_code", "compaction_content_mismatch"),
+    ("`compaction` block's signature does not verify", "details.error_code", "compaction_signature_invalid"),
+    (UNVERIFIED, "param", "reasoning.summary"),
+    (UNVERIFIED, "code", "unsupported_value"),
+    ("tools with reasoning_effort", "param", "reasoning_effort"),
+    ("maximum number of items", "param", "tools"),
 ];
 
 /// An error response.
@@ -59,8 +63,9 @@ impl Refusal {
     /// A request that violates the provider's rules.
     pub(super) fn of_problem(wire: WireFormat, message: &str) -> Refusal {
         let mut refusal = Refusal::new(wire, 400, None, Some(message));
-        if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
-            refusal.body["error"]["details"] = json!({ "error_code": code });
+        for (_, path, value) in FIELDS.into_iter().filter(|(words, ..)| message.contains(words)) {
+            let field = path.split('.').fold(&mut refusal.body["error"], |at, name| &mut at[name]);
+            *field = value.into();
         }
         if message == EXTRA_INPUTS {
             let detail = json!({ "type": "extra_forbidden", "loc": ["body", "stream_options", "include_usage"],
@@ -68,14 +73,6 @@ impl Refusal {
             refusal.status = 422;
             refusal.body = json!({ "object": "error", "message": { "detail": [detail] },
                 "type": "invalid_request_error", "code": null });
-        }
-        if message == UNVERIFIED {
-            refusal.body["error"]["param"] = "reasoning.summary".into();
-            refusal.body["error"]["code"] = "unsupported_value".into();
-        }
-        if message.contains("tools with reasoning_effort") {
-            refusal.body["error"]["param"] = "reasoning_effort".into();
-            refusal.body["error"]["code"] = Value::Null;
         }
         refusal
     }
@@ -149,34 +146,31 @@ pub(super) fn body(wire: WireFormat, status: u16, message: &str) -> Value {
 /// The body of an error about an exceeded context window.
 pub(super) fn overflow_body(wire: WireFormat) -> Value {
     let (used, limit) = OVERFLOW;
-    let of_openai = |param: &str, message: String| {
-        json!({"error": {"message": message, "type": "invalid_request_error", "param": param,
-            "code": "context_length_exceeded"}})
-    };
-    match wire {
-        WireFormat::AnthropicMessages => {
-            body(wire, 400, &format!("prompt is too long: {used} tokens > {limit} maximum"))
+    let message = match wire {
+        WireFormat::AnthropicMessages => format!("prompt is too long: {used} tokens > {limit} maximum"),
+        WireFormat::OpenAiChat => format!(
+            "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in {used} tokens. Please \
+             reduce the length of the messages."
+        ),
+        WireFormat::OpenAiResponses => {
+            "Your input exceeds the context window of this model. Please adjust your input \
+            and try again."
+                .to_owned()
         }
-        WireFormat::OpenAiChat => of_openai(
-            "messages",
-            format!(
-                "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in \
-                 {used} tokens. Please reduce the length of the messages."
-            ),
-        ),
-        WireFormat::OpenAiResponses => of_openai(
-            "input",
-            "Your input exceeds the context window of this model. Please adjust your input and try again."
-                .into(),
-        ),
-        WireFormat::Gemini => body(
-            wire,
-            400,
-            &format!(
-                "The input token count ({used}) exceeds the maximum number of tokens allowed ({limit})."
-            ),
-        ),
+        WireFormat::Gemini => {
+            format!("The input token count ({used}) exceeds the maximum number of tokens allowed ({limit}).")
+        }
+    };
+    let mut body = body(wire, 400, &message);
+    if let Some(param) = match wire {
+        WireFormat::OpenAiChat => Some("messages"),
+        WireFormat::OpenAiResponses => Some("input"),
+        WireFormat::AnthropicMessages | WireFormat::Gemini => None,
+    } {
+        body["error"]["param"] = param.into();
+        body["error"]["code"] = "context_length_exceeded".into();
     }
+    body
 }
 
 pub(super) fn default_message(status: u16) -> &'static str {

@@ -37,12 +37,12 @@ const BILLING: &str = "exceeded_current_quota_error billing_error contract_spend
     user_profile_billing_not_authorized user_profile_not_billable insufficient_quota \
     credit_balance_exhausted billing_not_active billing_hard_limit_reached usage_limit_exceeded \
     project_spend_limit_exceeded organization_spend_limit_exceeded organization_usage_limit_exceeded \
-    BILLING_DISABLED insufficient_balance";
+    BILLING_DISABLED insufficient_balance 1113";
 
 /// Words for an account without money, and for what is wrong with it, in the sentences of services that have no code.
-const MONEY: &str = "credit|balance|billing|spending limit|spend limit|funds|payment|api usage limits";
+const MONEY: &str = "credit|balance|billing|spending limit|spend limit|funds|payment|api usage limits|余额";
 const LACKING: &str = "insufficient|too low|not enough|no credit|purchase|recharge|used all|reached|exceeded|raise|\
-    enable|have any|suspended|required";
+    enable|have any|suspended|required|ran out|不足";
 
 /// Words of a key that is not accepted, with a status that does not say that.
 const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no api key";

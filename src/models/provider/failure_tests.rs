@@ -749,6 +749,15 @@ fn refusals_have_remedies() {
     assert_eq!(classify(&local(), &plain(401, "{}")).remedy, None);
 }
 
+#[test]
+fn words_about_other_tokens_are_not_about_the_length() {
+    for message in ["Unexpected token } in JSON at position 7", "The token is malformed"] {
+        let body = serde_json::json!({ "error": { "message": message } }).to_string();
+        let found = classify(&local(), &plain(400, &body));
+        assert_eq!(found.remedy, Some(Remedy::Shorten { is_likely: false }), "{message}");
+    }
+}
+
 /// Regression: with these services, a conversation that had become too long failed with each prompt.
 #[test]
 fn wordings_without_numbers_are_likely_about_the_length() {
@@ -760,6 +769,8 @@ fn wordings_without_numbers_are_likely_about_the_length() {
         "prompt too long; exceeded max context length by 4093 tokens",
         "Your input exceeds the context window of this model.",
         "Please reduce the length of the messages",
+        "Requested token count exceeds the model's maximum",
+        "The token limit of this model was exceeded",
     ] {
         let body = serde_json::json!({ "error": { "message": message } }).to_string();
         for status in [200, 400, 422] {
@@ -816,6 +827,7 @@ fn accounts_contents_and_abilities_are_told_apart() {
         ),
         (429, "Insufficient balance or no resource package. Please recharge.", ErrorClass::Auth, "billing"),
         (400, "You have reached your specified API usage limits.", ErrorClass::Auth, "billing"),
+        (429, "余额不足或无可用资源包,请充值。", ErrorClass::Auth, "billing"),
         (
             429,
             "Rate limit reached. Please try again in 20s. Add a payment method to raise your limit.",

@@ -38,7 +38,6 @@ mod pages;
 mod prompts;
 mod redact;
 mod retry;
-mod schema;
 mod server;
 mod sse;
 mod stderr;

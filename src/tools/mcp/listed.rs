@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::names;
-use super::schema::{make_acceptable, prune_definitions};
+use epitome_provider::wire::tools::valid_schema;
 use epitome_thread::ToolSpec;
 
 /// Maximum tools used per server; some servers have a hundred.
@@ -111,18 +111,15 @@ pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &Raw
     let names = names::tool_names(label, wanted.iter().map(|tool| &*tool.name));
     let mut known = Vec::new();
     for (tool, name) in wanted.into_iter().zip(names) {
-        let mut schema = (*tool.input_schema).clone();
-        make_acceptable(&mut schema);
-        prune_definitions(&mut schema);
-        let schema = Value::Object(schema);
-        if schema.to_string().len() > SCHEMA_BYTES_MAX {
-            remarks.push(format!(
-                "its tool {:?} is left out: its schema has more than {} KiB",
-                short(&tool.name),
-                SCHEMA_BYTES_MAX / 1024
-            ));
-            continue;
-        }
+        let schema = match valid_schema(&Value::Object((*tool.input_schema).clone())) {
+            Ok(schema) if schema.to_string().len() <= SCHEMA_BYTES_MAX => schema,
+            unfit => {
+                let large = || format!("its schema has more than {} KiB", SCHEMA_BYTES_MAX / 1024);
+                let why = unfit.err().unwrap_or_else(large);
+                remarks.push(format!("its tool {:?} is left out: {why}", short(&tool.name)));
+                continue;
+            }
+        };
         let annotations = tool.annotations.as_ref();
         let title = tool.title.as_deref().or_else(|| annotations?.title.as_deref()).unwrap_or(&tool.name);
         let text = tool.description.as_deref().unwrap_or_default().trim();

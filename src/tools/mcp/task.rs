@@ -53,7 +53,7 @@ impl ReadyConnection {
         let call = json!({ "name": tool, "arguments": arguments, "task": { "ttl": kept_ms } });
         let mut task = match self.ask("tools/call", call, quiet).await? {
             ServerResult::CallToolResult(came) => return Ok(came),
-            other => fields(&other)["task"].take(),
+            other => fields(&other).get_mut("task").map(Value::take).unwrap_or_default(),
         };
         let id = task["taskId"].as_str().map(str::to_owned);
         let id =

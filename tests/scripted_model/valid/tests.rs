@@ -210,11 +210,37 @@ fn refused_definitions_of_tools_are_detected() {
 
 #[test]
 fn fields_that_a_service_does_not_know_are_detected() {
+    let function = |description: &str, parameters: Value| {
+        let function = json!({"name": "look", "description": description, "parameters": parameters});
+        json!({"type": "function", "function": function})
+    };
+    let with = |name: &str, property: Value| {
+        json!([function("Looks.", json!({"type": "object", "properties": { name: property }}))])
+    };
     for (wire, model, field, value, is_refused) in [
         (OpenAiChat, "mistral-large-latest", "stream_options", json!({"include_usage": true}), true),
         (OpenAiChat, "gpt-4.1", "stream_options", json!({"include_usage": true}), false),
         (OpenAiResponses, "gpt-5-unverified", "reasoning", json!({"summary": "auto"}), true),
         (OpenAiResponses, "gpt-5", "reasoning", json!({"summary": "auto"}), false),
+        (OpenAiChat, "moonshotai/kimi-k2", "tools", with("a", json!({"description": "Any."})), true),
+        (
+            OpenAiChat,
+            "kimi-k2",
+            "tools",
+            with("a", json!({"type": "object", "anyOf": [{"type": "object"}]})),
+            true,
+        ),
+        (
+            OpenAiChat,
+            "kimi-k2",
+            "tools",
+            with("a", json!({"anyOf": [{"type": "object"}, {"type": "null"}]})),
+            false,
+        ),
+        (OpenAiChat, "nova-pro", "tools", json!([function("", json!({"type": "object"}))]), true),
+        (OpenAiChat, "command-a", "tools", json!([{"function": {"name": "a", "strict": false}}]), true),
+        (OpenAiChat, "compound", "tools", vec![function("A", json!({"type": "object"})); 129].into(), true),
+        (OpenAiChat, "compound", "tools", vec![function("A", json!({"type": "object"})); 128].into(), false),
     ] {
         let mut body = whole(wire);
         body[field] = value;

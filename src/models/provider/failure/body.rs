@@ -92,9 +92,10 @@ impl ErrorBody {
 
     /// Whether the error is about the length of the request, in whatever words.
     pub(super) fn mentions_length(&self) -> bool {
-        const LENGTH: [&str; 5] = ["context", "tokens", "length", "too long", "too large"];
-        let words = self.words.iter().any(|word| LENGTH.iter().any(|length| word.contains(length)));
-        words || self.mentions(&LENGTH)
+        const LENGTH: &str = "context|tokens|length|too long|too large";
+        const MUCH: &str = "exceed|maximum|limit|count|many";
+        let words = self.words.iter().any(|word| LENGTH.split('|').any(|length| word.contains(length)));
+        words || self.says(LENGTH) || self.says("token") && self.says(MUCH)
     }
 
     /// The tool that is refused: its position in the list that was sent, or `None` if the message calls it by its name.

@@ -130,7 +130,12 @@ fn place_of(field: &str, text: &str) -> Option<usize> {
     let is_part = is_in_parts(field);
     let by_path = (!is_part).then(|| find_name(&words, text, false)).flatten();
     let by_last = (is_part || last.contains(' ')).then(|| find_name(last, text, true)).flatten();
-    by_path.into_iter().chain(by_last).min()
+    // "reasoning summaries" is `reasoning.summary`.
+    let prose = words.replace('.', " ");
+    let many = prose.strip_suffix('y').map_or_else(|| format!("{prose}s"), |stem| format!("{stem}ies"));
+    let in_prose = [&prose, &many].into_iter().filter(|_| words.contains('.') && !is_part);
+    let by_prose = in_prose.filter_map(|name| find_name(name, text, false)).min();
+    by_path.into_iter().chain(by_last).chain(by_prose).min()
 }
 
 fn find_name(name: &str, text: &str, may_be_within: bool) -> Option<usize> {
@@ -183,6 +188,13 @@ mod tests {
                 "stream_options.include_usage",
             ),
             (Responses, "reasoning.summary", "Your organization must be verified.", "reasoning.summary"),
+            (
+                Responses,
+                "",
+                "Your organization must be verified to generate reasoning summaries.",
+                "reasoning.summary",
+            ),
+            (Responses, "", "Reasoning effort is not supported with this model.", "reasoning.effort"),
             (Responses, "include", "Encrypted content is not supported with this model.", "include"),
             (Responses, "include[0]", "Invalid value", "include"),
             (Chat, "", r#"json: unknown field "stream_options""#, "stream_options"),

@@ -77,35 +77,38 @@ const USUAL: Hosted = Hosted {
     default_model: "",
 };
 
+/// A service whose variables are `PREFIX_API_KEY` and `PREFIX_BASE_URL`: its name, the prefix, its title, its address, the page
+/// of its keys, its default model, and what is different.
+macro_rules! service {
+    (
+        $name:literal, $prefix:literal, $title:literal, $base:literal, $key_page:literal, $model:literal
+        $(, $field:ident: $value:expr)*
+    ) => {
+        Hosted {
+            name: $name,
+            title: $title,
+            base: $base,
+            base_variable: concat!($prefix, "_BASE_URL"),
+            keys: &[concat!($prefix, "_API_KEY")],
+            key_page: $key_page,
+            default_model: concat!($name, "/", $model),
+            $($field: $value,)*
+            ..USUAL
+        }
+    };
+}
+
 /// In order of preference.
 pub static HOSTED: [Hosted; 20] = [
-    Hosted {
-        name: "anthropic",
-        title: "Anthropic",
-        wire: WireFormat::AnthropicMessages,
-        base: "https://api.anthropic.com",
-        base_variable: "ANTHROPIC_BASE_URL",
-        keys: &["ANTHROPIC_API_KEY"],
-        token: Some("ANTHROPIC_AUTH_TOKEN"),
-        custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS"),
-        key_page: "https://platform.claude.com/settings/keys",
-        default_model: "anthropic/claude-sonnet-5-5",
-        ..USUAL
-    },
-    Hosted {
-        name: "openai",
-        title: "OpenAI",
-        wire: WireFormat::OpenAiResponses,
-        base: "https://api.openai.com/v1",
-        base_variable: "OPENAI_BASE_URL",
-        keys: &["OPENAI_API_KEY"],
+    service!("anthropic", "ANTHROPIC", "Anthropic", "https://api.anthropic.com",
+        "https://platform.claude.com/settings/keys", "claude-sonnet-5-5",
+        wire: WireFormat::AnthropicMessages, token: Some("ANTHROPIC_AUTH_TOKEN"),
+        custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS")),
+    service!("openai", "OPENAI", "OpenAI", "https://api.openai.com/v1",
+        "https://platform.openai.com/api-keys", "gpt-6-sol", wire: WireFormat::OpenAiResponses,
         without_key: WithoutKey::NothingElsewhere,
         headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
-        custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
-        key_page: "https://platform.openai.com/api-keys",
-        default_model: "openai/gpt-6-sol",
-        ..USUAL
-    },
+        custom_headers: Some("OPENAI_CUSTOM_HEADERS")),
     Hosted {
         name: "gemini",
         title: "Google",
@@ -118,18 +121,9 @@ pub static HOSTED: [Hosted; 20] = [
         default_model: "gemini/gemini-3.8-flash",
         ..USUAL
     },
-    Hosted {
-        name: "openrouter",
-        title: "OpenRouter",
-        base: "https://openrouter.ai/api/v1",
-        base_variable: "OPENROUTER_BASE_URL",
-        keys: &["OPENROUTER_API_KEY"],
-        key_page: "https://openrouter.ai/settings/keys",
-        key_check: Some("/key"),
-        // OpenRouter's router, which chooses a model for each request.
-        default_model: "openrouter/openrouter/auto",
-        ..USUAL
-    },
+    // OpenRouter's router chooses a model for each request.
+    service!("openrouter", "OPENROUTER", "OpenRouter", "https://openrouter.ai/api/v1",
+        "https://openrouter.ai/settings/keys", "openrouter/auto", key_check: Some("/key")),
     // A ChatGPT plan, through the sign-in that OpenAI offers to open-source programs.
     Hosted {
         name: "chatgpt",
@@ -142,103 +136,42 @@ pub static HOSTED: [Hosted; 20] = [
         default_model: "chatgpt/gpt-6-sol",
         ..USUAL
     },
-    Hosted {
-        name: "groq",
-        title: "Groq",
-        base: "https://api.groq.com/openai/v1",
-        base_variable: "GROQ_BASE_URL",
-        keys: &["GROQ_API_KEY"],
-        key_page: "https://console.groq.com/keys",
-        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE },
-        default_model: "groq/openai/gpt-oss-120b",
-        ..USUAL
-    },
-    Hosted {
-        name: "xai",
-        title: "xAI",
-        wire: WireFormat::OpenAiResponses,
-        base: "https://api.x.ai/v1",
-        base_variable: "XAI_BASE_URL",
-        keys: &["XAI_API_KEY"],
-        key_page: "https://console.x.ai",
-        default_model: "xai/grok-4",
-        ..USUAL
-    },
-    Hosted {
-        name: "mistral",
-        title: "Mistral",
-        base: "https://api.mistral.ai/v1",
-        base_variable: "MISTRAL_BASE_URL",
-        keys: &["MISTRAL_API_KEY"],
-        key_page: "https://console.mistral.ai/api-keys",
-        quirks: Quirks { short_call_ids: true, omits: &["stream_options"], ..Quirks::NONE },
-        default_model: "mistral/devstral-latest",
-        ..USUAL
-    },
-    Hosted {
-        name: "deepseek",
-        title: "DeepSeek",
-        base: "https://api.deepseek.com",
-        base_variable: "DEEPSEEK_BASE_URL",
-        keys: &["DEEPSEEK_API_KEY"],
-        key_page: "https://platform.deepseek.com/api_keys",
-        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
-        default_model: "deepseek/deepseek-chat",
-        ..USUAL
-    },
-    Hosted {
-        name: "together",
-        title: "Together AI",
-        base: "https://api.together.ai/v1",
-        base_variable: "TOGETHER_BASE_URL",
-        keys: &["TOGETHER_API_KEY"],
-        key_page: "https://api.together.ai/settings/api-keys",
-        default_model: "together/Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8",
-        ..USUAL
-    },
-    Hosted {
-        name: "fireworks",
-        title: "Fireworks AI",
-        base: "https://api.fireworks.ai/inference/v1",
-        base_variable: "FIREWORKS_BASE_URL",
-        keys: &["FIREWORKS_API_KEY"],
-        key_page: "https://app.fireworks.ai/settings/users/api-keys",
-        default_model: "fireworks/accounts/fireworks/models/kimi-k2-instruct",
-        ..USUAL
-    },
-    Hosted {
-        name: "cerebras",
-        title: "Cerebras",
-        base: "https://api.cerebras.ai/v1",
-        base_variable: "CEREBRAS_BASE_URL",
-        keys: &["CEREBRAS_API_KEY"],
-        key_page: "https://cloud.cerebras.ai",
-        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE },
-        default_model: "cerebras/gpt-oss-120b",
-        ..USUAL
-    },
-    Hosted {
-        name: "moonshot",
-        title: "Moonshot AI",
-        base: "https://api.moonshot.ai/v1",
-        base_variable: "MOONSHOT_BASE_URL",
-        keys: &["MOONSHOT_API_KEY"],
-        key_page: "https://platform.moonshot.ai/console/api-keys",
-        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
-        default_model: "moonshot/kimi-latest",
-        ..USUAL
-    },
-    Hosted {
-        name: "zai",
-        title: "Z.ai",
-        base: "https://api.z.ai/api/paas/v4",
-        base_variable: "ZAI_BASE_URL",
-        keys: &["ZAI_API_KEY"],
-        key_page: "https://z.ai/manage-apikey/apikey-list",
-        quirks: Quirks { reasoning_back: true, ..Quirks::NONE },
-        default_model: "zai/glm-4.6",
-        ..USUAL
-    },
+    service!("groq", "GROQ", "Groq", "https://api.groq.com/openai/v1",
+        "https://console.groq.com/keys", "openai/gpt-oss-120b",
+        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE }),
+    service!("xai", "XAI", "xAI", "https://api.x.ai/v1", "https://console.x.ai", "grok-4",
+        wire: WireFormat::OpenAiResponses),
+    service!("mistral", "MISTRAL", "Mistral", "https://api.mistral.ai/v1",
+        "https://console.mistral.ai/api-keys", "devstral-latest",
+        quirks: Quirks { short_call_ids: true, omits: &["stream_options"], ..Quirks::NONE }),
+    service!("deepseek", "DEEPSEEK", "DeepSeek", "https://api.deepseek.com",
+        "https://platform.deepseek.com/api_keys", "deepseek-chat",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE }),
+    service!(
+        "together",
+        "TOGETHER",
+        "Together AI",
+        "https://api.together.ai/v1",
+        "https://api.together.ai/settings/api-keys",
+        "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"
+    ),
+    service!(
+        "fireworks",
+        "FIREWORKS",
+        "Fireworks AI",
+        "https://api.fireworks.ai/inference/v1",
+        "https://app.fireworks.ai/settings/users/api-keys",
+        "accounts/fireworks/models/kimi-k2-instruct"
+    ),
+    service!("cerebras", "CEREBRAS", "Cerebras", "https://api.cerebras.ai/v1",
+        "https://cloud.cerebras.ai", "gpt-oss-120b",
+        quirks: Quirks { omits: &["max_tokens"], ..Quirks::NONE }),
+    service!("moonshot", "MOONSHOT", "Moonshot AI", "https://api.moonshot.ai/v1",
+        "https://platform.moonshot.ai/console/api-keys", "kimi-latest",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE }),
+    service!("zai", "ZAI", "Z.ai", "https://api.z.ai/api/paas/v4",
+        "https://z.ai/manage-apikey/apikey-list", "glm-4.6",
+        quirks: Quirks { reasoning_back: true, ..Quirks::NONE }),
     Hosted {
         name: "azure",
         title: "Azure OpenAI",
@@ -283,39 +216,12 @@ pub static HOSTED: [Hosted; 20] = [
         default_model: "vertex/gemini-3.8-flash",
         ..USUAL
     },
-    Hosted {
-        name: "ollama",
-        title: "Ollama",
-        base: "http://127.0.0.1:11434/v1",
-        base_variable: "OLLAMA_BASE_URL",
-        keys: &["OLLAMA_API_KEY"],
-        without_key: WithoutKey::Nothing,
-        key_page: "https://ollama.com/settings/keys",
-        default_model: "ollama/gpt-oss",
-        ..USUAL
-    },
-    Hosted {
-        name: "lmstudio",
-        title: "LM Studio",
-        base: "http://127.0.0.1:1234/v1",
-        base_variable: "LMSTUDIO_BASE_URL",
-        keys: &["LMSTUDIO_API_KEY"],
-        without_key: WithoutKey::Nothing,
-        key_page: "https://lmstudio.ai/docs/developer",
-        default_model: "lmstudio/openai/gpt-oss-20b",
-        ..USUAL
-    },
-    Hosted {
-        name: "vllm",
-        title: "vLLM",
-        base: "http://127.0.0.1:8000/v1",
-        base_variable: "VLLM_BASE_URL",
-        keys: &["VLLM_API_KEY"],
-        without_key: WithoutKey::Nothing,
-        key_page: "https://docs.vllm.ai",
-        default_model: "vllm/Qwen/Qwen3-Coder-30B-A3B-Instruct",
-        ..USUAL
-    },
+    service!("ollama", "OLLAMA", "Ollama", "http://127.0.0.1:11434/v1",
+        "https://ollama.com/settings/keys", "gpt-oss", without_key: WithoutKey::Nothing),
+    service!("lmstudio", "LMSTUDIO", "LM Studio", "http://127.0.0.1:1234/v1",
+        "https://lmstudio.ai/docs/developer", "openai/gpt-oss-20b", without_key: WithoutKey::Nothing),
+    service!("vllm", "VLLM", "vLLM", "http://127.0.0.1:8000/v1",
+        "https://docs.vllm.ai", "Qwen/Qwen3-Coder-30B-A3B-Instruct", without_key: WithoutKey::Nothing),
 ];
 
 impl Hosted {

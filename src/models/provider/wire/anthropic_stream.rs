@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::Decode;
 use super::anthropic_search as search;
 use super::compaction;
-use super::stream::{DecodeError, Unfinished, append, index_of, lenient, read_event, without_nulls};
+use super::stream::{
+    DecodeError, Lenient, Unfinished, append, index_of, position, read_event, without_nulls,
+};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{SEARCH_TOOL, Usage};
@@ -25,6 +27,8 @@ pub(super) struct AnthropicDecoder {
     texts: Option<Vec<Value>>,
     /// Tokens of the context at the start of the reply.
     context: u64,
+    /// Whether a block has begun.
+    begun: bool,
     stop: Option<ReplyStop>,
 }
 
@@ -74,6 +78,7 @@ impl AnthropicDecoder {
             calls: Vec::new(),
             texts,
             context: 0,
+            begun: false,
             stop: None,
         }
     }
@@ -87,12 +92,18 @@ impl Decode for AnthropicDecoder {
         }
         let event: AnthropicEvent<'_> = read_event(data)?;
         match event.kind.as_ref() {
-            "content_block_delta" => self.delta(event.index, event.delta.unwrap_or_default(), out),
+            "content_block_delta" => self.delta(position(&event.index), event.delta.unwrap_or_default(), out),
             "content_block_start" => {
+                self.begun = true;
                 self.block_stopped(out);
-                self.block_started(event.index, event.content_block, out);
+                self.block_started(position(&event.index), event.content_block, out);
             }
             "content_block_stop" => self.block_stopped(out),
+            // A gateway that turns to another server begins anew. What has been shown can't be taken back.
+            "message_start" if self.stop.is_some() => self.finish(out),
+            "message_start" if self.begun => {
+                return Err(DecodeError::Lost("another reply began before its end"));
+            }
             "message_start" => {
                 let reported = &event.message["usage"];
                 if !reported.is_null() {
@@ -102,11 +113,11 @@ impl Decode for AnthropicDecoder {
                 }
             }
             "message_delta" => {
-                if let Some(reported) = event.usage {
-                    out.push(ProviderEvent::Usage(self.later_usage(&reported)));
+                if !event.usage.is_null() {
+                    out.push(ProviderEvent::Usage(self.later_usage(&event.usage)));
                 }
                 if let Some(delta) = event.delta
-                    && let Some(reason) = delta.stop_reason
+                    && let Some(reason) = delta.stop_reason.0
                 {
                     self.stop = Some(stop(&reason, &delta.stop_details));
                 }
@@ -191,9 +202,9 @@ impl AnthropicDecoder {
         }
     }
 
-    fn delta(&mut self, index: Option<u32>, delta: AnthropicDelta<'_>, out: &mut Vec<ProviderEvent>) {
+    fn delta(&mut self, index: Option<u32>, delta: AnthropicDelta, out: &mut Vec<ProviderEvent>) {
         self.compaction(&delta);
-        if let Some(text) = delta.text {
+        if let Some(text) = delta.text.0 {
             if let ContentBlock::Text { text: so_far, .. } = &mut self.block {
                 so_far.push_str(&text);
             }
@@ -202,7 +213,7 @@ impl AnthropicDecoder {
         if let ContentBlock::Text { citations, .. } = &mut self.block {
             citations.extend(delta.citation);
         }
-        if let Some(json) = delta.partial_json.filter(|json| !json.is_empty()) {
+        if let Some(json) = delta.partial_json.0.filter(|json| !json.is_empty()) {
             match (self.call_with(index), &mut self.block) {
                 (Some(at), _) => {
                     self.calls[at].whole = None;
@@ -213,11 +224,11 @@ impl AnthropicDecoder {
             }
         }
         if let ContentBlock::Thinking { text, signature } = &mut self.block {
-            if let Some(more) = delta.thinking {
+            if let Some(more) = delta.thinking.0 {
                 text.push_str(&more);
                 append(out, ProviderEvent::Thinking(more));
             }
-            if let Some(more) = delta.signature {
+            if let Some(more) = delta.signature.0 {
                 signature.push_str(&more);
             }
         }
@@ -233,7 +244,7 @@ impl AnthropicDecoder {
     }
 
     /// Updates a compaction: text and metadata are sent in one piece and replace those of the start event.
-    fn compaction(&mut self, delta: &AnthropicDelta<'_>) {
+    fn compaction(&mut self, delta: &AnthropicDelta) {
         let ContentBlock::Compaction(block) = &mut self.block else { return };
         let reported = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
         for (name, reported) in reported {
@@ -241,7 +252,7 @@ impl AnthropicDecoder {
                 block[name] = reported.clone();
             }
         }
-        if let Some(signature) = &delta.signature {
+        if let Some(signature) = &delta.signature.0 {
             block["signature"] = signature.as_str().into();
         }
     }
@@ -303,39 +314,30 @@ fn stop(reason: &str, details: &Value) -> ReplyStop {
 }
 
 /// All kinds of events in one struct, because an enum tagged by `type` would be buffered before parsing.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct AnthropicEvent<'a> {
-    #[serde(rename = "type", borrow, default)]
+    #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
-    #[serde(default, deserialize_with = "lenient")]
-    index: Option<u32>,
-    #[serde(borrow)]
-    delta: Option<AnthropicDelta<'a>>,
-    #[serde(default)]
+    index: Value,
+    delta: Option<AnthropicDelta>,
     content_block: Value,
-    #[serde(default)]
     message: Value,
-    #[serde(default, deserialize_with = "lenient")]
-    usage: Option<Value>,
+    usage: Value,
     error: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
-struct AnthropicDelta<'a> {
-    #[serde(default, deserialize_with = "lenient")]
-    text: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    partial_json: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    thinking: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    signature: Option<String>,
+#[serde(default)]
+struct AnthropicDelta {
+    text: Lenient<String>,
+    partial_json: Lenient<String>,
+    thinking: Lenient<String>,
+    signature: Lenient<String>,
     content: Option<Value>,
     encrypted_content: Option<Value>,
     citation: Option<Value>,
-    #[serde(borrow)]
-    stop_reason: Option<Cow<'a, str>>,
-    #[serde(default)]
+    stop_reason: Lenient<String>,
     stop_details: Value,
 }
 

@@ -2,12 +2,11 @@
 //! without an index, text in parts, repeated ids, complete arguments at once, `null` instead of text, several field names
 //! for thinking, a missing `[DONE]`, a message in one piece. Pure.
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished, append, index_of, lenient, read_event};
+use super::stream::{DecodeError, Unfinished, append, index_of, position, read_event};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::Usage;
@@ -51,35 +50,30 @@ impl Decode for ChatDecoder {
             }
             return Ok(());
         }
-        let chunk: ChatChunk = read_event(data)?;
-        let is_reply = chunk.choices.is_some();
-        if is_given(&chunk.error) || !is_reply && (is_given(&chunk.message) || is_given(&chunk.detail)) {
+        let chunk: Value = read_event(data)?;
+        let is_given = |name: &str| !chunk[name].is_null();
+        if is_given("error") || !chunk["choices"].is_array() && (is_given("message") || is_given("detail")) {
             // The reply has ended: OpenRouter sends the reason once more, as an error.
             return if self.stop.is_some() { Ok(()) } else { Err(DecodeError::Provider(data.to_owned())) };
         }
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
-            if let Some(delta) = choice.delta {
-                self.delta(delta, out);
-            }
+        let choices = chunk["choices"].as_array().into_iter().flatten();
+        for choice in choices.filter(|choice| position(&choice["index"]).is_none_or(|index| index == 0)) {
+            self.delta(&choice["delta"], out);
             // Replies in one piece. Perplexity's also have an empty piece, and its streams repeat the message.
-            if let Some(message) = choice.message.filter(|_| !self.begun) {
-                self.delta(message, out);
+            if !self.begun {
+                self.delta(&choice["message"], out);
             }
-            if is_given(&choice.error) && choice.finish_reason.as_ref().is_none_or(|reason| reason == "error")
-            {
-                return Err(DecodeError::Provider(json!({ "error": choice.error }).to_string()));
+            let reason = choice["finish_reason"].as_str();
+            if !choice["error"].is_null() && reason.is_none_or(|reason| reason == "error") {
+                return Err(DecodeError::Provider(json!({ "error": choice["error"] }).to_string()));
             }
-            if let Some(reason) = choice.finish_reason {
-                self.stop = Some(stop(&reason));
-            }
+            self.stop = reason.map(stop).or(self.stop.take());
             // Moonshot sends the usage here.
-            if let Some(reported) = choice.usage {
-                out.push(ProviderEvent::Usage(usage(&reported)));
-            }
+            self.usage(&choice["usage"], out);
         }
-        if let Some(reported) = chunk.usage {
-            out.push(ProviderEvent::Usage(usage(&reported)));
-        }
+        // Groq sends it also in a place of its own, if it was not asked for.
+        self.usage(&chunk["x_groq"]["usage"], out);
+        self.usage(&chunk["usage"], out);
         Ok(())
     }
 
@@ -150,54 +144,54 @@ impl ChatDecoder {
         out.push(ProviderEvent::Stopped(stop));
     }
 
-    fn delta(&mut self, delta: ChatDelta, out: &mut Vec<ProviderEvent>) {
-        let (thought, text) = delta.content.map_or_else(Default::default, ChatText::split);
-        let thoughts = [
-            ("reasoning_content", delta.reasoning_content),
-            ("reasoning", delta.reasoning),
-            ("reasoning_text", delta.reasoning_text),
-            ("thinking", delta.thinking),
-            ("content", Some(thought)),
-        ];
-        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        if let Some((field, Some(text))) = thoughts.into_iter().find(|(_, text)| is_given(text)) {
+    fn usage(&self, reported: &Value, out: &mut Vec<ProviderEvent>) {
+        if reported.is_object() {
+            out.push(ProviderEvent::Usage(usage(reported)));
+        }
+    }
+
+    fn delta(&mut self, delta: &Value, out: &mut Vec<ProviderEvent>) {
+        let list = |name: &str| delta[name].as_array().into_iter().flatten();
+        let (thought, text) = split(&delta["content"]);
+        let thoughts = REASONING.map(|field| (field, text_at(delta, field)));
+        let mut thoughts = thoughts.into_iter().chain([("content", thought.as_str())]);
+        if let Some((field, text)) = thoughts.find(|(_, text)| !text.is_empty()) {
             self.begun = true;
             self.reasoning = Some(field);
-            append(out, ProviderEvent::Thinking(text));
+            append(out, ProviderEvent::Thinking(text.to_owned()));
         }
-        for piece in delta.reasoning_details.into_iter().flatten() {
+        for piece in list("reasoning_details") {
             self.begun = true;
-            self.detail(piece);
+            self.detail(piece.clone());
         }
-        let refusal = delta.refusal.unwrap_or_default();
-        self.refusal.push_str(&refusal);
-        for text in [text, refusal].into_iter().filter(|text| !text.is_empty()) {
+        let refusal = text_at(delta, "refusal");
+        self.refusal.push_str(refusal);
+        for text in [&*text, refusal].into_iter().filter(|text| !text.is_empty()) {
             self.begun = true;
             self.seal(out);
-            append(out, ProviderEvent::Text(text));
+            append(out, ProviderEvent::Text(text.to_owned()));
         }
-        for call in delta.tool_calls.into_iter().flatten() {
+        for call in list("tool_calls") {
             self.begun = true;
             self.seal(out);
             self.call(call, out);
         }
     }
 
-    fn call(&mut self, delta: CallDelta, out: &mut Vec<ProviderEvent>) {
-        let function = delta.function.unwrap_or_default();
-        let id = delta.id.unwrap_or_default();
-        let name = function.name.unwrap_or_default();
-        let arguments = match function.arguments {
-            Some(Value::String(text)) => text,
-            None | Some(Value::Null) => String::new(),
+    fn call(&mut self, delta: &Value, out: &mut Vec<ProviderEvent>) {
+        let (index, function) = (position(&delta["index"]), &delta["function"]);
+        let (id, name) = (text_at(delta, "id").to_owned(), text_at(function, "name").to_owned());
+        let arguments = match &function["arguments"] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
             // Complete arguments that were not serialized to a string.
-            Some(whole) => whole.to_string(),
+            whole => whole.to_string(),
         };
-        let at = match self.find(delta.index, &id, &name, &arguments) {
+        let at = match self.find(index, &id, &name, &arguments) {
             Some(at) => at,
             None => {
                 let (name, arguments) = (String::new(), String::new());
-                self.calls.push(StreamedCall { index: delta.index, id: id.clone(), name, arguments });
+                self.calls.push(StreamedCall { index, id: id.clone(), name, arguments });
                 self.calls.len() - 1
             }
         };
@@ -261,84 +255,25 @@ fn stop(reason: &str) -> ReplyStop {
     }
 }
 
-fn is_given(field: &Option<Value>) -> bool {
-    field.as_ref().is_some_and(|field| !field.is_null())
+/// The fields for thinking: of llama.cpp, vLLM and DeepSeek; of Ollama and OpenRouter; of GitHub Copilot; and of others.
+const REASONING: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
+
+fn text_at<'a>(fields: &'a Value, name: &str) -> &'a str {
+    fields[name].as_str().unwrap_or_default()
 }
 
-#[derive(Deserialize)]
-struct ChatChunk {
-    choices: Option<Vec<ChatChoice>>,
-    usage: Option<Value>,
-    error: Option<Value>,
-    /// Of errors that are not wrapped.
-    message: Option<Value>,
-    detail: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct ChatChoice {
-    #[serde(default, deserialize_with = "lenient")]
-    index: Option<u32>,
-    #[serde(default, deserialize_with = "lenient")]
-    delta: Option<ChatDelta>,
-    /// The whole message, of replies in one piece.
-    #[serde(default, deserialize_with = "lenient")]
-    message: Option<ChatDelta>,
-    #[serde(default, deserialize_with = "lenient")]
-    finish_reason: Option<String>,
-    usage: Option<Value>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct ChatDelta {
-    #[serde(default, deserialize_with = "lenient")]
-    content: Option<ChatText>,
-    #[serde(default, deserialize_with = "lenient")]
-    refusal: Option<String>,
-    /// Sent by llama.cpp, vLLM and DeepSeek.
-    #[serde(default, deserialize_with = "lenient")]
-    reasoning_content: Option<String>,
-    /// Sent by Ollama and OpenRouter.
-    #[serde(default, deserialize_with = "lenient")]
-    reasoning: Option<String>,
-    /// Sent by GitHub Copilot.
-    #[serde(default, deserialize_with = "lenient")]
-    reasoning_text: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    thinking: Option<String>,
-    /// Sent by OpenRouter.
-    #[serde(default, deserialize_with = "lenient")]
-    reasoning_details: Option<Vec<Value>>,
-    #[serde(default, deserialize_with = "lenient")]
-    tool_calls: Option<Vec<CallDelta>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ChatText {
-    Plain(String),
-    /// Sent by Mistral's reasoning models.
-    Parts(Vec<Value>),
-    /// One part without a list.
-    Part(Value),
-}
-
-impl ChatText {
-    /// Splits the content into thinking and text.
-    fn split(self) -> (String, String) {
-        let parts = match self {
-            ChatText::Plain(text) => return (String::new(), text),
-            ChatText::Parts(parts) => parts,
-            ChatText::Part(part) => vec![part],
-        };
-        let is_thought = |part: &&Value| {
-            matches!(part["type"].as_str(), Some("thinking" | "reasoning" | "reasoning_content"))
-        };
-        let (thoughts, texts): (Vec<&Value>, Vec<&Value>) = parts.iter().partition(is_thought);
-        let text = texts.iter().filter_map(|part| part.as_str().or(part["text"].as_str())).collect();
-        (thoughts.into_iter().map(thought_of).collect(), text)
-    }
+/// Splits content into thinking and text: it is a text, a list of parts (Mistral's reasoning models), or one part.
+fn split(content: &Value) -> (String, String) {
+    let parts = match content {
+        Value::String(text) => return (String::new(), text.clone()),
+        Value::Array(parts) => parts.as_slice(),
+        part => std::slice::from_ref(part),
+    };
+    let is_thought =
+        |part: &&Value| matches!(text_at(part, "type"), "thinking" | "reasoning" | "reasoning_content");
+    let (thoughts, texts): (Vec<&Value>, Vec<&Value>) = parts.iter().partition(is_thought);
+    let text = texts.iter().filter_map(|part| part.as_str().or(part["text"].as_str())).collect();
+    (thoughts.into_iter().map(thought_of).collect(), text)
 }
 
 /// The text of a part with thinking: a string, or a list of parts with texts, under one of these names.
@@ -351,46 +286,32 @@ fn thought_of(part: &Value) -> String {
     }
 }
 
-#[derive(Deserialize)]
-struct CallDelta {
-    #[serde(default, deserialize_with = "lenient")]
-    index: Option<u32>,
-    #[serde(default, deserialize_with = "lenient")]
-    id: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    function: Option<FunctionDelta>,
-}
-
-#[derive(Default, Deserialize)]
-struct FunctionDelta {
-    #[serde(default, deserialize_with = "lenient")]
-    name: Option<String>,
-    arguments: Option<Value>,
-}
-
+/// What a total counts and the other numbers do not is the thinking (xAI, Google), what was cached, or audio (Mistral).
 fn usage(reported: &Value) -> Usage {
-    let (input, output) = (tokens_at(reported, "/prompt_tokens"), tokens_at(reported, "/completion_tokens"));
-    let thinking = tokens_at(reported, "/completion_tokens_details/reasoning_tokens");
-    // xAI and Google count the thinking apart, and only in the total.
-    let apart = tokens_at(reported, "/total_tokens").saturating_sub(input + output);
-    let is_apart = thinking == 0 || thinking == apart;
-    let apart = if is_apart { apart } else { 0 };
+    let tokens = |path: &str| tokens_at(reported, path);
+    let (input, output) = (tokens("/prompt_tokens"), tokens("/completion_tokens"));
+    // SGLang's is not among the details.
+    let thinking = tokens("/completion_tokens_details/reasoning_tokens").max(tokens("/reasoning_tokens"));
+    // The other fields are DeepSeek's, Moonshot's and Mistral's.
+    let cache_read = tokens("/prompt_tokens_details/cached_tokens")
+        .max(tokens("/prompt_cache_hit_tokens"))
+        .max(tokens("/cached_tokens"))
+        .max(tokens("/num_cached_tokens"));
+    let cache_write = tokens("/prompt_tokens_details/cache_write_tokens");
+    let apart = tokens("/total_tokens").saturating_sub(input + output);
+    let has_audio = reported["prompt_audio_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0);
+    let (more_input, thought) = match apart {
+        _ if thinking > 0 && thinking == apart => (0, apart),
+        _ if has_audio || apart == cache_read + cache_write => (apart, 0),
+        _ if thinking > 0 => (0, 0),
+        _ => (0, apart),
+    };
     Usage {
-        input,
-        output: output + apart,
-        // The other fields are DeepSeek's, Moonshot's and Mistral's.
-        cache_read: [
-            "/prompt_tokens_details/cached_tokens",
-            "/prompt_cache_hit_tokens",
-            "/cached_tokens",
-            "/num_cached_tokens",
-        ]
-        .into_iter()
-        .map(|path| tokens_at(reported, path))
-        .max()
-        .unwrap_or(0),
-        cache_write: tokens_at(reported, "/prompt_tokens_details/cache_write_tokens"),
-        thinking: thinking.max(apart),
+        input: input + more_input,
+        output: output + thought,
+        cache_read,
+        cache_write,
+        thinking: thinking.max(thought),
         ..Usage::default()
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Decode;
 use super::gemini::{SearchPart, Signed, SignedPart};
-use super::stream::{DecodeError, Unfinished, append, lenient, read_event};
+use super::stream::{DecodeError, Lenient, Unfinished, append, read_event};
 use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch, Usage};
@@ -70,7 +70,7 @@ impl GeminiDecoder {
         if let Some(error) = chunk.error {
             return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
         }
-        for candidate in chunk.candidates.into_iter().flatten().filter(|one| one.index.unwrap_or(0) == 0) {
+        for candidate in chunk.candidates.into_iter().flatten().filter(|one| one.index.0.unwrap_or(0) == 0) {
             let grounding = candidate.grounding_metadata;
             let grounding =
                 grounding.filter(|found| found.as_object().is_some_and(|found| !found.is_empty()));
@@ -79,14 +79,14 @@ impl GeminiDecoder {
             for part in parts.into_iter().flatten() {
                 self.part(part, out);
             }
-            if let Some(reason) = candidate.finish_reason.as_deref() {
-                self.stop = stop(reason, candidate.finish_message.as_deref()).or(self.stop.take());
+            if let Some(reason) = candidate.finish_reason.0.as_deref() {
+                self.stop = stop(reason, candidate.finish_message.0.as_deref()).or(self.stop.take());
             }
         }
-        if let Some(PromptFeedback { block_reason: Some(reason), block_reason_message }) =
+        if let Some(PromptFeedback { block_reason: Lenient(Some(reason)), block_reason_message }) =
             chunk.prompt_feedback
         {
-            let reason = with_sentence(&reason, block_reason_message.as_deref());
+            let reason = with_sentence(&reason, block_reason_message.0.as_deref());
             self.stop = Some(ReplyStop::Filtered { reason });
         }
         if let Some(reported) = chunk.usage_metadata
@@ -99,7 +99,7 @@ impl GeminiDecoder {
     }
 
     fn part(&mut self, part: GeminiPart, out: &mut Vec<ProviderEvent>) {
-        let signature = part.thought_signature.as_deref();
+        let signature = part.thought_signature.0.as_deref();
         for (kind, data) in [("toolCall", part.tool_call), ("toolResponse", part.tool_response)] {
             if let Some(data) = data {
                 self.end_thinking(out);
@@ -116,17 +116,17 @@ impl GeminiDecoder {
             self.begun = true;
             out.push(ProviderEvent::CallStarted {
                 index,
-                id: call.id.unwrap_or_default(),
-                name: call.name.unwrap_or_default(),
+                id: call.id.0.unwrap_or_default(),
+                name: call.name.0.unwrap_or_default(),
             });
             let json = call.args.map_or_else(|| "{}".into(), |args| args.get().to_owned());
             out.push(ProviderEvent::CallArguments { index, json });
             return;
         }
-        let Some(text) = part.text else { return };
+        let Some(text) = part.text.0 else { return };
         let bytes = text.len();
         self.begun |= bytes > 0;
-        if part.thought.unwrap_or(false) {
+        if part.thought.0.unwrap_or(false) {
             self.thinks |= bytes > 0;
             append(out, ProviderEvent::Thinking(text));
             self.seal(signature.map(|signature| Signed::Thought { signature, bytes }), out);
@@ -204,8 +204,8 @@ fn with_sentence(word: &str, sentence: Option<&str>) -> String {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiChunk {
     candidates: Option<Vec<GeminiCandidate>>,
     prompt_feedback: Option<PromptFeedback>,
@@ -213,14 +213,13 @@ struct GeminiChunk {
     error: Option<Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiCandidate {
-    #[serde(default, deserialize_with = "lenient")]
-    index: Option<u32>,
+    index: Lenient<u32>,
     content: Option<GeminiContent>,
-    finish_reason: Option<String>,
-    finish_message: Option<String>,
+    finish_reason: Lenient<String>,
+    finish_message: Lenient<String>,
     grounding_metadata: Option<Value>,
 }
 
@@ -253,36 +252,37 @@ fn joined<'a>(queries: impl Iterator<Item = &'a str>) -> String {
     queries.collect::<Vec<_>>().join("; ")
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct GeminiContent {
     parts: Option<Vec<GeminiPart>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiPart {
-    text: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    thought: Option<bool>,
-    thought_signature: Option<String>,
+    text: Lenient<String>,
+    thought: Lenient<bool>,
+    thought_signature: Lenient<String>,
     function_call: Option<FunctionCall>,
     /// A search by the service, and its end.
     tool_call: Option<Value>,
     tool_response: Option<Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct FunctionCall {
-    id: Option<String>,
-    name: Option<String>,
+    id: Lenient<String>,
+    name: Lenient<String>,
     args: Option<Box<RawValue>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct PromptFeedback {
-    block_reason: Option<String>,
-    block_reason_message: Option<String>,
+    block_reason: Lenient<String>,
+    block_reason_message: Lenient<String>,
 }
 
 fn usage(reported: &Value) -> Usage {

@@ -5,32 +5,25 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::stream::lenient;
+use super::stream::{Lenient, position};
 use super::tokens_at;
 use epitome_thread::Usage;
 
 /// All kinds of events in one struct, because an enum tagged by `type` would be buffered before parsing.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct ResponsesEvent<'a> {
-    #[serde(rename = "type", borrow, default)]
+    #[serde(rename = "type", borrow)]
     pub(super) kind: Cow<'a, str>,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(super) output_index: Option<u64>,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(super) item_id: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(super) summary_index: Option<u64>,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(super) content_index: Option<u64>,
+    pub(super) output_index: Value,
+    pub(super) item_id: Lenient<String>,
+    pub(super) summary_index: Value,
+    pub(super) content_index: Value,
     /// A string in all events whose delta is used.
-    #[serde(default)]
     pub(super) delta: Value,
-    #[serde(default)]
     pub(super) arguments: Value,
-    #[serde(default)]
     pub(super) item: Value,
     pub(super) response: Option<ResponseObject>,
-    #[serde(default)]
     pub(super) error: Value,
 }
 
@@ -40,22 +33,23 @@ impl ResponsesEvent<'_> {
     }
 
     pub(super) fn item_ref(&self) -> ItemRef<'_> {
-        ItemRef { index: self.output_index, id: self.item_id.as_deref().unwrap_or_default(), call_id: "" }
+        ItemRef {
+            index: position(&self.output_index),
+            id: self.item_id.0.as_deref().unwrap_or_default(),
+            call_id: "",
+        }
     }
 }
 
+/// The response so far. It repeats the request, which is not read.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct ResponseObject {
-    pub(super) status: Option<String>,
-    pub(super) output: Option<Vec<Value>>,
-    pub(super) usage: Option<Value>,
-    pub(super) error: Option<Value>,
-    pub(super) incomplete_details: Option<Incomplete>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Incomplete {
-    pub(super) reason: Option<String>,
+    pub(super) status: Lenient<String>,
+    pub(super) output: Lenient<Vec<Value>>,
+    pub(super) usage: Value,
+    pub(super) error: Value,
+    pub(super) incomplete_details: Value,
 }
 
 /// `input_tokens` includes cached tokens, and the entire context each time that the model reads it: once, and again after
@@ -79,13 +73,13 @@ pub(super) fn usage(reported: &Value, searches: u64) -> Usage {
 
 /// The fields by which an event identifies its item.
 pub(super) struct ItemRef<'a> {
-    pub(super) index: Option<u64>,
+    pub(super) index: Option<u32>,
     pub(super) id: &'a str,
     pub(super) call_id: &'a str,
 }
 
 impl<'a> ItemRef<'a> {
-    pub(super) fn new(index: Option<u64>, item: &'a Value) -> ItemRef<'a> {
+    pub(super) fn new(index: Option<u32>, item: &'a Value) -> ItemRef<'a> {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
         ItemRef { index, id: text("id"), call_id: text("call_id") }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Decode;
 use super::responses_events::{ItemRef, ResponseObject, ResponsesEvent, usage};
-use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
+use super::stream::{DecodeError, Unfinished, append, index_of, position, read_event, without_nulls};
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::{FoundPage, HostedSearch};
 
@@ -34,14 +34,14 @@ pub(super) struct ResponsesDecoder {
 struct OutputItem {
     kind: OutputItemKind,
     /// The item's index in the reply's list, if the server sends one.
-    index: Option<u64>,
+    index: Option<u32>,
     /// The item's id, and for calls the call's id; either may be empty.
     id: String,
     call_id: String,
     /// The text that has been emitted for this item.
     given: String,
     /// The summary or content index of the last thinking delta.
-    part: Option<u64>,
+    part: Option<u32>,
     /// Whether another thinking part has begun since the last delta.
     gap: bool,
     done: bool,
@@ -98,10 +98,10 @@ impl Decode for ResponsesDecoder {
                 }
             }
             "response.output_item.added" => {
-                self.began(event.output_index, &event.item, out);
+                self.began(position(&event.output_index), &event.item, out);
             }
             "response.output_item.done" => {
-                self.ended(event.output_index, event.item, out);
+                self.ended(position(&event.output_index), event.item, out);
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
                 self.finished(event.response.unwrap_or_default(), event.kind == "response.failed", out)?;
@@ -132,7 +132,7 @@ impl ResponsesDecoder {
 
     fn thinking(&mut self, event: &ResponsesEvent<'_>, out: &mut Vec<ProviderEvent>) {
         let at = self.find_or_add(OutputItemKind::Reasoning, &event.item_ref());
-        let part = event.summary_index.or(event.content_index);
+        let part = position(&event.summary_index).or(position(&event.content_index));
         let item = &mut self.items[at];
         let is_new_part = std::mem::take(&mut item.gap) || item.part != part;
         item.part = part;
@@ -143,7 +143,7 @@ impl ResponsesDecoder {
     }
 
     /// Handles the start of an item. Content in the start event is repeated in deltas or at the end, so it is ignored.
-    fn began(&mut self, index: Option<u64>, item: &Value, out: &mut Vec<ProviderEvent>) {
+    fn began(&mut self, index: Option<u32>, item: &Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = OutputItemKind::from_item(item) else { return };
         // `CallStarted` requires a name, which may only arrive at the end of the item.
         if kind != OutputItemKind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
@@ -177,7 +177,7 @@ impl ResponsesDecoder {
     }
 
     /// Handles the end of an item: emits the missing content, or all of it if the start was never received.
-    fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
+    fn ended(&mut self, index: Option<u32>, item: Value, out: &mut Vec<ProviderEvent>) {
         if item["type"] == "web_search_call" {
             return self.searched(item, out);
         }
@@ -219,26 +219,27 @@ impl ResponsesDecoder {
         failed: bool,
         out: &mut Vec<ProviderEvent>,
     ) -> Result<(), DecodeError> {
-        let status = response.status.unwrap_or_default();
+        let status = response.status.0.as_deref().unwrap_or_default();
         if failed || status == "failed" {
-            let error = response.error.filter(|error| !error.is_null());
-            let error = error.unwrap_or_else(|| json!({ "message": "the response failed" }));
+            let error = match &response.error {
+                Value::Null => &json!({ "message": "the response failed" }),
+                error => error,
+            };
             return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
         }
-        for (index, item) in (0u64..).zip(response.output.into_iter().flatten()) {
+        for (index, item) in (0..).zip(response.output.0.into_iter().flatten()) {
             self.ended(Some(index), item, out);
         }
-        if let Some(said) = response.usage {
-            out.push(ProviderEvent::Usage(usage(&said, self.counted)));
+        if !response.usage.is_null() {
+            out.push(ProviderEvent::Usage(usage(&response.usage, self.counted)));
         }
-        let unfinished = response.incomplete_details.and_then(|details| details.reason);
-        let stop = match unfinished.as_deref() {
+        let stop = match response.incomplete_details["reason"].as_str() {
             _ if !self.refusal.is_empty() => ReplyStop::Refused { reason: std::mem::take(&mut self.refusal) },
             Some("max_output_tokens") => ReplyStop::MaxTokens,
             Some("content_filter") => ReplyStop::Filtered { reason: "the provider's content filter".into() },
             Some(word) => ReplyStop::Other { reason: word.to_owned() },
-            None if matches!(status.as_str(), "incomplete" | "cancelled") => {
-                ReplyStop::Other { reason: status }
+            None if matches!(status, "incomplete" | "cancelled") => {
+                ReplyStop::Other { reason: status.to_owned() }
             }
             None => ReplyStop::Finished,
         };

@@ -198,3 +198,142 @@ fn other_bodies_are_called_what_they_are() {
         assert!(read(OpenAiChat, body).1.is_err(), "{body}");
     }
 }
+
+/// Replies as SGLang sends them: every field in every piece, `null` if it has nothing to say, and an id only with the first
+/// piece of a call.
+#[test]
+fn pieces_may_have_all_fields_and_most_of_them_null() {
+    let piece = |delta: Value| {
+        let mut all = json!({ "role": null, "content": null, "reasoning_content": null, "tool_calls": null });
+        delta.as_object().into_iter().flatten().for_each(|(name, value)| all[name] = value.clone());
+        json!({ "choices": [{ "index": 0, "delta": all, "logprobs": null, "finish_reason": null, "matched_stop": null }], "usage": null })
+    };
+    let call = |index: Value, id: Value, name: Value, arguments: &str| {
+        let function = json!({ "name": name, "arguments": arguments });
+        piece(
+            json!({ "tool_calls": [{ "id": id, "index": index, "type": "function", "function": function }] }),
+        )
+    };
+    for number in [|index: u32| json!(index), |index: u32| json!(index.to_string())] {
+        let body = sse(&[
+            piece(json!({ "role": "assistant", "content": "" })),
+            piece(json!({ "reasoning_content": "hm" })),
+            piece(json!({ "content": "Hi" })),
+            call(number(0), json!("c1"), json!("a"), ""),
+            call(number(1), json!("c2"), json!("a"), ""),
+            call(number(0), Value::Null, Value::Null, "{\"x\":"),
+            call(number(1), Value::Null, Value::Null, "{\"x\":2}"),
+            call(number(0), Value::Null, Value::Null, "1}"),
+            json!({ "choices": [{ "index": number(0), "delta": {}, "finish_reason": "tool_calls", "matched_stop": 1 }] }),
+        ]) + "data: [DONE]\n\n";
+        let (reply, result) = read(OpenAiChat, &body);
+        assert_eq!(result, Ok(()));
+        assert_eq!(summary(&reply), "thinking hm, text Hi, call a {\"x\":1}, call a {\"x\":2}");
+    }
+}
+
+/// A gateway turned to another server in the middle of a reply, and what that wrote from its beginning followed the first
+/// half. A first reply that was whole is not changed by what follows.
+#[test]
+fn a_second_message_in_a_stream_is_no_part_of_the_first() {
+    let start =
+        json!({ "type": "message_start", "message": { "usage": { "input_tokens": 7, "output_tokens": 1 } } });
+    let text = |text: &str| {
+        vec![
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+            json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
+        ]
+    };
+    let stop = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 2 } });
+    let of = |parts: &[Vec<Value>]| sse(&parts.concat());
+    let one = |event: &Value| vec![event.clone()];
+    let (reply, result) =
+        read(AnthropicMessages, &of(&[one(&start), text("Hal"), one(&start), text("Hallo"), one(&stop)]));
+    assert_eq!(summary(&reply), "text Hal");
+    let error = result.expect_err("it broke off");
+    assert!(
+        matches!(error.class, ErrorClass::Retry { .. }) && error.message.contains("another reply began"),
+        "{error:?}"
+    );
+    for body in [
+        of(&[one(&start), one(&start), text("Hallo"), one(&stop)]),
+        of(&[one(&start), text("Hallo"), one(&stop), one(&start), text("more"), one(&stop)]),
+        of(&[
+            one(&start),
+            text("Hallo"),
+            one(&stop),
+            one(&json!({ "type": "message_stop" })),
+            one(&start),
+            text("more"),
+        ]),
+    ] {
+        let (reply, result) = read(AnthropicMessages, &body);
+        assert_eq!((summary(&reply).as_str(), result), ("text Hallo", Ok(())), "{body}");
+    }
+}
+
+/// Fields of an event that are wrong or in another place do not end the reply.
+#[test]
+fn odd_fields_do_not_end_a_reply() {
+    let chat = |choice: Value, more: Value| {
+        let mut chunk = json!({ "choices": [choice] });
+        more.as_object().into_iter().flatten().for_each(|(name, value)| chunk[name] = value.clone());
+        sse(&[chunk, json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] })])
+    };
+    let hi = json!({ "delta": { "content": "Hi" } });
+    for body in [
+        chat(json!({ "delta": { "content": "Hi", "tool_calls": {} }, "index": 0.0 }), json!({})),
+        chat(json!({ "delta": { "content": "Hi", "reasoning": {} }, "finish_reason": 7 }), json!({})),
+        chat(
+            json!({ "delta": { "content": "Hi", "reasoning_details": "x" }, "usage": "none" }),
+            json!({ "usage": "none" }),
+        ),
+        chat(hi.clone(), json!({ "usage": { "prompt_tokens": "9", "completion_tokens": null } })),
+        chat(hi.clone(), json!({ "error": null, "message": null, "x_groq": "all" })),
+        sse(&[json!({ "choices": null, "usage": {} })]) + &chat(hi.clone(), json!({})),
+        sse(&[json!({ "choices": {} })]) + &chat(hi.clone(), json!({})),
+        sse(&[json!({ "id": "x" }), json!([])]) + &chat(hi, json!({})),
+    ] {
+        let (reply, result) = read(OpenAiChat, &body);
+        assert_eq!((summary(&reply).as_str(), result), ("text Hi", Ok(())), "{body}");
+    }
+    for body in [
+        sse(&[
+            json!({ "type": "message_start", "message": { "usage": "none" } }),
+            json!({ "type": "content_block_start", "index": "0", "content_block": { "type": "text", "text": null } }),
+            json!({ "type": "content_block_delta", "index": "0", "delta": { "text": "Hi", "citation": 7, "stop_reason": null } }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn", "stop_details": [] }, "usage": 7 }),
+        ]),
+        sse(&[
+            json!({ "type": "content_block_delta", "delta": { "type": "text_delta", "text": "Hi" } }),
+            json!({ "type": "content_block_delta", "delta": null }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": 7 } }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+        ]),
+    ] {
+        let (reply, result) = read(AnthropicMessages, &body);
+        assert_eq!((summary(&reply).as_str(), result), ("text Hi", Ok(())), "{body}");
+    }
+    let message =
+        json!({ "type": "message", "id": "m", "content": [{ "type": "output_text", "text": "Hi" }] });
+    for body in [
+        sse(&[
+            json!({ "type": "response.completed", "response": { "status": 7, "output": [message], "usage": [], "incomplete_details": "no" } }),
+        ]),
+        sse(&[
+            json!({ "type": "response.created", "response": null }),
+            json!({ "type": "response.output_text.delta", "output_index": "0", "item_id": 7, "delta": "Hi" }),
+            json!({ "type": "response.completed", "response": null }),
+        ]),
+    ] {
+        let (reply, result) = read(OpenAiResponses, &body);
+        assert_eq!((summary(&reply).as_str(), result), ("text Hi", Ok(())), "{body}");
+    }
+    for body in [
+        json!([{ "candidates": [{ "index": "0", "content": { "role": 7, "parts": [{ "text": "Hi", "thought": "no" }] }, "finishReason": "STOP" }], "usageMetadata": "none" }]),
+        json!({ "candidates": [{ "content": { "parts": [{ "text": "Hi" }, { "text": null }, {}] }, "finishReason": "STOP", "finishMessage": {}, "groundingMetadata": 7 }] }),
+    ] {
+        let (reply, result) = read(Gemini, &body.to_string());
+        assert_eq!((summary(&reply).as_str(), result), ("text Hi", Ok(())), "{body}");
+    }
+}

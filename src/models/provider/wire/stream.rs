@@ -71,6 +71,8 @@ pub(super) enum DecodeError {
     Provider(String),
     /// The provider sent something in another format; the text is a clause.
     Unreadable(String),
+    /// The reply will not be completed; the text is a clause.
+    Lost(&'static str),
 }
 
 impl DecodeError {
@@ -255,6 +257,7 @@ impl Decoding {
     fn fault(&self, error: DecodeError) -> ProviderError {
         match error {
             DecodeError::Unreadable(why) => self.broken(&why),
+            DecodeError::Lost(why) => self.lost(why),
             DecodeError::Provider(body) => failure::classify(
                 &self.endpoint,
                 &ErrorResponse {
@@ -286,14 +289,27 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(data: &'a str) -> Result<T, Dec
     serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error, data))
 }
 
-/// Reads a field whose value services may get wrong, such as an index of -1: a value of another type counts as absent, so
-/// that it does not end the reply.
-pub(super) fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
+/// A field whose value services may get wrong, such as a number instead of a text: a value of another type counts as absent,
+/// so that it does not end the reply.
+#[derive(Debug)]
+pub(super) struct Lenient<T>(pub Option<T>);
+
+impl<T> Default for Lenient<T> {
+    fn default() -> Self {
+        Lenient(None)
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Lenient(serde_json::from_value(Value::deserialize(from)?).ok()))
+    }
+}
+
+/// An index, which some services send as text; `None` for those that count from -1.
+pub(super) fn position(index: &Value) -> Option<u32> {
+    let number = index.as_u64().or_else(|| index.as_str()?.trim().parse().ok())?;
+    u32::try_from(number).ok()
 }
 
 /// Removes `null` fields, with which services would reject an item or a block that is sent back.

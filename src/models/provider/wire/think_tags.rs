@@ -3,13 +3,13 @@
 
 use crate::ProviderEvent;
 
-/// The tags of models, in the text of their replies.
+/// The tags of models, in the text of their replies, in any case.
 const TAGS: [(&str, &str); 7] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
     ("<reasoning>", "</reasoning>"),
-    ("[THINK]", "[/THINK]"),
+    ("[think]", "[/think]"),
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),
 ];
@@ -56,9 +56,11 @@ impl ThinkTags {
         match self {
             ThinkTags::Opening(held) => {
                 held.push_str(text);
-                let begun = held.trim_start();
+                // Has the same positions.
+                let lower = held.to_ascii_lowercase();
+                let begun = lower.trim_start();
                 if let Some((open, close)) = TAGS.into_iter().find(|(open, _)| begun.starts_with(open)) {
-                    let rest = begun[open.len()..].to_owned();
+                    let rest = held.trim_start()[open.len()..].to_owned();
                     *self = ThinkTags::Within(close, String::new(), false);
                     self.text(&rest, out);
                 } else if held.len() > HELD_BYTES_MAX || !TAGS.iter().any(|(open, _)| open.starts_with(begun))
@@ -73,8 +75,8 @@ impl ThinkTags {
                 if !*is_begun {
                     held.drain(..held.len() - held.trim_start().len());
                 }
-                let close = *close;
-                match held.find(close) {
+                let (close, lower) = (*close, held.to_ascii_lowercase());
+                match lower.find(close) {
                     Some(at) => {
                         push(out, ProviderEvent::Thinking, held[..at].trim_end());
                         let rest = held[at + close.len()..].to_owned();
@@ -82,7 +84,7 @@ impl ThinkTags {
                         self.text(&rest, out);
                     }
                     None => {
-                        let may_close = |at: &usize| close.starts_with(&held[*at..]);
+                        let may_close = |at: &usize| close.starts_with(&lower[*at..]);
                         let from =
                             held.char_indices().map(|(at, _)| at).find(may_close).unwrap_or(held.len());
                         let from = if from > HELD_BYTES_MAX { from } else { held[..from].trim_end().len() };
@@ -141,6 +143,7 @@ mod tests {
             ("<think>secret plan</think>\n\nHello", "secret plan", "Hello"),
             ("\n<think>\na < b </ c\n</think>Hi <think>x</think>", "a < b </ c", "Hi <think>x</think>"),
             ("[THINK]é[/THINK]é", "é", "é"),
+            ("<THINK>Plan</Think>Hi", "Plan", "Hi"),
             ("<think></think>Hi", "", "Hi"),
             ("<think>never closed", "never closed", ""),
             ("<thin", "", "<thin"),

@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{is_accepted_name, without_refused_parts, write};
+use crate::address::host_of;
 use crate::model_endpoint::Endpoint;
 use epitome_config::{EditTools, WireFormat};
 use epitome_thread::visible::shortened;
 use epitome_thread::{SEARCH_TOOL, ToolSpec};
 use epitome_tokens::model_name::Family;
-
-/// Schemas within schemas; deeper ones accept everything.
-const DEPTH_MAX: usize = 32;
 
 /// Maximum schemas of a tool, counted as often as they are referred to; further ones accept everything.
 const SCHEMAS_MAX: usize = 500;
@@ -21,35 +19,126 @@ const SCHEMAS_MAX: usize = 500;
 /// Maximum bytes of a schema.
 const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
-/// What a provider accepts of the schemas of tools, beyond what all accept: valid JSON Schema (draft 2020-12) for an object
-/// whose root has no alternatives, in which lists say what they contain, `required` names properties that exist, references
-/// lead to a part of the schema, and `type` is not beside `anyOf` (Moonshot).
+/// Maximum characters of a description. Those of MCP servers have been cut before.
+const DESCRIPTION_CHARS_MAX: usize = 16 * 1024;
+
+/// Maximum values of an `enum`; a longer one is not sent. Moonshot refuses it, and it costs more than it helps.
+const ENUM_VALUES_MAX: usize = 1_000;
+
+/// What a provider accepts of the schemas of tools, beyond what all accept: valid JSON Schema (draft 7, as Mistral checks, and
+/// draft 2020-12) for an object whose root has no alternatives, in which lists say what they contain, `required` names
+/// properties that exist, references lead to a part of the schema, and `type` is not beside `anyOf`.
 struct SchemaRules {
+    /// Words in the host of a service, in the name of its provider or in that of a model.
+    of: &'static str,
     /// Symbols in the names of properties; `None` for all that are visible.
     key_symbols: Option<&'static str>,
     key_chars_max: usize,
-    /// Whether `$ref` may be beside other keywords. Gemini and Moonshot refuse most of those, so a copy of what is referred to
-    /// is sent instead.
+    /// Names of properties that are not accepted.
+    keys_refused: &'static str,
+    /// Keywords that are not sent. Where there is one with the same meaning, it is sent instead.
+    keywords_refused: &'static str,
+    /// Whether `$ref` may be beside other keywords and form circles. Otherwise, a copy of what is referred to is sent.
     has_references: bool,
-    /// Whether regular expressions of any syntax are accepted. OpenAI's are those of Python, and llama.cpp's are a part of them.
-    has_patterns: bool,
+    /// Whether every schema must have a type, and only keywords of that one.
+    is_typed: bool,
+    /// Schemas within schemas; deeper ones accept everything.
+    depth_max: usize,
 }
 
+/// Of Mistral, DeepSeek, Groq, Together and Cohere, which publish no more than the above, and of the many servers for open
+/// models. Regular expressions are those of Python for some, and a part of them for llama.cpp.
+const OF_OTHERS: SchemaRules = SchemaRules {
+    of: "",
+    key_symbols: None,
+    key_chars_max: 256,
+    keys_refused: "",
+    keywords_refused: "pattern patternProperties",
+    has_references: false,
+    is_typed: false,
+    depth_max: 32,
+};
+const OF_OPENAI: SchemaRules = SchemaRules { has_references: true, ..OF_OTHERS };
+/// JSON Schema as it is.
+const OF_NOBODY: SchemaRules = SchemaRules { keywords_refused: "", ..OF_OPENAI };
 /// Anthropic's: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
-const OF_CLAUDE: SchemaRules =
-    SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64, has_references: true, has_patterns: true };
-const OF_OPENAI: SchemaRules =
-    SchemaRules { key_symbols: None, key_chars_max: 256, has_references: true, has_patterns: false };
-/// Of Gemini and Moonshot, and of the many servers for open models, whose rules are not published.
-const OF_OTHERS: SchemaRules = SchemaRules { has_references: false, ..OF_OPENAI };
+const OF_CLAUDE: SchemaRules = SchemaRules { key_symbols: Some("_.-"), key_chars_max: 64, ..OF_NOBODY };
 
-/// The rules of an endpoint's provider. Gateways pass requests on to the vendor of the model.
-fn rules_of(endpoint: &Endpoint) -> &'static SchemaRules {
-    match (endpoint.wire, Family::detect(&endpoint.model)) {
-        (WireFormat::AnthropicMessages, _) | (_, Family::Claude) => &OF_CLAUDE,
-        (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi) => &OF_OPENAI,
-        _ => &OF_OTHERS,
+const OF_SERVICES: [SchemaRules; 4] = [
+    // "JSON Schema not supported: could not understand the instance `{'not': {}}`", and the same of one without a type.
+    SchemaRules {
+        of: "fireworks",
+        keywords_refused: "pattern patternProperties not propertyNames contains prefixItems",
+        is_typed: true,
+        ..OF_OTHERS
+    },
+    // Moonshot Flavored JSON Schema, whose validator is published as `walle`. Some models accept ten levels.
+    SchemaRules {
+        of: "moonshot kimi",
+        keys_refused: "$defs $ref anyOf required additionalProperties",
+        keywords_refused: "allOf oneOf not const prefixItems contains propertyNames pattern patternProperties format minimum \
+            maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems minProperties maxProperties",
+        is_typed: true,
+        depth_max: 10,
+        ..OF_OTHERS
+    },
+    // Arguments are generated from the schema, of which a part is supported: one schema in `allOf`, no circles.
+    SchemaRules {
+        of: ".x.ai xai grok",
+        keywords_refused: "pattern patternProperties allOf not propertyNames contains prefixItems minLength maxLength minItems \
+            maxItems minProperties maxProperties",
+        ..OF_OTHERS
+    },
+    // Refused without a reason if the sum of them is above about 960.
+    SchemaRules {
+        of: "gemini",
+        keywords_refused: "pattern patternProperties minItems maxItems",
+        ..OF_OTHERS
+    },
+];
+
+impl SchemaRules {
+    /// The rules for the model of an endpoint. Gateways pass requests on to the vendor of the model.
+    fn of(endpoint: &Endpoint) -> &'static SchemaRules {
+        let host = host_of(&endpoint.base_url);
+        let names = format!("{host} {} {}", endpoint.provider(), endpoint.model).to_ascii_lowercase();
+        let is_of = |rules: &&SchemaRules| rules.of.split(' ').any(|word| names.contains(word));
+        match (OF_SERVICES.iter().find(is_of), endpoint.wire, Family::detect(&endpoint.model)) {
+            (Some(rules), ..) => rules,
+            (None, WireFormat::AnthropicMessages, _) | (None, _, Family::Claude) => &OF_CLAUDE,
+            (None, WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi) => &OF_OPENAI,
+            (None, ..) => &OF_OTHERS,
+        }
     }
+
+    fn refuses(&self, keyword: &str) -> bool {
+        has_word(self.keywords_refused, keyword)
+    }
+
+    /// Whether a property may have this name.
+    fn accepts_key(&self, name: &str) -> bool {
+        let is_known = |c: char| match self.key_symbols {
+            Some(symbols) => c.is_ascii_alphanumeric() || symbols.contains(c),
+            None => !c.is_control(),
+        };
+        !name.is_empty()
+            && name.chars().count() <= self.key_chars_max
+            && name.chars().all(is_known)
+            && !has_word(self.keys_refused, name)
+    }
+
+    /// A schema that accepts everything.
+    fn anything(&self) -> Value {
+        let mut schema = Map::new();
+        if self.is_typed {
+            state_types(&mut schema);
+        }
+        schema.into()
+    }
+}
+
+fn has_word(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|known| known == word)
 }
 
 /// A tool that is left out, and the reason as a clause.
@@ -63,13 +152,16 @@ fn sent<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> (Vec<ToolSpec>, Vec<L
         if endpoint.searches() && tool.name == SEARCH_TOOL {
             sent.push(tool.clone());
         } else if !tool.schema.is_null() {
-            match acceptable(rules_of(endpoint), tool) {
+            match acceptable(SchemaRules::of(endpoint), tool) {
                 _ if !names.insert(tool.name.as_str()) => {
                     left_out.push((tool.name.as_str(), "there is another one of this name".to_owned()));
                 }
                 Ok(schema) => {
-                    let chars_max = endpoint.omitted.description_chars_max.unwrap_or(usize::MAX);
-                    let description = shortened(&tool.description, chars_max.saturating_sub(1));
+                    let chars_max = endpoint.omitted.description_chars_max.unwrap_or(DESCRIPTION_CHARS_MAX);
+                    // Bedrock refuses one without text.
+                    let text =
+                        if tool.description.trim().is_empty() { &tool.name } else { &tool.description };
+                    let description = shortened(text, chars_max.saturating_sub(1));
                     sent.push(ToolSpec { schema, description, ..tool.clone() });
                 }
                 Err(why) => left_out.push((tool.name.as_str(), why)),
@@ -161,19 +253,67 @@ fn acceptable(rules: &SchemaRules, tool: &ToolSpec) -> Result<Value, String> {
     if !is_accepted_name(&tool.name) {
         return Err("the service does not accept its name".to_owned());
     }
-    let original = &tool.schema;
-    let mut root = Map::new();
-    root.insert("type".to_owned(), json!("object"));
-    root.insert("properties".to_owned(), json!({}));
-    Adapting { rules, original, expanded: Vec::new(), left: SCHEMAS_MAX }.merge(original, true, &mut root);
-    let root = Value::Object(root);
-    let schema =
-        Adapting { rules, original, expanded: Vec::new(), left: SCHEMAS_MAX }.object(fields_of(&root), 0)?;
+    let schema = adapted(rules, &tool.schema)?;
     match schema.to_string().len() > SCHEMA_BYTES_MAX {
         true => Err(format!("its schema has more than {} KiB", SCHEMA_BYTES_MAX / 1024)),
         false => Ok(schema),
     }
 }
+
+fn adapted(rules: &SchemaRules, original: &Value) -> Result<Value, String> {
+    let mut adapting = Adapting { rules, original, expanded: Vec::new(), left: SCHEMAS_MAX };
+    let mut schema = adapting.object(fields_of(original), 0)?;
+    prune_definitions(&mut schema);
+    Ok(schema)
+}
+
+/// A schema as valid JSON Schema for an object, without definitions that are not used: some servers attach all theirs to
+/// every tool.
+pub fn valid_schema(original: &Value) -> Result<Value, String> {
+    adapted(&OF_NOBODY, original)
+}
+
+/// Removes the definitions of a schema that nothing in it refers to.
+fn prune_definitions(schema: &mut Value) {
+    let (mut reached, mut pending) = (BTreeSet::new(), Vec::new());
+    let parts = schema.as_object().into_iter().flatten();
+    parts
+        .filter(|(name, _)| !DEFINITIONS.contains(&name.as_str()))
+        .for_each(|(_, part)| find_references(part, &mut pending));
+    while let Some(path) = pending.pop() {
+        if let Some(definition) = schema.pointer(&path) {
+            let first = reached.insert(path);
+            if first {
+                find_references(definition, &mut pending);
+            }
+        }
+    }
+    for key in DEFINITIONS {
+        let Some(Value::Object(all)) = schema.get_mut(key) else { continue };
+        all.retain(|name, _| {
+            reached.contains(&format!("/{key}/{}", name.replace('~', "~0").replace('/', "~1")))
+        });
+        if all.is_empty() {
+            schema.as_object_mut().map(|schema| schema.remove(key));
+        }
+    }
+}
+
+/// Adds the paths of references to definitions.
+fn find_references(part: &Value, found: &mut Vec<String>) {
+    if let Some(path) = part["$ref"]
+        .as_str()
+        .and_then(|reference| reference.strip_prefix('#'))
+        .filter(|path| !path.is_empty())
+    {
+        found.push(path.to_owned());
+    }
+    let fields = part.as_object().into_iter().flatten().map(|(_, part)| part);
+    fields.chain(part.as_array().into_iter().flatten()).for_each(|part| find_references(part, found));
+}
+
+/// The keywords for definitions, since draft 2019-09 and before.
+const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
 /// The kind of value that a keyword of JSON Schema must have.
 #[derive(Clone, Copy)]
@@ -207,8 +347,7 @@ const KEYWORDS: [(KeywordValue, &str); 11] = [
 ];
 
 fn kind_of(keyword: &str) -> Option<KeywordValue> {
-    let has = |names: &str| names.split_whitespace().any(|name| name == keyword);
-    KEYWORDS.into_iter().find(|(_, names)| has(names)).map(|(kind, _)| kind)
+    KEYWORDS.into_iter().find(|(_, names)| has_word(names, keyword)).map(|(kind, _)| kind)
 }
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
@@ -217,8 +356,9 @@ fn is_valid(kind: KeywordValue, value: &Value) -> bool {
     let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
     match kind {
         KeywordValue::Schema | KeywordValue::SchemaOrFlag => value.is_object() || value.is_boolean(),
-        KeywordValue::Schemas | KeywordValue::Values => {
-            value.as_array().is_some_and(|members| !members.is_empty())
+        KeywordValue::Schemas => value.as_array().is_some_and(|members| !members.is_empty()),
+        KeywordValue::Values => {
+            value.as_array().is_some_and(|values| (1..=ENUM_VALUES_MAX).contains(&values.len()))
         }
         KeywordValue::NamedSchemas => value.is_object(),
         KeywordValue::Types => {
@@ -233,11 +373,11 @@ fn is_valid(kind: KeywordValue, value: &Value) -> bool {
     }
 }
 
-/// The fields of a schema.
-type Fields<'a> = Vec<(&'a str, &'a Value)>;
+/// The fields of a schema, and whether each applies in any case: those of alternatives do not.
+type Fields<'a> = Vec<(&'a str, &'a Value, bool)>;
 
 fn fields_of(schema: &Value) -> Fields<'_> {
-    schema.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value)).collect()
+    schema.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value, true)).collect()
 }
 
 /// The conversion of one tool's schema.
@@ -251,44 +391,10 @@ struct Adapting<'a> {
 }
 
 impl<'a> Adapting<'a> {
-    /// Adds the keywords of a schema to those of the root, and the properties of its alternatives, which no provider accepts
-    /// there. `is_all` if the root requires what this schema requires.
-    fn merge(&mut self, schema: &'a Value, is_all: bool, root: &mut Map<String, Value>) {
-        const NOT_AT_ROOT: [&str; 7] = ["$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"];
-        let Some(left) = self.left.checked_sub(1) else { return };
-        self.left = left;
-        for (name, value) in fields_of(schema).into_iter().filter(|(name, _)| !NOT_AT_ROOT.contains(name)) {
-            match (root.get_mut(name), value) {
-                (Some(Value::Object(known)), Value::Object(more)) if name == "properties" => {
-                    for (name, value) in more {
-                        known.entry(name).or_insert_with(|| value.clone());
-                    }
-                }
-                (Some(Value::Array(known)), Value::Array(more)) if name == "required" && is_all => {
-                    known.extend_from_slice(more);
-                }
-                (None, _) if name != "required" || is_all => {
-                    root.insert(name.to_owned(), value.clone());
-                }
-                _ => {}
-            }
-        }
-        if let Some(target) = self.target(&schema["$ref"]) {
-            self.expanded.push(&schema["$ref"]);
-            self.merge(target, is_all, root);
-            self.expanded.pop();
-        }
-        for (name, is_each) in [("allOf", true), ("anyOf", false), ("oneOf", false)] {
-            for member in schema[name].as_array().into_iter().flatten() {
-                self.merge(member, is_all && is_each, root);
-            }
-        }
-    }
-
     /// Returns the schema that a reference names, unless the reference is within that schema.
     fn target(&self, reference: &Value) -> Option<&'a Value> {
         let target = self.original.pointer(reference.as_str()?.strip_prefix('#')?)?;
-        let is_within = self.expanded.contains(&reference) || self.expanded.len() >= DEPTH_MAX;
+        let is_within = self.expanded.contains(&reference) || self.expanded.len() >= self.rules.depth_max;
         (target.is_object() && !is_within).then_some(target)
     }
 
@@ -304,34 +410,72 @@ impl<'a> Adapting<'a> {
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, String> {
-        if depth >= DEPTH_MAX || self.left == 0 {
-            return Ok(json!({}));
+        if depth >= self.rules.depth_max || self.left == 0 {
+            return Ok(self.rules.anything());
         }
         self.left -= 1;
         self.object(fields_of(schema), depth + 1)
     }
 
+    /// Whether a field is replaced by the fields of the schemas that it combines. No provider accepts alternatives at the
+    /// root, where the properties of all are sent.
+    fn is_merged(&self, name: &str, value: &Value, depth: usize) -> bool {
+        match name {
+            "$ref" => depth == 0 || !self.is_kept(value),
+            "allOf" => depth == 0 || self.rules.refuses(name),
+            "anyOf" | "oneOf" => depth == 0,
+            _ => false,
+        }
+    }
+
+    /// Adds the fields of the schemas that a field combines. Where several may say the same, what is sent is wider.
+    fn merge(&mut self, fields: &mut Fields<'a>, (name, value, is_certain): (&'a str, &'a Value, bool)) {
+        let is_certain = is_certain && matches!(name, "$ref" | "allOf");
+        let members = value.as_array().into_iter().flatten().chain(self.target(value));
+        for member in members.take(self.left) {
+            self.left -= 1;
+            let has_properties = fields.iter().any(|(known, ..)| *known == "properties");
+            for (name, value, _) in fields_of(member) {
+                let is_added = match name {
+                    "properties" | "required" | "$ref" | "allOf" | "anyOf" | "oneOf" => true,
+                    "additionalProperties" => is_certain && (value != false || !has_properties),
+                    _ => fields.iter().all(|(known, ..)| *known != name),
+                };
+                if is_added {
+                    fields.push((name, value, is_certain));
+                }
+            }
+        }
+    }
+
     fn object(&mut self, mut fields: Fields<'a>, depth: usize) -> Result<Value, String> {
-        let replaced = fields.iter().position(|(name, value)| *name == "$ref" && !self.is_kept(value));
-        let reference = replaced.map(|at| fields.remove(at).1);
-        if let Some(reference) = reference
-            && let Some(target) = self.target(reference)
-        {
-            let mut more = fields_of(target);
-            more.retain(|(name, _)| fields.iter().all(|(own, _)| own != name));
-            fields.extend(more);
-            self.expanded.push(reference);
+        let merged = fields.iter().position(|(name, value, _)| self.is_merged(name, value, depth));
+        if let Some(field) = merged.map(|at| fields.remove(at)) {
+            let known = self.expanded.len();
+            self.merge(&mut fields, field);
+            self.expanded.push(field.1);
             let found = self.object(fields, depth);
-            self.expanded.pop();
+            self.expanded.truncate(known);
             return found;
         }
         let mut out = Map::new();
-        for (mut name, value) in fields {
-            // A tuple is written so since draft 2020-12.
-            if name == "items" && value.is_array() {
-                name = "prefixItems";
-            }
-            let Some(kind) = kind_of(name).filter(|kind| is_valid(*kind, value)) else { continue };
+        let is_open = self.rules.refuses("patternProperties")
+            && fields.iter().any(|(name, ..)| *name == "patternProperties");
+        for (name, value, is_certain) in fields {
+            let name = match name {
+                "additionalProperties" if is_open => continue,
+                // A tuple is written so since draft 2020-12.
+                "items" if value.is_array() => "prefixItems",
+                "oneOf" if self.rules.refuses(name) => "anyOf",
+                "const" if self.rules.refuses(name) => {
+                    out.entry("enum").or_insert(json!([value]));
+                    continue;
+                }
+                "required" if !is_certain => continue,
+                name => name,
+            };
+            let kind = kind_of(name).filter(|kind| !self.rules.refuses(name) && is_valid(*kind, value));
+            let Some(kind) = kind else { continue };
             let value = match (kind, value) {
                 (KeywordValue::SchemaOrFlag, Value::Bool(flag)) => Value::Bool(*flag),
                 (KeywordValue::Schema | KeywordValue::SchemaOrFlag, value) => self.schema(value, depth)?,
@@ -343,69 +487,163 @@ impl<'a> Adapting<'a> {
                         named.iter().map(|(name, one)| Ok((name.clone(), self.schema(one, depth)?)));
                     Value::Object(adapted.collect::<Result<Map<String, Value>, String>>()?)
                 }
-                (KeywordValue::Types | KeywordValue::Names, Value::Array(names)) => {
-                    let mut known = BTreeSet::new();
-                    names.iter().filter(|name| known.insert(name.as_str())).cloned().collect()
-                }
                 (_, value) => value.clone(),
             };
-            out.insert(name.to_owned(), value);
+            match (out.get_mut(name), value) {
+                (Some(Value::Object(known)), Value::Object(more)) => {
+                    for (name, one) in more {
+                        known.entry(name).or_insert(one);
+                    }
+                }
+                (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
+                (_, value) => drop(out.insert(name.to_owned(), value)),
+            }
         }
-        self.finish(&mut out)?;
+        if depth == 0 {
+            ["not", "enum", "const"].into_iter().for_each(|name| drop(out.remove(name)));
+            out.insert("type".to_owned(), json!("object"));
+            out.entry("properties").or_insert_with(|| json!({}));
+        }
+        finish(self.rules, &mut out)?;
         Ok(Value::Object(out))
     }
+}
 
-    /// Makes the keywords of a schema fit each other and the rules.
-    fn finish(&self, schema: &mut Map<String, Value>) -> Result<(), String> {
-        if !self.rules.has_patterns {
-            schema.remove("pattern");
-            if schema.remove("patternProperties").is_some() {
-                schema.remove("additionalProperties");
+/// Makes the keywords of a schema fit each other and the rules.
+fn finish(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), String> {
+    if !rules.has_references {
+        DEFINITIONS.into_iter().for_each(|key| drop(schema.remove(key)));
+    }
+    for key in ["type", "required"] {
+        if let Some(Value::Array(names)) = schema.get_mut(key) {
+            let mut known = BTreeSet::new();
+            names.retain(|name| known.insert(name.to_string()));
+        }
+    }
+    drop_refused_properties(rules, schema)?;
+    if rules.is_typed
+        && schema.keys().any(|key| !is_annotation(key) && !matches!(&**key, "type" | "anyOf" | "default"))
+    {
+        schema.remove("anyOf");
+    }
+    let kind = schema.get("type").cloned().unwrap_or_default();
+    let is_list = |kinds: &Vec<Value>| !rules.is_typed && kinds.contains(&json!("array"));
+    if kind == "array" || kind.as_array().is_some_and(is_list) {
+        schema.entry("items").or_insert_with(|| rules.anything());
+    }
+    if let Some(Value::Array(members)) = schema.get_mut("anyOf")
+        && !kind.is_null()
+    {
+        for member in members.iter_mut().filter_map(Value::as_object_mut) {
+            if !member.contains_key("$ref") && !member.contains_key("anyOf") {
+                member.entry("type").or_insert_with(|| kind.clone());
             }
         }
-        if !self.rules.has_references {
-            schema.remove("$defs");
-            schema.remove("definitions");
+        schema.remove("type");
+    }
+    if rules.is_typed {
+        state_types(schema);
+    }
+    Ok(())
+}
+
+/// Whether a keyword only describes.
+fn is_annotation(keyword: &str) -> bool {
+    matches!(keyword, "description" | "title")
+}
+
+/// Gives a schema a type and only keywords of that one, or an alternative for each of its types.
+fn state_types(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(mut members)) = schema.remove("anyOf") {
+        schema.remove("default");
+        for member in members.iter_mut().filter_map(Value::as_object_mut) {
+            member.retain(|key, _| !schema.contains_key(key));
         }
-        drop_refused_properties(self.rules, schema)?;
-        let kind = schema.get("type").cloned().unwrap_or_default();
-        if kind == "array" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("array"))) {
-            schema.entry("items").or_insert_with(|| json!({}));
+        schema.insert("anyOf".to_owned(), members.into());
+        return;
+    }
+    let values = schema.get("enum").and_then(Value::as_array).cloned();
+    let of_values =
+        |kind: &&str| values.as_ref().is_none_or(|values| values.iter().any(|value| is_of_type(kind, value)));
+    let types: Vec<String> = match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind.clone()],
+        Some(kinds) => {
+            kinds.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         }
-        if let Some(Value::Array(members)) = schema.get_mut("anyOf")
-            && !kind.is_null()
-        {
-            for member in members.iter_mut().filter_map(Value::as_object_mut) {
-                if !member.contains_key("$ref") && !member.contains_key("anyOf") {
-                    member.entry("type").or_insert_with(|| kind.clone());
-                }
+        None if ["properties", "additionalProperties"].iter().any(|key| schema.contains_key(*key)) => {
+            vec!["object".to_owned()]
+        }
+        None if schema.contains_key("items") => vec!["array".to_owned()],
+        None => TYPES
+            .into_iter()
+            .filter(|kind| *kind != "integer" && of_values(kind))
+            .map(str::to_owned)
+            .collect(),
+    };
+    let alternative = |kind: &String| {
+        let keywords = match kind.as_str() {
+            "object" => "properties required additionalProperties",
+            "array" => "items",
+            "string" | "number" | "integer" => "enum",
+            _ => "",
+        };
+        let mut own = schema.clone();
+        own.retain(|key, _| has_word(keywords, key));
+        if let Some(Value::Array(values)) = own.get_mut("enum") {
+            values.retain(|value| is_of_type(kind, value));
+            if values.is_empty() {
+                own.remove("enum");
             }
-            schema.remove("type");
         }
-        Ok(())
+        own.insert("type".to_owned(), json!(kind));
+        own
+    };
+    let mut alternatives: Vec<Map<String, Value>> = types.iter().map(alternative).collect();
+    let is_single = alternatives.len() == 1;
+    schema.retain(|key, _| is_annotation(key) || (is_single && key == "default"));
+    if !is_single && alternatives.iter().all(|one| one.len() == 1) {
+        schema.insert("type".to_owned(), json!(types));
+        return;
+    }
+    for list in alternatives.iter_mut().filter(|one| one["type"] == "array") {
+        list.entry("items").or_insert_with(|| {
+            let mut anything = Map::new();
+            state_types(&mut anything);
+            anything.into()
+        });
+    }
+    match alternatives.as_mut_slice() {
+        [single] => schema.append(single),
+        several => drop(schema.insert("anyOf".to_owned(), json!(several))),
+    }
+}
+
+/// Whether a value is of a type.
+fn is_of_type(kind: &str, value: &Value) -> bool {
+    match kind {
+        "array" => value.is_array(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "object" => value.is_object(),
+        _ => value.is_string(),
     }
 }
 
 /// Removes properties with names that the provider refuses, and the requirement of properties that don't exist.
 fn drop_refused_properties(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), String> {
-    let is_accepted = |name: &String| {
-        let is_known = |c: char| match rules.key_symbols {
-            Some(symbols) => c.is_ascii_alphanumeric() || symbols.contains(c),
-            None => !c.is_control(),
-        };
-        !name.is_empty() && name.chars().count() <= rules.key_chars_max && name.chars().all(is_known)
-    };
     let required = schema.remove("required");
     let mut required = required.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     let refused = properties.as_ref().and_then(|properties| {
-        properties.keys().find(|name| !is_accepted(name) && required.contains(&json!(name)))
+        properties.keys().find(|name| !rules.accepts_key(name) && required.contains(&json!(name)))
     });
     if let Some(refused) = refused {
         return Err(format!("the service does not accept the name of its parameter {refused:?}"));
     }
     if let Some(properties) = properties {
-        properties.retain(|name, _| is_accepted(name));
+        properties.retain(|name, _| rules.accepts_key(name));
         required.retain(|name| name.as_str().is_some_and(|name| properties.contains_key(name)));
         if !required.is_empty() {
             schema.insert("required".to_owned(), required.into());
@@ -520,10 +758,15 @@ mod tests {
             (
                 &OF_CLAUDE,
                 json!({"allOf": [{"$ref": "#/definitions/x"}], "definitions": {"x": {"required": ["a"], "properties": {"a": {}}}}}),
-                json!({
-                    "type": "object", "properties": {"a": {}}, "required": ["a"],
-                    "definitions": {"x": {"required": ["a"], "properties": {"a": {}}}},
-                }),
+                json!({"type": "object", "properties": {"a": {}}, "required": ["a"]}),
+            ),
+            // A server had a tool whose arguments are one of two objects.
+            (
+                &OF_CLAUDE,
+                json!({"properties": {"x": {}}, "required": ["x"], "oneOf": [
+                    {"type": "object", "properties": {"id": {}}, "required": ["id"]}, {"$ref": "#/$defs/named"}],
+                    "$defs": {"named": {"properties": {"name": {}}, "required": ["name"], "anyOf": [{"$ref": "#/$defs/named"}]}}}),
+                json!({"type": "object", "properties": {"x": {}, "id": {}, "name": {}}, "required": ["x"]}),
             ),
             (
                 &OF_OTHERS,
@@ -541,29 +784,36 @@ mod tests {
     fn fault(rules: &SchemaRules, root: &Value) -> Option<String> {
         let mut schemas = boon::Schemas::new();
         let mut compiler = boon::Compiler::new();
-        let meta = compiler.compile("https://json-schema.org/draft/2020-12/schema", &mut schemas);
-        if let Err(error) = schemas.validate(root, meta.expect("it is built in")) {
-            return Some(error.to_string());
+        let drafts =
+            ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"];
+        // The older one requires regular expressions to be valid, which are not sent to all.
+        for draft in &drafts[..if rules.refuses("pattern") { 2 } else { 1 }] {
+            let meta = compiler.compile(draft, &mut schemas);
+            if let Err(error) = schemas.validate(root, meta.expect("it is built in")) {
+                return Some(error.to_string());
+            }
         }
         let at_root = ["oneOf", "anyOf", "allOf", "enum", "const", "not", "$ref"];
         if root["type"] != "object" || at_root.iter().any(|name| root.get(name).is_some()) {
             return Some("the root is not that of an object".to_owned());
         }
-        let mut open = vec![root];
-        while let Some(schema) = open.pop() {
+        let mut open = vec![(root, 0)];
+        while let Some((schema, depth)) = open.pop() {
             let named = |name: &str| schema[name].as_object().into_iter().flatten();
             let single =
                 ["items", "contains", "propertyNames", "not"].iter().filter_map(|name| schema.get(name));
             let listed =
                 ["allOf", "anyOf", "oneOf", "prefixItems"].iter().filter_map(|name| schema[*name].as_array());
-            open.extend(single.chain(listed.flatten()));
-            open.extend(schema.get("additionalProperties").filter(|one| !one.is_boolean()));
-            open.extend(
-                ["properties", "patternProperties", "$defs", "definitions"]
-                    .iter()
-                    .flat_map(|name| named(name))
-                    .map(|(_, one)| one),
-            );
+            let further = schema.get("additionalProperties").filter(|one| !one.is_boolean());
+            let in_maps = ["properties", "patternProperties", "$defs", "definitions"]
+                .iter()
+                .flat_map(|name| named(name))
+                .map(|(_, one)| one);
+            let members = single.chain(listed.flatten()).chain(further).chain(in_maps);
+            open.extend(members.map(|member| (member, depth + 1)));
+            let own: Vec<&str> =
+                schema.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            let texts = |words: &'static str| words.split_whitespace();
             let keys: Vec<&String> = named("properties").map(|(name, _)| name).collect();
             let is_symbol = |c: char| {
                 rules.key_symbols.is_none_or(|known| c.is_ascii_alphanumeric() || known.contains(c))
@@ -583,7 +833,9 @@ mod tests {
                     "required",
                 ),
                 (
-                    schema["type"].to_string().contains("\"array\"") && schema.get("items").is_none(),
+                    (schema["type"] == "array"
+                        || !rules.is_typed && schema["type"].to_string().contains("\"array\""))
+                        && schema.get("items").is_none(),
                     "a list of nothing",
                 ),
                 (schema.get("type").is_some() && schema.get("anyOf").is_some(), "a type beside anyOf"),
@@ -594,7 +846,15 @@ mod tests {
                         .is_some_and(|path| !path.starts_with('#') || root.pointer(&path[1..]).is_none()),
                     "a reference to nothing",
                 ),
-                (!rules.has_patterns && schema.get("pattern").is_some(), "a pattern"),
+                (own.iter().any(|name| texts(rules.keywords_refused).any(|word| word == *name)), "a keyword"),
+                (
+                    keys.iter().any(|key| texts(rules.keys_refused).any(|word| word == *key)),
+                    "a reserved name",
+                ),
+                // An alternative for each type is one level more.
+                (depth > rules.depth_max + 1, "a deep schema"),
+                (schema["enum"].as_array().is_some_and(|values| values.len() > 1_000), "a long enum"),
+                (rules.is_typed && untyped(schema).is_some(), untyped(schema).unwrap_or_default()),
             ] {
                 if is_fault {
                     return Some(format!("{what}: {schema}"));
@@ -602,6 +862,35 @@ mod tests {
             }
         }
         (root.to_string().len() > SCHEMA_BYTES_MAX).then(|| "it is large".to_owned())
+    }
+
+    /// Returns what Moonshot's validator objects to in a schema.
+    fn untyped(schema: &Value) -> Option<&'static str> {
+        let fields = schema.as_object()?;
+        let beside = |known: &[&str]| fields.keys().any(|name| !known.contains(&name.as_str()));
+        if let Some(members) = schema["anyOf"].as_array() {
+            let members = || members.iter().filter_map(Value::as_object);
+            let is_twice = members().any(|member| member.keys().any(|name| fields.contains_key(name)));
+            let is_beside = beside(&["anyOf", "description", "title"]);
+            return (is_twice || is_beside).then_some("keywords beside anyOf");
+        }
+        let of_type: &[&str] = match schema["type"].as_str() {
+            None if !schema["type"].is_array() => return Some("a schema without a type"),
+            None if beside(&["type", "description", "title"]) => {
+                return Some("keywords beside several types");
+            }
+            None => return None,
+            Some("object") => &["properties", "required", "additionalProperties"],
+            Some("array") => &["items"],
+            Some("boolean" | "null") => &[],
+            Some(_) => &["enum"],
+        };
+        let mut known = of_type.to_vec();
+        known.extend(["type", "description", "title", "default"]);
+        let values = schema["enum"].as_array().into_iter().flatten();
+        let is_mixed = values.clone().any(Value::is_string) && values.clone().any(Value::is_number);
+        let is_odd = values.clone().any(|value| !value.is_string() && !value.is_number());
+        (beside(&known) || is_mixed || is_odd).then_some("keywords of another type")
     }
 
     fn one_of(words: &str) -> impl Strategy<Value = String> + Clone + use<> {
@@ -651,12 +940,92 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
         #[test]
         fn whatever_a_schema_is_the_provider_accepts_what_is_sent(schema in any_schema()) {
-            for rules in [&OF_CLAUDE, &OF_OPENAI, &OF_OTHERS] {
+            for rules in OF_SERVICES.iter().chain([&OF_CLAUDE, &OF_OPENAI, &OF_OTHERS, &OF_NOBODY]) {
                 if let Ok(sent) = acceptable(rules, &tool("t", schema.clone())) {
                     prop_assert_eq!(fault(rules, &sent), None, "{} from {}", sent, schema);
                     prop_assert_eq!(acceptable(rules, &tool("t", sent.clone())), Ok(sent));
                 }
             }
+        }
+    }
+
+    /// Tools of MCP servers made Moonshot ("type is not defined", "type should be defined in anyOf items instead of the parent
+    /// schema"), Fireworks ("could not understand the instance") and xAI refuse every request.
+    #[test]
+    fn services_with_a_flavour_of_their_own_get_that() {
+        let object = |properties: Value| json!({"type": "object", "properties": properties});
+        let everything = json!({"type": ["array", "boolean", "null", "number", "object", "string"]});
+        let of = |word: &str| OF_SERVICES.iter().find(|rules| rules.of.contains(word)).expect("it has rules");
+        for (rules, property, expected) in [
+            (of("kimi"), json!({}), everything.clone()),
+            (of("fireworks"), json!({"not": {}}), everything.clone()),
+            (of("kimi"), json!({"const": "x"}), json!({"type": "string", "enum": ["x"]})),
+            (
+                of("kimi"),
+                json!({"oneOf": [{"type": "string"}, {"const": 3}], "default": 3}),
+                json!({"anyOf": [{"type": "string"}, {"type": "number", "enum": [3]}]}),
+            ),
+            (
+                of("kimi"),
+                json!({"type": ["string", "null"], "enum": ["a", null], "description": "One."}),
+                json!({"description": "One.", "anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}),
+            ),
+            (
+                of("kimi"),
+                json!({"type": "string", "minLength": 2, "format": "uri", "description": "x"}),
+                json!({"type": "string", "description": "x"}),
+            ),
+            (
+                of("kimi"),
+                json!({"allOf": [object(json!({"a": {"type": "null"}})), object(json!({"b": {"type": "null"}}))]}),
+                object(json!({"a": {"type": "null"}, "b": {"type": "null"}})),
+            ),
+            (
+                of("kimi"),
+                json!({"type": "object", "properties": {"a": {"type": "null"}}, "anyOf": [{"required": ["a"]}]}),
+                object(json!({"a": {"type": "null"}})),
+            ),
+            (of("kimi"), object(json!({"required": {"type": "boolean"}})), object(json!({}))),
+            (
+                of("grok"),
+                json!({"type": "array", "minItems": 2, "prefixItems": [{}]}),
+                json!({"type": "array", "items": {}}),
+            ),
+            (of("gemini"), json!({"type": "array", "maxItems": 2}), json!({"type": "array", "items": {}})),
+            (&OF_OTHERS, json!({"enum": Vec::from_iter(0..10_000)}), json!({})),
+        ] {
+            let found = acceptable(rules, &tool("t", object(json!({ "p": property }))));
+            assert_eq!(found, Ok(object(json!({ "p": expected }))), "{property}");
+        }
+        for (name, word) in [
+            ("openrouter/moonshotai/kimi-k2.6", "kimi"),
+            ("xai/grok-4", "xai"),
+            ("fireworks/accounts/fireworks/models/gpt-oss-120b", "fireworks"),
+        ] {
+            let mut endpoint = test_chat_endpoint("openai/any");
+            endpoint.model = name.to_owned();
+            assert!(SchemaRules::of(&endpoint).of.contains(word), "{name}");
+        }
+    }
+
+    /// Regression: of 82 KiB of a server's tools, 56 KiB were definitions that the tools did not use.
+    #[test]
+    fn only_definitions_that_are_used_are_sent() {
+        for (mut schema, kept) in [
+            (json!({"properties": {"a": {"$ref": "#/$defs/a"}}}), "ab"),
+            (json!({"properties": {"a": {"type": "string"}}}), ""),
+            (json!({"properties": {"a": {"anyOf": [{"$ref": "#/$defs/x~1y"}]}}}), "x/y"),
+            (json!({"properties": {"whole": {"$ref": "#"}}}), ""),
+            (json!({"properties": {"a": {"$ref": "https://schemas.example/a"}}}), ""),
+        ] {
+            schema["$defs"] = json!({
+                "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}},
+                "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]},
+                "x/y": {"type": "string"},
+            });
+            let found = valid_schema(&schema).expect("a schema");
+            let names = found["$defs"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+            assert_eq!(names.collect::<String>(), kept, "{schema}");
         }
     }
 

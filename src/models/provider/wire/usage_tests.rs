@@ -108,3 +108,38 @@ fn impossible_numbers_of_tokens_are_not_believed() {
         assert!(usage.input <= 9_500 && usage.output == 1_000, "{service}: {usage:?}");
     }
 }
+
+/// Groq sends the usage also if that was refused to be asked for.
+#[test]
+fn usage_is_found_wherever_it_is() {
+    for usage in [
+        r#""x_groq":{"usage":{"prompt_tokens":4,"completion_tokens":6}}"#,
+        r#""usage":{"prompt_tokens":4,"completion_tokens":6},"x_groq":{"id":"r"}"#,
+        r#""usage":null,"x_groq":{"usage":{"prompt_tokens":4,"completion_tokens":6}}"#,
+    ] {
+        let chunk =
+            format!(r#"{{"choices":[{{"delta":{{"content":"Hi."}},"finish_reason":"stop"}}],{usage}}}"#);
+        let found = usage_of(&endpoint_of("chat"), &chunk);
+        assert_eq!((found.input, found.output), (4, 6), "{usage}");
+    }
+}
+
+/// Mistral does not count audio among the tokens of the prompt, and it was taken for thinking, at the price of a reply. Some
+/// gateways do the same with what was cached.
+#[test]
+fn tokens_that_only_the_total_counts_belong_to_the_prompt_or_to_the_thinking() {
+    for (usage, expected) in [
+        (r#""total_tokens":3264,"prompt_audio_seconds":203"#, (2_629, 635, 0)),
+        (r#""total_tokens":3264,"prompt_audio_seconds":null"#, (4, 3_260, 2_625)),
+        (r#""total_tokens":1639,"prompt_tokens_details":{"cached_tokens":1000}"#, (1_004, 635, 0)),
+        (r#""total_tokens":739,"completion_tokens_details":{"reasoning_tokens":100}"#, (4, 735, 100)),
+        (r#""total_tokens":639,"reasoning_tokens":91"#, (4, 635, 91)),
+        (r#""total_tokens":639,"completion_tokens_details":{"reasoning_tokens":100}"#, (4, 635, 100)),
+    ] {
+        let chunk = format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":[{{"type":"text","text":"Hi."}}]}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":4,"completion_tokens":635,{usage}}}}}"#
+        );
+        let found = usage_of(&endpoint_of("chat"), &chunk);
+        assert_eq!((found.input, found.output, found.thinking), expected, "{usage}");
+    }
+}
