@@ -43,7 +43,7 @@ pub struct CompactionSettings {
 }
 
 named_enum! {
-    /// What a pause leads to shortly before the provider forgets the conversation, if a compaction would save at least half of
+    /// What a pause leads to shortly before the provider forgets the conversation, if a compaction would save at least a tenth of
     /// what the next request costs after that. `offer` tells the user what it would save.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum BeforeBreak {

@@ -252,8 +252,12 @@ fn dollars(price: Option<DryRunPrice>) -> String {
 /// The price from which a request is worth an offer, in US dollars.
 const OFFER_DOLLARS_MIN: f64 = 0.10;
 
+/// What a summary and the request after it may cost, compared with the request without them. All further requests are shorter
+/// too: in 63 recorded sessions with 191 breaks, this rule saved 20 % of the money, and a half instead of it 2 %.
+const OFFER_PART_MAX: f64 = 0.9;
+
 /// Offers a compaction while the provider still has the conversation in its cache; `None` if prices are unknown, or if it would save
-/// less than half of what the next request costs after a break.
+/// less than a tenth of what the next request costs after a break.
 pub(super) fn offer(facts: &DryRunFigures) -> Option<String> {
     let (Some(now), Some(then)) = next_prices(facts) else { return None };
     let summary = match &facts.writer {
@@ -261,7 +265,7 @@ pub(super) fn offer(facts: &DryRunFigures) -> Option<String> {
         writer => summary_price(facts, writer)?.cached,
     };
     let is_summarized = matches!(facts.preview.decision, CompactionDecision::Summarise(_));
-    let pays = now.fresh >= OFFER_DOLLARS_MIN && then.fresh + summary <= now.fresh / 2.0;
+    let pays = now.fresh >= OFFER_DOLLARS_MIN && then.fresh + summary <= now.fresh * OFFER_PART_MAX;
     (is_summarized && pays).then(|| {
         format!(
             "The provider will soon forget this conversation. The next request would then cost ${:.2}; after a compaction now, \
