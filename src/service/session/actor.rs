@@ -22,6 +22,7 @@ mod consent;
 mod cross_session_edit;
 mod driving;
 mod ending;
+mod failed_log;
 mod finished;
 mod hook_dispatch;
 mod hook_services;
@@ -92,8 +93,6 @@ pub struct Session {
 pub(super) enum SessionPause {
     /// The session can be suspended. If it is not, it runs again.
     Idle(Box<Session>),
-    /// The session's log can't be written any more, and is to be opened again.
-    LogFailed(Box<Session>),
     /// It has ended. These clients tried to attach too late; the log can be opened again for them.
     Closed(Vec<Attaching>),
 }
@@ -101,7 +100,6 @@ pub(super) enum SessionPause {
 /// Why events are no longer handled.
 enum EventsEnd {
     Idle,
-    LogFailed,
     Closing,
 }
 
@@ -222,7 +220,6 @@ impl Session {
                     return SessionPause::Idle(self);
                 }
                 Ok(EventsEnd::Idle) => self.watch_idle(),
-                Ok(EventsEnd::LogFailed) => return SessionPause::LogFailed(self),
                 Err(_) => {
                     tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
                     return SessionPause::Closed(self.take_no_more());
@@ -332,14 +329,11 @@ impl Session {
 
     /// Handles events until the session is closed or can be suspended.
     async fn handle_events(&mut self) -> EventsEnd {
+        let mut unhandled = None;
         loop {
             self.settle_absent();
-            // The log can't keep the rest of the turn, for example because another process has the session now.
-            if self.work.is_some()
-                && self.core.log.has_failed()
-                && let Err(error) = self.core.check_log()
-            {
-                self.abandon(&error);
+            if self.core.log.has_failed() {
+                self.leave_failed_log().await;
             }
             self.drive().await;
             if self.settle_log().await.is_err() {
@@ -353,22 +347,28 @@ impl Session {
             if self.core.clients.are_closing() {
                 return EventsEnd::Closing;
             }
-            if let Some(end) = self.pause_due(false) {
-                return end;
-            }
             self.questions.follow(&self.core.clients);
-            let event = match self.event().await {
-                ActorEvent::Command(Some(command)) if self.pause_due(false).is_some() => {
-                    self.inbox.put_off(command);
-                    return EventsEnd::LogFailed;
+            let event = match unhandled.take() {
+                Some(command) => ActorEvent::Command(Some(command)),
+                None => self.event().await,
+            };
+            let event = match event {
+                ActorEvent::Command(Some(command)) if self.core.log.has_failed() => {
+                    // The turn is ended before.
+                    if self.work.is_some() {
+                        unhandled = Some(command);
+                        continue;
+                    }
+                    let Some(command) = self.with_log(command).await else { continue };
+                    ActorEvent::Command(Some(command))
                 }
                 event => event,
             };
             let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-            if is_idle && self.pause_due(true).is_some() {
+            if is_idle && self.can_rest() {
                 self.core.release_checkpoints().await;
-                if let Some(end) = self.pause_due(true) {
-                    return end;
+                if self.can_rest() {
+                    return EventsEnd::Idle;
                 }
             }
             self.handle(event);

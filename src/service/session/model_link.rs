@@ -149,6 +149,11 @@ impl ModelLink {
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
 
+    /// Computes the cost of the whole conversation, which others have continued.
+    pub fn follow_cost(&mut self, settings: &Settings, thread: &Thread) {
+        self.cost = Spent::total(settings, thread).cost;
+    }
+
     /// Cost of the session so far in US dollars; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
         self.cost

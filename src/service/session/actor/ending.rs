@@ -11,9 +11,7 @@ use crate::core::{Core, Unwritten};
 use crate::responder::{Responder, cancelled};
 use crate::resumed::KEPT;
 use crate::work::{JobResult, RunningTurn, TurnFault};
-use crate::{
-    Attaching, ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd,
-};
+use crate::{Attaching, ClientId, CompactionState, SessionAnswer, SessionError, Ticket, WorkEnd};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{interrupted, withdrawn};
@@ -281,11 +279,7 @@ impl Session {
     /// turn ends with the error, and the session continues from the entries before it.
     pub(super) async fn settle_log(&mut self) -> Result<(), SessionError> {
         let Err(Unwritten { error, refused }) = self.core.settle().await else { return Ok(()) };
-        // Entries that it covers may have been undone.
-        self.drop_prepared();
-        self.instructions.require_check();
-        self.subagents.set_mode(self.core.thread.mode());
-        self.core.announce(&SessionEvent::Options(self.core.options()));
+        self.thread_replaced();
         self.abandon(&error);
         for client in refused {
             self.turn_away(client);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{EventsEnd, Session};
+use super::Session;
 use crate::background::BackgroundResult;
 use crate::client_list::ClientList;
 use crate::compacting::Compactor;
@@ -59,10 +59,9 @@ impl Session {
         self.core.start(tokio::time::sleep(after), |()| BackgroundResult::Idle);
     }
 
-    /// Whether the session's task can stop now, as nothing depends on it: because the log has failed and must be opened again,
-    /// or because the session was idle for long enough.
-    pub(super) fn pause_due(&self, is_idle: bool) -> Option<EventsEnd> {
-        let holds = self.work.is_some()
+    /// Whether the session was idle for long enough, and nothing depends on its task.
+    pub(super) fn can_rest(&self) -> bool {
+        let is_needed = self.work.is_some()
             || self.inbox.has_prompts()
             || self.inbox.is_paused()
             || self.recipes.are_rendering()
@@ -75,29 +74,21 @@ impl Session {
             || self.core.lineage.is_child()
             || self.hooks.has_residents()
             || self.hooks.has_any_aside();
-        if holds || self.core.clients.are_closing() {
-            return None;
-        }
-        // Other background work, such as timers, begins again with the new log.
-        if self.core.log.has_failed() && self.core.process.sessions().is_some() {
-            return Some(EventsEnd::LogFailed);
-        }
-        let was_idle = is_idle
+        !is_needed
+            && !self.core.clients.are_closing()
             && self.core.background.is_empty()
-            && self.core.clients.idle_for() >= self.core.services.suspend_after;
-        was_idle.then_some(EventsEnd::Idle)
+            && self.core.clients.idle_for() >= self.core.services.suspend_after
     }
 
-    /// Ends the session except for its state outside the log, and the commands that were not handled. The journal is unlocked
-    /// afterwards.
-    pub(crate) fn suspend(mut self) -> (SuspendedSession, Channel) {
+    /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
+    pub(crate) fn suspend(mut self) -> SuspendedSession {
         self.core.trace.end("at rest");
         self.compactor.end_turn();
         // Names every field, so that a new one can't be lost by mistake. The others are made again from the log, the
         // files and the clients.
         let Session {
             core,
-            inbox,
+            inbox: _,
             work: _,
             recipes: _,
             tools,
@@ -123,10 +114,9 @@ impl Session {
             background: _,
             trace: _,
         } = core;
-        let channel = inbox.into_channel();
-        let suspended = SuspendedSession {
+        SuspendedSession {
             seen: thread.next_seq(),
-            reloading: channel.reloading(),
+            reloading: None,
             clients,
             settings,
             granted: services.http.budget().map(CostBudget::grants),
@@ -137,8 +127,25 @@ impl Session {
             editors: editors.suspend(),
             compactor,
             servers: mcp.suspend(),
-        };
-        (suspended, channel)
+        }
+    }
+
+    /// Shows the clients what the log lacks or has in addition to what they have seen. `except`: the client that is about to
+    /// be shown the conversation.
+    pub(super) fn show_later(&mut self, seen: Seq, except: Option<ClientId>) {
+        let core = &mut self.core;
+        let lost = seen.0.saturating_sub(core.thread.next_seq().0);
+        if lost > 0 {
+            let text =
+                format!("The last {lost} entries of this conversation did not reach the disk and are lost.");
+            core.notify(NoticeSeverity::Warning, text);
+        }
+        if let Some(damage) = core.log.damage() {
+            core.notify(NoticeSeverity::Warning, damage.to_string());
+        }
+        for entry in core.thread.entries().since(seen) {
+            core.clients.announce_later_entry(entry, except);
+        }
     }
 }
 
@@ -168,18 +175,7 @@ impl SuspendedSession {
         session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();
-        let lost = self.seen.0.saturating_sub(session.core.thread.next_seq().0);
-        if lost > 0 {
-            let text =
-                format!("The last {lost} entries of this conversation did not reach the disk and are lost.");
-            session.core.notify(NoticeSeverity::Warning, text);
-        }
-        if let Some(damage) = session.core.log.damage() {
-            session.core.notify(NoticeSeverity::Warning, damage.to_string());
-        }
-        for entry in session.core.thread.entries().since(self.seen) {
-            session.core.clients.announce_later_entry(entry, self.reloading);
-        }
+        session.show_later(self.seen, self.reloading);
         session.mcp.resume(&mut session.core, self.servers);
         session.hooks.load(&mut session.core, session.inbox.sender());
         session.recipes.load(&mut session.core, session.inbox.sender());
