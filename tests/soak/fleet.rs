@@ -29,6 +29,9 @@ const MACHINES: usize = 3;
 /// Windows of the runs of each event, in turn.
 const WINDOWS: [usize; 5] = [9, 18, 9, 27, 50];
 
+/// Users who share the windows. A server accepts only some of each.
+const TOKENS: usize = 8;
+
 /// How soon each window must continue.
 const CONTINUES_WITHIN: Duration = Duration::from_secs(5);
 
@@ -163,7 +166,8 @@ impl Node {
         self.user.daemon().expect("it runs")
     }
 
-    fn window(&self, laptop: &User, token: &str) -> Agent {
+    fn window(&self, laptop: &User, tokens: &[String]) -> Agent {
+        let token = fastrand::choice(tokens).expect("there are some");
         editor(laptop, &format!("ws://{}", self.server.address), token, &[])
     }
 }
@@ -240,7 +244,7 @@ struct Fleet {
     standby: PostgresServer,
     nodes: Vec<Node>,
     laptop: User,
-    token: String,
+    tokens: Vec<String>,
 }
 
 /// The windows that work.
@@ -271,13 +275,13 @@ fn play(event: FleetEvent, nth: usize, windows: usize) -> RunResult {
     let standby = primary.standby();
     let sockets = [primary.socket(), standby.socket()];
     let mut nodes: Vec<Node> = Vec::new();
-    let mut secret = String::new();
+    let mut tokens = Vec::new();
     for _ in 0..MACHINES {
         let sockets = [&sockets[0], &sockets[1]];
         match nodes.first() {
             None => {
                 let first = User::new();
-                secret = token(&first, "anna", "approve");
+                tokens = (0..TOKENS).map(|user| token(&first, &format!("user-{user}"), "approve")).collect();
                 nodes.push(Node::start(sockets, Some(&first)));
             }
             Some(first) => {
@@ -286,7 +290,7 @@ fn play(event: FleetEvent, nth: usize, windows: usize) -> RunResult {
             }
         }
     }
-    let mut fleet = Fleet { primary, standby, nodes, laptop: User::new(), token: secret };
+    let mut fleet = Fleet { primary, standby, nodes, laptop: User::new(), tokens };
     let opened: Vec<FleetWindow> = (0..windows).map(|number| fleet.open(number % MACHINES)).collect();
     let stops: Vec<AtomicBool> = (0..2 * windows).map(|_| AtomicBool::new(false)).collect();
     let (sender, answers) = channel();
@@ -354,7 +358,7 @@ fn continued(answers: &Receiver<Answered>, windows: &[usize], from: Instant) -> 
 impl Fleet {
     fn open(&self, machine: usize) -> FleetWindow {
         let node = &self.nodes[machine];
-        let mut agent = node.window(&self.laptop, &self.token);
+        let mut agent = node.window(&self.laptop, &self.tokens);
         let session = node.user.new_session(&mut agent);
         let mut window = FleetWindow {
             agent,
@@ -373,7 +377,7 @@ impl Fleet {
     /// A second window of a session, at another machine. Tries until the session can be opened.
     fn moved(&self, from: FleetWindow, machine: usize) -> Result<FleetWindow, String> {
         let began = Instant::now();
-        let agent = self.nodes[machine].window(&self.laptop, &self.token);
+        let agent = self.nodes[machine].window(&self.laptop, &self.tokens);
         let mut window = FleetWindow { agent, machine, ..from };
         while let Err(answer) = window.load() {
             if began.elapsed() > STUCK_AFTER {
@@ -490,7 +494,7 @@ impl Fleet {
     /// Two windows open the session of a machine that is lost at the same time, and both prompt.
     fn raced(&self, window: FleetWindow, to: [usize; 2]) -> Result<FleetWindow, String> {
         let rival = FleetWindow {
-            agent: self.nodes[to[1]].window(&self.laptop, &self.token),
+            agent: self.nodes[to[1]].window(&self.laptop, &self.tokens),
             machine: to[1],
             session: window.session.clone(),
             cwd: window.cwd.clone(),

@@ -22,7 +22,6 @@ mod consent;
 mod cross_session_edit;
 mod driving;
 mod ending;
-mod failed_log;
 mod finished;
 mod hook_dispatch;
 mod hook_services;
@@ -201,12 +200,6 @@ impl Session {
         !self.core.log.is_behind()
     }
 
-    /// Waits until all commits are in the journal.
-    pub(super) async fn settle(&mut self) {
-        // A failed write is logged there.
-        drop(self.core.settle().await);
-    }
-
     /// Runs until the session is closed, its last client has left, or it can be suspended.
     ///
     /// Boxed, because a session is large and a future stores values moved into it several times.
@@ -329,11 +322,10 @@ impl Session {
 
     /// Handles events until the session is closed or can be suspended.
     async fn handle_events(&mut self) -> EventsEnd {
-        let mut unhandled = None;
         loop {
             self.settle_absent();
             if self.core.log.has_failed() {
-                self.leave_failed_log().await;
+                self.leave_failed_log(None).await;
             }
             self.drive().await;
             if self.settle_log().await.is_err() {
@@ -348,18 +340,9 @@ impl Session {
                 return EventsEnd::Closing;
             }
             self.questions.follow(&self.core.clients);
-            let event = match unhandled.take() {
-                Some(command) => ActorEvent::Command(Some(command)),
-                None => self.event().await,
-            };
-            let event = match event {
+            let event = match self.event().await {
                 ActorEvent::Command(Some(command)) if self.core.log.has_failed() => {
-                    // The turn is ended before.
-                    if self.work.is_some() {
-                        unhandled = Some(command);
-                        continue;
-                    }
-                    let Some(command) = self.with_log(command).await else { continue };
+                    let Some(command) = self.leave_failed_log(Some(command)).await else { continue };
                     ActorEvent::Command(Some(command))
                 }
                 event => event,

@@ -265,22 +265,10 @@ impl Core {
         let error = log_error(&error);
         let refused = self.clients.drop_events(from, &error);
         let kept = self.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
-        self.go_on_with(Thread::replay(kept).expect("it was folded before"));
-        Err(Unwritten { error, refused })
-    }
-
-    fn go_on_with(&mut self, thread: Thread) {
-        self.thread = thread;
+        self.thread = Thread::replay(kept).expect("it was folded before");
         self.permissions.follow(self.thread.rules());
         self.model.forget_encoding();
-    }
-
-    /// Goes on with the log as it is now, after it had failed.
-    pub fn reopened(&mut self, journal: Journal, thread: Thread) {
-        let draft = ReplyDraft::of(&self.services.paths.data, thread.session());
-        self.log = SessionLog::new(journal, draft, &thread);
-        self.go_on_with(thread);
-        self.model.follow_cost(&self.settings, &self.thread);
+        Err(Unwritten { error, refused })
     }
 
     /// The id for a new message, used neither in the log nor by a streaming reply.

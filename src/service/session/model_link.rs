@@ -149,8 +149,9 @@ impl ModelLink {
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
 
-    /// Computes the cost of the whole conversation, which others have continued.
-    pub fn follow_cost(&mut self, settings: &Settings, thread: &Thread) {
+    /// Follows a conversation that others have continued.
+    pub fn follow(&mut self, settings: &Settings, thread: &Thread) {
+        self.forget_encoding();
         self.cost = Spent::total(settings, thread).cost;
     }
 

@@ -11,7 +11,9 @@ use crate::core::{Core, Unwritten};
 use crate::responder::{Responder, cancelled};
 use crate::resumed::KEPT;
 use crate::work::{JobResult, RunningTurn, TurnFault};
-use crate::{Attaching, ClientId, CompactionState, SessionAnswer, SessionError, Ticket, WorkEnd};
+use crate::{
+    Attaching, ClientId, CompactionState, SessionAnswer, SessionError, SessionEvent, Ticket, WorkEnd,
+};
 use epitome_hooks::hook_context::EventData;
 use epitome_thread::{Change, Entry, Message, MessageId, ReplyCut, Seq, StopReason, Thread, Usage};
 use epitome_turn::{interrupted, withdrawn};
@@ -277,9 +279,13 @@ fn answer_all(
 impl Session {
     /// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
     /// turn ends with the error, and the session continues from the entries before it.
-    pub(super) async fn settle_log(&mut self) -> Result<(), SessionError> {
+    pub(crate) async fn settle_log(&mut self) -> Result<(), SessionError> {
         let Err(Unwritten { error, refused }) = self.core.settle().await else { return Ok(()) };
-        self.thread_replaced();
+        // Entries that it covers may have been undone.
+        self.drop_prepared();
+        self.instructions.require_check();
+        self.subagents.set_mode(self.core.thread.mode());
+        self.core.announce(&SessionEvent::Options(self.core.options()));
         self.abandon(&error);
         for client in refused {
             self.turn_away(client);
