@@ -356,7 +356,7 @@ fn an_endless_reply_is_cut_off_before_it_fills_the_memory() {
     let piece = "word ".repeat(16 * 1024);
     let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": piece}}]}));
     for (begins, piece) in [("", event.as_str()), ("{\"choices\":\"", piece.as_str())] {
-        let mut decoding = Decoding::new(compatible(), String::new(), None);
+        let mut decoding = crate::wire::stream::Decoding::new(compatible(), String::new(), None);
         let mut events = Vec::new();
         decoding.push(begins.as_bytes(), &mut events).expect("it begins");
         let pushed = (0..1_000).find_map(|_| decoding.push(piece.as_bytes(), &mut events).err());
