@@ -298,11 +298,8 @@ impl Session {
         prompts: &[PendingPrompt],
     ) -> Vec<QueuedPrompt> {
         let mut lost = Vec::new();
-        // The client's last connection may not have left yet, and its prompt may be on its way to the log.
-        let is_unlogged = self.inbox.has_prompts()
-            || self.recipes.are_rendering()
-            || self.hooks.open_consent().is_some()
-            || self.work.is_some() && !self.core.thread.in_turn();
+        // Otherwise its last connection may still be here, with the prompt on its way.
+        let is_alone = self.core.clients.is_empty();
         let id = self.core.id().clone();
         let rest = resumed::rest(self.core.thread.entries(), position, prompts);
         for call in rest.open_calls.iter().filter(|call| !self.core.thread.open_calls().contains(&call.id)) {
@@ -337,9 +334,7 @@ impl Session {
             }
             match (fate, &mut self.work) {
                 (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
-                (Fate::Lost, _)
-                    if never_began && prompt.may_begin && !prompt.was_cancelled && !is_unlogged =>
-                {
+                (Fate::Lost, _) if never_began && prompt.may_begin && !prompt.was_cancelled && is_alone => {
                     responder.set_key(prompt.key.clone());
                     let (client, content) = (attachment.client, prompt.content.clone());
                     lost.push(QueuedPrompt { responder, client, content });
