@@ -8,7 +8,7 @@
 //!
 //! | request | with the next daemon |
 //! |---|---|
-//! | `session/prompt` | resumed with its session, whose log shows how its turn ended; begins if the log lacks it, or a server returned it |
+//! | `session/prompt` | resumed with its session, whose log shows how its turn ended; sent again if a server returned it |
 //! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
 //! | `session/close` | answered: the session ended with its daemon. If a prompt of it waits, sent again |
 //! | all others | sent again; a `session/load` continues where it was |
@@ -723,8 +723,7 @@ impl ReconnectState {
             let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
             let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
             let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
-            let again = if waiting.may_repeat() { r#","again":true"# } else { "" };
-            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled}{again},"params":{params}}}"#))
+            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
         };
         let answered = self.answered.iter().filter_map(|request| prompt(request, None));
         let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));

@@ -226,7 +226,7 @@ fn requests_are_repeated_and_prompts_go_along_with_their_session() {
         serde_json::json!({
             "rest": { "after": 9, "text": {} },
             "prompts": [{
-                "id": 5, "sent_at": { "after": 7 }, "again": true, "params": { "sessionId": "s_1", "prompt": [1] }
+                "id": 5, "sent_at": { "after": 7 }, "params": { "sessionId": "s_1", "prompt": [1] }
             }],
         })
     );
