@@ -7,7 +7,7 @@
 //!
 //! A session whose log can't be written any more, because its disk has failed or another process has the session now, goes on
 //! with the log as it is once that can be opened again. Everything that is not made from the log stays as it is: hooks and
-//! commands that run, prompts that wait, and open questions. So none of them can keep a session on a log that has failed.
+//! commands that run, and open questions. So none of them can keep a session on a log that has failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,16 +137,20 @@ impl Session {
         }
     }
 
-    /// Ends the turn, of which a log that has failed can't keep the rest. Then opens the log again: once without a command,
+    /// Ends the turn, of which a log that has failed can't keep the rest, and refuses the prompts that wait. Then opens the log again: once without a command,
     /// and for each command that needs it. Returns the command unless that fails; then it is refused.
     pub(super) async fn leave_failed_log(
         &mut self,
         command: Option<SessionCommand>,
     ) -> Option<SessionCommand> {
-        if self.work.is_some()
-            && let Err(error) = self.core.check_log()
-        {
-            self.abandon(&error);
+        if let Err(error) = self.core.check_log() {
+            // Their clients may be at another machine by now, which has begun them.
+            for prompt in self.inbox.take_all() {
+                prompt.responder.answer(Err(error.clone()));
+            }
+            if self.work.is_some() {
+                self.abandon(&error);
+            }
         }
         // It logs what could not be written.
         drop(self.settle_log().await);
