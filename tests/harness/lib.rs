@@ -1,6 +1,6 @@
 //! Helpers shared by tests of sessions and of the program: a session in this process ([`session`]), the program as a
 //! user runs it ([`user`]), the agent as an editor starts it ([`agent`]), tests that run as a child process
-//! ([`own_process`]), database servers ([`postgres`]) and the network to them ([`relay`]), and the allocations of sessions ([`allocations`]).
+//! ([`own_process`]), database servers ([`postgres`]) and the network to them ([`relay`]), servers for other machines ([`serve`]), and the allocations of sessions ([`allocations`]).
 
 pub mod agent;
 pub mod allocations;
@@ -8,6 +8,7 @@ pub mod client;
 pub mod own_process;
 pub mod postgres;
 pub mod relay;
+pub mod serve;
 pub mod session;
 pub mod tool;
 pub mod user;

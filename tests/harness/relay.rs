@@ -1,7 +1,8 @@
-//! The network between a machine and the database servers, which can be cut: bytes stop, connections stay.
+//! The network between a machine and the database servers, which can be cut: bytes stop, connections stay. Its connections can
+//! also be half closed.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct Relay {
 struct Line {
     is_cut: Mutex<bool>,
     changed: Condvar,
+    /// The machine's end of each connection.
+    open: Mutex<Vec<TcpStream>>,
 }
 
 impl Line {
@@ -41,6 +44,7 @@ impl Relay {
                         line.wait();
                         // A server that was killed refuses: the connection ends at once.
                         let Ok(far) = UnixStream::connect(socket) else { return };
+                        line.open.lock().push(near.try_clone().expect("a handle"));
                         connect(near, far, &line);
                     });
                 }
@@ -60,6 +64,14 @@ impl Relay {
         *self.line.is_cut.lock() = true;
     }
 
+    /// Ends the direction to the machine of each connection that is open now.
+    pub fn half_close(&self) {
+        for near in self.line.open.lock().drain(..) {
+            // Its server may have ended it.
+            drop(near.shutdown(Shutdown::Write));
+        }
+    }
+
     pub fn heal(&self) {
         *self.line.is_cut.lock() = false;
         self.line.changed.notify_all();
@@ -71,10 +83,10 @@ fn connect(near: TcpStream, far: UnixStream, line: &Arc<Line>) {
     let there = line.clone();
     std::thread::spawn(move || {
         copy(&up, &down, &there);
-        drop(down.shutdown(std::net::Shutdown::Both));
+        drop(down.shutdown(Shutdown::Both));
     });
     copy(&far, &near, line);
-    drop(near.shutdown(std::net::Shutdown::Both));
+    drop(near.shutdown(Shutdown::Both));
 }
 
 fn copy(mut from: impl Read, mut to: impl Write, line: &Line) {

@@ -6,10 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use epitome_test_harness::agent::{Agent, is_answer, is_question, obey};
+use epitome_test_harness::serve::{certificate, editor, remote_agent, serve, token};
 use epitome_test_harness::user::User;
 use serde_json::{Value, json};
-
-use crate::daemon::remote::{certificate, editor, remote_agent, serve, token};
 
 /// How long the network takes in each direction.
 const ONE_WAY: Duration = Duration::from_millis(50);

@@ -1,6 +1,7 @@
 //! Sessions in a database that several machines use, with failures of each part: the primary, a daemon, a whole machine,
 //! and the network of one. `cargo test --test processes fleet -- --nocapture` prints what was measured.
 
+mod clock;
 mod elsewhere;
 
 use std::collections::BTreeMap;

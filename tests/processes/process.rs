@@ -7,6 +7,7 @@ mod ends;
 mod kill;
 mod leftovers;
 mod life;
+mod limits;
 mod neighbours;
 mod orphans;
 

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use epitome::session::port::SessionPort as _;
 use epitome::session::{Opening, Replay, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Content, Mode, StopReason, Thread};
+use epitome_scripted_model::ModelStep;
 use epitome_simulated_disk::{FileCall, SimDisk};
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::Setup;
-use epitome_test_harness::text;
+use epitome_test_harness::{text, within};
+use serde_json::json;
+
+use crate::session::stage::script;
 
 /// After a failed sync the kernel may have dropped the written data, so later syncs cannot be trusted. Regressions: each
 /// further prompt still called the model, was charged to the user, and then ended with an error. Later each was refused
@@ -29,6 +33,50 @@ fn after_a_failed_sync_the_log_is_opened_again() {
     let words = format!("{seen:?}");
     assert!(words.contains("Hello") && words.contains("Is this kept?"), "{words}");
     assert_eq!(words.matches("And now?").count(), 1, "{words}");
+}
+
+/// Regression: a session that had a resident hook, a hook in the background or a command in the background stayed with the log
+/// that had failed. Each prompt was refused until the user closed the session, and a development server that the model has
+/// started runs for days. They go on with the new log, as the same processes.
+#[test]
+fn what_runs_beside_the_turns_keeps_no_failed_log() {
+    let declares = r#"{"protocol": 2, "events": ["turn_end"], "mode": "resident"}"#;
+    let resident = script(
+        declares,
+        r#"cd "$EPITOME_CWD"; echo $$ >> started
+while read -r line; do id=${line#*:}; echo "{\"id\":${id%%,*},\"result\":{}}"; done"#,
+    );
+    let aside = json!({"type": "command", "async": true, "command": "echo $$ >> started; exec sleep 1000"});
+    let aside = json!({"hooks": {"SessionStart": [{"hooks": [aside]}]}}).to_string();
+    let command = json!({"command": "echo $$ >> started; exec sleep 1000", "background": true});
+    let command = ModelStep::Call { name: "bash".into(), input: command };
+    let config = "mode = \"full\"\n[sandbox]\nenabled = false\n[hooks]\ntrust = \"run\"\n".to_owned();
+    for (what, file, first) in [
+        ("a resident hook", ("home/hooks/at-work", resident), vec![text("fine")]),
+        ("a hook in the background", (".claude/settings.json", aside), vec![text("fine")]),
+        ("a command in the background", ("notes", String::new()), vec![command]),
+    ] {
+        let disk = SimDisk::new(1, Path::new("/home/data"));
+        let files = [(file.0, file.1), ("home/config.toml", config.clone())];
+        let mut first = Some(first);
+        let mut test = Setup::with_files(&files)
+            .built_in_tools()
+            .disk(Arc::new(disk.clone()))
+            .start(move |_| first.take().unwrap_or_else(|| vec![text("fine")]));
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn, "{what}");
+        let started = test.cwd().join("started");
+        within(what, || started.exists().then_some(()));
+
+        disk.fail_next(FileCall::Sync);
+        let ticket = test.prompt("Is this kept?");
+        assert!(matches!(test.client.answer(ticket), Err(SessionError::Store(_))), "{what}");
+        assert_eq!(test.ask("And now?"), StopReason::EndTurn, "{what}");
+        assert!(format!("{:?}", test.last_request().seen()).contains("Is this kept?"), "{what}");
+        let runs: Vec<String> =
+            std::fs::read_to_string(&started).expect("text").lines().map(str::to_owned).collect();
+        assert_eq!(runs.len(), 1, "{what} was started again");
+        assert!(Path::new("/proc").join(&runs[0]).exists(), "{what} was ended");
+    }
 }
 
 /// Entries are written outside of the session's task. The consequences of an entry that cannot be written must not be

@@ -1,12 +1,13 @@
 //! `cargo run -p epitome-soak -- --hours 8 --report soak` plays one long session, and then, in turns until the time is
 //! over, the program under kills, simulated worlds and disks, and the fuzz targets. It writes `report.md` with counts,
 //! seeds and failures, and plots of memory and latency, into the directory of the report, and exits with 1 if something
-//! failed.
+//! failed. `--only fleet --runs 10` lets each part of a fleet fail ten times instead.
 //!
 //! The program must have been built (`cargo build`).
 
 #![expect(clippy::print_stdout, reason = "it reports what it does")]
 
+mod fleet;
 mod kills;
 mod long;
 mod report;
@@ -38,9 +39,15 @@ struct Arguments {
     /// Length of the long session.
     #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
     prompts: u32,
-    /// Only what contains these words, such as "kills".
+    /// Only what contains these words, such as "kills". "fleet" is not played otherwise.
     #[arg(long, default_value = "")]
     only: String,
+    /// How often each event of a fleet is played.
+    #[arg(long, default_value = "1")]
+    runs: usize,
+    /// Only the events of a fleet with this name, such as "LeaseRace".
+    #[arg(long, default_value = "")]
+    event: String,
 }
 
 /// A run that is over.
@@ -69,6 +76,11 @@ fn main() -> anyhow::Result<()> {
     let until = Instant::now() + time;
     let wanted = |what: &str| what.contains(&arguments.only);
     let (mut samples, mut runs) = (Vec::new(), Vec::new());
+    if arguments.only == "fleet" {
+        let (table, run) = fleet::run(arguments.runs, &arguments.event);
+        println!("{table}");
+        runs.push(run);
+    }
     if wanted(long::WHAT) {
         println!("one session with {} prompts", arguments.prompts);
         let (measured, session) = long::run(arguments.prompts);

@@ -29,7 +29,7 @@ use super::http::{
 };
 use super::model_endpoint::Endpoint;
 use super::wire::encoding::Encoded;
-use super::wire::stream::{Decoding, REPLY_BYTES_MAX};
+use super::wire::stream::{Decoding, KEPT_BYTES_MAX};
 use super::{ProviderError, ProviderEvent};
 use body::BodyPieces;
 #[cfg(feature = "zstd")]
@@ -113,7 +113,7 @@ impl Http {
     ) -> Result<Vec<ProviderEvent>, ProviderError> {
         let mut reservation = self.admit(endpoint, encoded).await?;
         let url = endpoint.whole_url();
-        let answer = self.ask(endpoint, &url, Some(encoded), REPLY_BYTES_MAX, WHOLE_REPLY_TIME_MAX).await?;
+        let answer = self.ask(endpoint, &url, Some(encoded), KEPT_BYTES_MAX, WHOLE_REPLY_TIME_MAX).await?;
         if answer.status != 200 {
             return Err(answer.refusal());
         }

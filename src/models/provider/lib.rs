@@ -120,6 +120,20 @@ impl ProviderEvent {
             | ProviderEvent::Stopped(_) => false,
         }
     }
+
+    /// The bytes of its text or data.
+    fn bytes(&self) -> usize {
+        match self {
+            ProviderEvent::Text(text)
+            | ProviderEvent::Thinking(text)
+            | ProviderEvent::CallArguments { json: text, .. } => text.len(),
+            ProviderEvent::ThinkingSealed { data } => data.to_string().len(),
+            ProviderEvent::Searched { blocks, .. } => {
+                blocks.iter().map(|block| block.to_string().len()).sum()
+            }
+            ProviderEvent::CallStarted { .. } | ProviderEvent::Usage(_) | ProviderEvent::Stopped(_) => 0,
+        }
+    }
 }
 
 /// Why the model stopped.

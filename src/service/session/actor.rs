@@ -93,8 +93,6 @@ pub struct Session {
 pub(super) enum SessionPause {
     /// The session can be suspended. If it is not, it runs again.
     Idle(Box<Session>),
-    /// The session's log can't be written any more, and is to be opened again.
-    LogFailed(Box<Session>),
     /// It has ended. These clients tried to attach too late; the log can be opened again for them.
     Closed(Vec<Attaching>),
 }
@@ -102,7 +100,6 @@ pub(super) enum SessionPause {
 /// Why events are no longer handled.
 enum EventsEnd {
     Idle,
-    LogFailed,
     Closing,
 }
 
@@ -204,12 +201,6 @@ impl Session {
         !self.core.log.is_behind()
     }
 
-    /// Waits until all commits are in the journal.
-    pub(super) async fn settle(&mut self) {
-        // A failed write is logged there.
-        drop(self.core.settle().await);
-    }
-
     /// Runs until the session is closed, its last client has left, or it can be suspended.
     ///
     /// Boxed, because a session is large and a future stores values moved into it several times.
@@ -223,7 +214,6 @@ impl Session {
                     return SessionPause::Idle(self);
                 }
                 Ok(EventsEnd::Idle) => self.watch_idle(),
-                Ok(EventsEnd::LogFailed) => return SessionPause::LogFailed(self),
                 Err(_) => {
                     tracing::error!(session = %self.core.id(), "a session panicked; its log is as it was");
                     return SessionPause::Closed(self.take_no_more());
@@ -335,12 +325,8 @@ impl Session {
     async fn handle_events(&mut self) -> EventsEnd {
         loop {
             self.settle_absent();
-            // The log can't keep the rest of the turn, for example because another process has the session now.
-            if self.work.is_some()
-                && self.core.log.has_failed()
-                && let Err(error) = self.core.check_log()
-            {
-                self.abandon(&error);
+            if self.core.log.has_failed() {
+                self.leave_failed_log(None).await;
             }
             self.drive().await;
             if self.settle_log().await.is_err() {
@@ -354,22 +340,19 @@ impl Session {
             if self.core.clients.are_closing() {
                 return EventsEnd::Closing;
             }
-            if let Some(end) = self.pause_due(false) {
-                return end;
-            }
             self.questions.follow(&self.core.clients);
             let event = match self.event().await {
-                ActorEvent::Command(Some(command)) if self.pause_due(false).is_some() => {
-                    self.inbox.put_off(command);
-                    return EventsEnd::LogFailed;
+                ActorEvent::Command(Some(command)) if self.core.log.has_failed() => {
+                    let Some(command) = self.leave_failed_log(Some(command)).await else { continue };
+                    ActorEvent::Command(Some(command))
                 }
                 event => event,
             };
             let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
-            if is_idle && self.pause_due(true).is_some() {
+            if is_idle && self.can_rest() {
                 self.core.release_checkpoints().await;
-                if let Some(end) = self.pause_due(true) {
-                    return end;
+                if self.can_rest() {
+                    return EventsEnd::Idle;
                 }
             }
             self.handle(event);

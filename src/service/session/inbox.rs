@@ -13,21 +13,11 @@ use super::{ClientId, SessionCommand, Ticket};
 pub(super) struct Channel {
     sender: mpsc::WeakSender<SessionCommand>,
     commands: mpsc::Receiver<SessionCommand>,
-    /// A command that was received, and put off until the session's log is open again.
-    put_off: Option<SessionCommand>,
 }
 
 impl Channel {
     pub fn new(sender: &mpsc::Sender<SessionCommand>, commands: mpsc::Receiver<SessionCommand>) -> Channel {
-        Channel { sender: sender.downgrade(), commands, put_off: None }
-    }
-
-    /// The client whose request to load the session was put off.
-    pub fn reloading(&self) -> Option<ClientId> {
-        match &self.put_off {
-            Some(SessionCommand::Attach(attaching)) => attaching.reloads(),
-            _ => None,
-        }
+        Channel { sender: sender.downgrade(), commands }
     }
 
     /// Whether commands sent here are received by this channel.
@@ -38,8 +28,7 @@ impl Channel {
     /// Closes the channel; returns the commands that are left.
     pub fn close(&mut self) -> impl Iterator<Item = SessionCommand> {
         self.commands.close();
-        let rest = std::iter::from_fn(|| self.commands.try_recv().ok());
-        self.put_off.take().into_iter().chain(rest)
+        std::iter::from_fn(|| self.commands.try_recv().ok())
     }
 }
 
@@ -71,10 +60,7 @@ impl Inbox {
 
     /// The next command; `None` once all senders are gone.
     pub async fn next(&mut self) -> Option<SessionCommand> {
-        match self.channel.put_off.take() {
-            Some(command) => Some(command),
-            None => self.channel.commands.recv().await,
-        }
+        self.channel.commands.recv().await
     }
 
     /// Whether any commands have not been received yet.
@@ -86,19 +72,9 @@ impl Inbox {
         self.channel.sender.clone()
     }
 
-    /// Leaves the command that was just received to the next task of the session.
-    pub fn put_off(&mut self, command: SessionCommand) {
-        self.channel.put_off = Some(command);
-    }
-
     /// Closes the channel; returns the commands that are left.
     pub fn close(&mut self) -> Vec<SessionCommand> {
         self.channel.close().collect()
-    }
-
-    /// The channel, for the next task of the session.
-    pub fn into_channel(self) -> Channel {
-        self.channel
     }
 
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────

@@ -9,9 +9,11 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::SessionError;
 use super::draft::ReplyDraft;
-use epitome_store::{Journal, JournalHead, StoreError};
-use epitome_thread::{Change, Entry, MessageId, Thread};
+use epitome_platform::blocking;
+use epitome_store::{Journal, JournalHead, Store, StoreError};
+use epitome_thread::{Change, Entry, MessageId, SessionId, Thread};
 use writer::LogWriter;
 pub(super) use writer::{LogSyncer, WriteFailure};
 
@@ -42,6 +44,7 @@ pub(super) struct SessionLog {
     next_message: u64,
     /// The entries that the log had when the state of the thread was saved.
     saved: u64,
+    is_closed: bool,
 }
 
 /// The result of waiting for staged entries.
@@ -62,6 +65,7 @@ impl SessionLog {
             is_sync_due: false,
             next_message: thread.next_message().0,
             saved: thread.entries().older() as u64,
+            is_closed: false,
         }
     }
 
@@ -126,9 +130,15 @@ impl SessionLog {
         self.head.has_failed()
     }
 
-    /// Whether this process has noticed that another one writes the log now.
-    pub fn is_taken_over(&self) -> bool {
-        matches!(self.can_append(), Err(StoreError::TakenOver { .. }))
+    /// Whether that has not been tried yet.
+    pub fn has_just_failed(&self) -> bool {
+        self.has_failed() && !self.is_closed
+    }
+
+    /// Gives up a log that has failed, so that it can be opened again.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        self.writer.close();
     }
 
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────
@@ -198,12 +208,26 @@ impl SessionLog {
     }
 }
 
+/// Opens a session's log and its thread, on a blocking thread.
+pub(super) async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
+    let (store, name) = (store.clone(), session.clone());
+    let read = blocking::start(move || store.open(&name).map_err(|error| store_error(&name, error)));
+    read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+}
+
+pub(super) fn store_error(session: &SessionId, error: StoreError) -> SessionError {
+    match error {
+        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        StoreError::InUse(_, holder) => SessionError::InUse(session.clone(), holder),
+        other => SessionError::Store(other.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use epitome_files::paths::Paths;
-    use epitome_store::Store;
-    use epitome_thread::{FORMAT_VERSION, SessionId};
+    use epitome_thread::FORMAT_VERSION;
 
     /// An entry that was committed while a slow disk was still syncing the one before was not synced until the next
     /// commit, perhaps hours later. A power failure lost it, and until then it was reported as synced.

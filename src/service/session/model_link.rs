@@ -149,6 +149,12 @@ impl ModelLink {
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
 
+    /// Follows a conversation that others have continued.
+    pub fn follow(&mut self, settings: &Settings, thread: &Thread) {
+        self.forget_encoding();
+        self.cost = Spent::total(settings, thread).cost;
+    }
+
     /// Cost of the session so far in US dollars; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
         self.cost

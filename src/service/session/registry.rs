@@ -18,6 +18,7 @@ use super::actor::suspended::SuspendedSession;
 use super::client_list::{Activity, ActivityNow};
 use super::counts::{Counts, CountsSnapshot};
 use super::host::{HostProcess, SessionHost};
+use super::log::store_error;
 use super::port::SessionPort;
 use super::responder::Responder;
 pub use super::services::SessionServices;
@@ -26,8 +27,8 @@ use super::{
     Attaching, Attachment, ClientId, Mutation, Opening, Replaced, ReplacementRefusal, Replay, SessionCommand,
     SessionError, Ticket, Watcher,
 };
+use epitome_store::new_id;
 pub use epitome_store::{Header, SessionQuery};
-use epitome_store::{StoreError, new_id};
 use epitome_thread::{Seq, SessionId};
 use epitome_tools::BoxFuture;
 
@@ -128,7 +129,8 @@ impl SessionPort for Sessions {
                 Ok(Ok(NewSession { mut live, attaching })) => {
                     if let Some(attaching) = attaching {
                         // A failed write is logged there; the settings then apply only while the session is live.
-                        live.settle().await;
+                        // A failed write is logged there.
+                        drop(live.settle_log().await);
                         live.attach(attaching);
                     }
                     again.live(&session, live).await;
@@ -392,13 +394,5 @@ impl Sessions {
     /// If `live` is locked too, it must be locked first.
     fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock()
-    }
-}
-
-fn store_error(session: &SessionId, error: StoreError) -> SessionError {
-    match error {
-        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
-        StoreError::InUse(_, holder) => SessionError::InUse(session.clone(), holder),
-        other => SessionError::Store(other.to_string()),
     }
 }

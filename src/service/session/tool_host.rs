@@ -114,6 +114,11 @@ impl ToolHost {
         self.background = background;
     }
 
+    /// Forgets what was read of the log, which was opened again.
+    pub fn log_reopened(&mut self) {
+        (self.files, self.stored) = (Arc::default(), StoredOutputs::default());
+    }
+
     pub fn edits(&self) -> &EditWatch {
         &self.edits
     }

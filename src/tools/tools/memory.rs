@@ -9,8 +9,12 @@ use super::schema::{self, InputKey};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolError, ToolResult, Workspace, disk, input};
 use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::memory::{MEMORY_BYTES_MAX, MemoryFiles};
+use epitome_platform::root::read_regular_text;
 use epitome_secrets::mask;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
+
+/// Maximum bytes of a memory file that is changed here. Its user may have written more into it than a model may.
+const READ_BYTES_MAX: u64 = 16 * MEMORY_BYTES_MAX as u64;
 
 pub struct MemoryTool {
     pub files: MemoryFiles,
@@ -128,7 +132,7 @@ impl MemoryChange {
     /// The file's text, if it exists, and its text after the change.
     fn applied(&self, context: &ToolContext) -> Result<(Option<String>, String), ToolError> {
         let path = self.file(context)?;
-        let before = match std::fs::read_to_string(&path) {
+        let before = match read_regular_text(&path, READ_BYTES_MAX) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {

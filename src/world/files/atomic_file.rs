@@ -158,14 +158,17 @@ pub enum PrivateFileError {
     Public(PathBuf),
 }
 
+/// Maximum bytes that are read of a file with secrets: of a list of passwords, for example.
+const PRIVATE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Reads a file with a secret, which others must not be able to read.
 pub fn read_private(path: &Path) -> Result<String, PrivateFileError> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         return Err(PrivateFileError::Public(path.to_path_buf()));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    file.take(PRIVATE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -133,7 +133,7 @@ impl Disk for RealDisk {
     fn read_range(&self, path: &Path, Range { start, end }: Range<u64>) -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len().min(end).saturating_sub(start);
-        let mut bytes = Vec::with_capacity(length as usize);
+        let mut bytes = room_for(length)?;
         file.seek(SeekFrom::Start(start))?;
         file.take(end.saturating_sub(start)).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -207,6 +207,13 @@ impl Disk for RealDisk {
     }
 }
 
+/// An empty buffer for a file of this length. Fails if there is not that much memory, instead of ending the process.
+fn room_for(length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
+    Ok(bytes)
+}
+
 impl DiskFile for File {
     fn try_lock(&self) -> io::Result<bool> {
         match os::try_lock(self) {
@@ -223,7 +230,7 @@ impl DiskFile for File {
     fn read(&self) -> io::Result<Vec<u8>> {
         let mut file = self;
         file.rewind()?;
-        let mut bytes = Vec::with_capacity(self.metadata()?.len() as usize);
+        let mut bytes = room_for(self.metadata()?.len())?;
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     }

@@ -1,12 +1,13 @@
 //! Version 2 over `epitome acp --remote`.
 
 use epitome_test_harness::agent::obey;
+use epitome_test_harness::serve::{remote_agent, serve, token};
 use epitome_test_harness::user::User;
 use serde_json::json;
 
 use super::user;
 use super::window::Window;
-use crate::daemon::remote::{CuttableRelay, remote_agent, serve, token};
+use crate::daemon::remote::CuttableRelay;
 
 /// The connection is cut in a turn, then the server is killed while a prompt waits: nothing is missing, and nothing is shown
 /// or inserted twice.

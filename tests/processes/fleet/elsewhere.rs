@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use epitome_test_harness::agent::{Agent, agent_text, end_by, obey};
 use epitome_test_harness::postgres::PostgresServer;
+use epitome_test_harness::serve::{Server, certificate, editor, serve, token};
 use epitome_test_harness::user::{User, program};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{CONTINUES_WITHIN, machine};
-use crate::daemon::remote::{Server, certificate, editor, serve, token};
 
 /// A machine of the fleet with its server, which windows reach with TLS.
 struct Node {

@@ -348,3 +348,24 @@ fn reasoning_keeps_its_field_where_the_service_wants_it_back() {
         ]
     );
 }
+
+/// Regression: a reply of 60 MB became an entry of the log, which was several times in memory meanwhile. Where memory was limited,
+/// that ended the daemon with all sessions.
+#[test]
+fn an_endless_reply_is_cut_off_before_it_fills_the_memory() {
+    let piece = "word ".repeat(16 * 1024);
+    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": piece}}]}));
+    for (begins, piece) in [("", event.as_str()), ("{\"choices\":\"", piece.as_str())] {
+        let mut decoding = crate::wire::stream::Decoding::new(compatible(), String::new(), None);
+        let mut events = Vec::new();
+        decoding.push(begins.as_bytes(), &mut events).expect("it begins");
+        let pushed = (0..1_000).find_map(|_| decoding.push(piece.as_bytes(), &mut events).err());
+        let error = pushed.expect("80 MB are too much").message;
+        assert!(error.contains("the reply is longer than 16 MB"), "{error}");
+        let kept: usize = events
+            .iter()
+            .map(|event| if let crate::ProviderEvent::Text(text) = event { text.len() } else { 0 })
+            .sum();
+        assert!(kept <= 17 * 1024 * 1024, "{kept}");
+    }
+}

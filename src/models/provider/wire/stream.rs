@@ -16,7 +16,11 @@ use epitome_thread::halves::mark_unpaired_surrogates;
 
 /// Maximum bytes of one reply's stream. The longest replies (128,000 tokens with an event of about 300 bytes each) are
 /// smaller; endless streams are cut off.
-pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
+const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
+
+/// Maximum bytes kept of one reply, which is several times in memory when it becomes an entry of the log. Those 128,000 tokens
+/// are less than a megabyte of text.
+pub const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Maximum bytes of a body that is no stream of events, as part of the error.
 const HEAD_BYTES_MAX: usize = 4 * 1024;
@@ -32,6 +36,7 @@ pub struct Decoding {
     events: SseParser,
     decoding: EventDecoding,
     received: usize,
+    kept: usize,
     tags: ThinkTags,
     /// The start of the body, after white space.
     head: Vec<u8>,
@@ -106,6 +111,7 @@ impl Decoding {
             request_id,
             events: SseParser::default(),
             received: 0,
+            kept: 0,
             head: Vec::new(),
             json: None,
         }
@@ -115,11 +121,7 @@ impl Decoding {
     /// error in the same piece.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         self.received = self.received.saturating_add(piece.len());
-        if self.received > REPLY_BYTES_MAX {
-            return Err(
-                self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
-            );
-        }
+        self.check_size(self.received, REPLY_BYTES_MAX)?;
         let is_start = self.head.is_empty();
         let blanks = piece.iter().take_while(|byte| is_start && is_before_body(byte)).count();
         let body = &piece[blanks..];
@@ -129,12 +131,20 @@ impl Decoding {
         }
         if let Some(json) = &mut self.json {
             json.extend_from_slice(body);
-            return Ok(());
+            return self.check_size(self.json.as_ref().map_or(0, Vec::len), KEPT_BYTES_MAX);
         }
         let mut arrived = Vec::new();
         let result = self.events.push(piece, |data| self.decoding.event(data, &mut arrived));
         self.add(arrived, out);
+        self.check_size(self.kept, KEPT_BYTES_MAX)?;
         result.map_err(|error| self.fault(error))
+    }
+
+    fn check_size(&self, bytes: usize, most: usize) -> Result<(), ProviderError> {
+        match bytes <= most {
+            true => Ok(()),
+            false => Err(self.broken(&format!("the reply is longer than {} MB", most / 1024 / 1024))),
+        }
     }
 
     /// Decodes what was not followed by the end of an event: a body of JSON, or the last event of a stream if it is
@@ -161,6 +171,7 @@ impl Decoding {
     /// Adds events to those that have arrived before, as they are meant.
     fn add(&mut self, events: Vec<ProviderEvent>, out: &mut Vec<ProviderEvent>) {
         let events = self.tags.split(self.decoding.halves.join(events));
+        self.kept += events.iter().map(ProviderEvent::bytes).sum::<usize>();
         events.into_iter().for_each(|event| append(out, event));
         self.scrub_reason(out);
     }

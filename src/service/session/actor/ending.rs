@@ -280,7 +280,7 @@ fn answer_all(
 impl Session {
     /// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
     /// turn ends with the error, and the session continues from the entries before it.
-    pub(super) async fn settle_log(&mut self) -> Result<(), SessionError> {
+    pub(crate) async fn settle_log(&mut self) -> Result<(), SessionError> {
         let Err(Unwritten { error, refused }) = self.core.settle().await else { return Ok(()) };
         // Entries that it covers may have been undone.
         self.drop_prepared();

@@ -46,7 +46,7 @@ struct SharedSync {
 struct SharedWriter {
     sync: Arc<SharedSync>,
     queue: Mutex<WriteQueue>,
-    /// `None` once the session has ended.
+    /// `None` once it is closed.
     journal: Mutex<Option<JournalWriter>>,
     progress: watch::Sender<WriteProgress>,
 }
@@ -128,6 +128,12 @@ impl LogWriter {
         });
     }
 
+    /// Lets other processes open the session. Nothing is written any more, although a writing thread may keep `shared` alive a
+    /// little longer.
+    pub fn close(&self) {
+        drop(self.shared.journal.lock().take());
+    }
+
     /// A syncer for the entries that are staged now.
     pub fn syncer(&self, head: &JournalHead) -> LogSyncer {
         let progress = self.progress.clone();
@@ -144,8 +150,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        // A writing thread may keep `shared` alive a little longer than the session.
-        drop(self.shared.journal.lock().take());
+        self.close();
     }
 }
 

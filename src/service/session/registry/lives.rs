@@ -8,12 +8,13 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::{COMMANDS_MAX, LiveTask, SessionServices, Sessions, store_error};
+use super::{COMMANDS_MAX, LiveTask, SessionServices, Sessions};
 use crate::actor::suspended::SuspendedSession;
 use crate::actor::{Session, SessionPause, open_session};
 use crate::client_list::Activity;
 use crate::host::HostProcess;
 use crate::inbox::Channel;
+use crate::log::{read_log, store_error};
 use crate::port::SessionPort as _;
 use crate::responder::Responder;
 use crate::{Attaching, ClientId, Opening, Replay, SessionCommand, SessionError};
@@ -108,15 +109,6 @@ impl Sessions {
                     None => return,
                     Some(awake) => live = awake,
                 },
-                SessionPause::LogFailed(failed) => {
-                    let (resting, channel) = failed.suspend();
-                    let activity = self.inner.live.lock().get(session).map(|task| task.activity.clone());
-                    let origin = TaskOrigin::Rest(Box::new(resting));
-                    match self.start(session, origin, channel, activity.unwrap_or_default()).await {
-                        Some(reopened) => live = reopened,
-                        None => return,
-                    }
-                }
                 SessionPause::Closed(too_late) => return self.attach_again(session, too_late),
             }
         }
@@ -158,7 +150,7 @@ impl Sessions {
             return Some(session);
         }
         let id = session.id().clone();
-        let (resting, _) = session.suspend();
+        let resting = session.suspend();
         live.remove(&id);
         self.inner.resting.lock().insert(id, Box::new(resting));
         None
@@ -275,13 +267,6 @@ impl TaskOrigin {
             TaskOrigin::Rest(_) => Ok(()),
         }
     }
-}
-
-/// Opens a session's log and its thread, on a blocking thread.
-async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
-    let (store, name) = (store.clone(), session.clone());
-    let read = blocking::start(move || store.open(&name).map_err(|error| store_error(&name, error)));
-    read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 
 /// Creates the log of a session with its first entry.

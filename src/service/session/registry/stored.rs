@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
+use super::{COMMANDS_MAX, LiveTask, Sessions};
 use crate::client_list::ActivityNow;
 use crate::commands::{TITLE_CHARS_MAX, command_list};
 use crate::cross_session_edit;
+use crate::log::store_error;
 use crate::models::options_before_opening;
 use crate::port::{OptionsQuery, SessionStatus, StoredSessionPort};
 use crate::{
