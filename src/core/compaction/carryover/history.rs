@@ -28,9 +28,6 @@ const RESULTS_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the newest command lines that are parsed. This takes about 0.2 µs a byte.
 const PARSED_BYTES_MAX: usize = 512 * 1024;
 
-/// The calls searched for the command that input is written to.
-const SEARCHED_CALLS_MAX: usize = 100;
-
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct ConversationHistory<'a> {
     pub cwd: &'a Path,
@@ -161,9 +158,6 @@ impl<'a> ConversationHistory<'a> {
         for at in records.clone() {
             if let Some(name) = continues(&self.calls[at].input) {
                 continued.extend(running.remove(&*name).unwrap_or_default());
-                if continued.is_empty() && self.calls[at].name == WRITE_STDIN {
-                    continued.extend(self.printed_by(at, &name));
-                }
             }
         }
         for at in continued.iter().copied() {
@@ -188,14 +182,6 @@ impl<'a> ConversationHistory<'a> {
         }
     }
 
-    /// The command of a script that printed the name of its session, to which the call at `at` writes.
-    fn printed_by(&self, at: usize, name: &str) -> Option<usize> {
-        let has_name = |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|number| number == name);
-        let printed =
-            |call: &CallRecord| call.siblings > 0 && call.command().is_some() && has_name(&call.text);
-        (at.saturating_sub(SEARCHED_CALLS_MAX)..at).rev().find(|at| printed(&self.calls[*at]))
-    }
-
     /// A place in the log, with these words before it; empty if the reader of the message has no log.
     pub fn place(&self, before: &str, entry: Seq) -> String {
         self.reader.place(entry).map_or(String::new(), |entry| format!("{before}{entry}"))
@@ -217,9 +203,6 @@ impl<'a> ConversationHistory<'a> {
         self.replies.iter().inspect(|_| self.deadline.check())
     }
 }
-
-/// The tool of Codex that writes to a running command, and reads its output.
-const WRITE_STDIN: &str = "write_stdin";
 
 impl<'a> CallRecord<'a> {
     /// The records of a call.
