@@ -27,8 +27,6 @@ pub struct Rest {
     pub inserted: Vec<Option<MessageId>>,
     /// The entry of each prompt, if the log has it.
     pub found: Vec<Option<Seq>>,
-    /// Whether it is certain that the log does not have the prompt: nobody else has sent one since it was sent.
-    pub never_began: Vec<bool>,
 }
 
 /// The message about a queued prompt whose turn ended without reading it.
@@ -79,15 +77,7 @@ impl Fate {
 pub fn rest(entries: &EntryLog, position: &Position, prompts: &[PendingPrompt]) -> Rest {
     let from = position.after.map_or(Seq(0), |after| Seq(after.0 + 1));
     let (before, after) = (entries.before(from), entries.since(from));
-    let (found, answered) = find(entries, prompts);
-    let never_began = |(prompt, found_at): (&PendingPrompt, &Option<Seq>)| {
-        let is_of_others = |entry: &Arc<Entry>| {
-            begins(&entry.change) && !found.contains(&Some(entry.seq)) && !answered.contains(&entry.seq)
-        };
-        let from = prompt.sent_after.map_or(Seq(0), |after| Seq(after.0 + 1));
-        found_at.is_none() && !entries.since(from).any(is_of_others)
-    };
-    let never_began = prompts.iter().zip(&found).map(never_began).collect();
+    let found = find(entries, prompts);
     let is_own = |entry: &Entry| {
         let queued = match &entry.change {
             Change::Said { origin: Origin::Queue { entry }, .. } => *entry,
@@ -121,7 +111,6 @@ pub fn rest(entries: &EntryLog, position: &Position, prompts: &[PendingPrompt]) 
         inserted: found.iter().map(|at| message_of(entries, (*at)?)).collect(),
         fates: found.iter().map(|at| fate(entries, *at)).collect(),
         found,
-        never_began,
     }
 }
 
@@ -152,10 +141,10 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 /// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
 /// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
 /// before. Of the prompts that it still waits for, the assignment that finds most of them counts, and for each the newest
-/// entry with the same text. Each entry belongs to one prompt. Also returns the entries of the answered ones.
-fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> (Vec<Option<Seq>>, BTreeSet<Seq>) {
+/// entry with the same text. Each entry belongs to one prompt.
+fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     if prompts.is_empty() {
-        return (Vec::new(), BTreeSet::new());
+        return Vec::new();
     }
     let queued = entries.iter().filter_map(|entry| match &entry.change {
         Change::Queued { message } => Some(message.id),
@@ -214,16 +203,7 @@ fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> (Vec<Option<Seq>>, BTr
             i -= 1;
         }
     }
-    (found, answered)
-}
-
-/// Whether a change records a prompt, of whatever client.
-fn begins(change: &Change) -> bool {
-    match change {
-        Change::Said { origin, .. } => matches!(origin, Origin::Person | Origin::Recipe { .. }),
-        Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
-        _ => false,
-    }
+    found
 }
 
 /// The first entry of the message that was sent with this key.
@@ -375,7 +355,6 @@ mod tests {
             sent_after: Some(Seq(sent_after)),
             key: None,
             was_cancelled: false,
-            may_begin: false,
         }
     }
 
@@ -392,18 +371,6 @@ mod tests {
             _ => None,
         };
         rest.events.iter().filter_map(one).collect()
-    }
-
-    /// Regression (seed 900399): two windows had sent the same words in another order. A prompt that the log had was taken for a
-    /// lost one, and began again.
-    #[test]
-    fn a_prompt_is_lost_for_certain_only_if_nobody_else_has_sent_one_since() {
-        let prompts = [prompt("one", 0), prompt("two", 0)];
-        let never_began = |changes: Vec<Change>| rest(&log(changes), &after(0), &prompts).never_began;
-        assert_eq!(never_began(vec![said("before")]), [true, true]);
-        assert_eq!(never_began(vec![said("before"), said("one")]), [false, true]);
-        assert_eq!(never_began(vec![said("before"), said("two"), queued("one", 3)]), [false, false]);
-        assert_eq!(never_began(vec![said("before"), said("other words")]), [false, false]);
     }
 
     /// An editor window that was one second behind its daemon when that died kept calls "in progress" forever, and

@@ -60,6 +60,4 @@ pub struct PendingPrompt {
     pub key: Option<String>,
     /// Whether it was answered as cancelled, or the client has cancelled it while no process ran.
     pub was_cancelled: bool,
-    /// Whether it begins now if the log does not have it.
-    pub may_begin: bool,
 }

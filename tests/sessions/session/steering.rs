@@ -192,7 +192,6 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
             sent_after: None,
             key: None,
             was_cancelled: is_cancelled_before,
-            may_begin: false,
         };
         let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
         let opening = test.opening(&test.client, test.environment());
@@ -210,39 +209,6 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
         }
         assert_eq!(test.ask("Go on"), StopReason::EndTurn);
         assert_eq!(test.last_request().seen(), users(&["First", "Go on"]));
-    }
-}
-
-/// Regression: a prompt that was sent in the second before its daemon or server was lost had not begun. The window answered it
-/// with an error that asked to send it again, although nothing else could be done with it.
-#[test]
-fn a_prompt_that_was_lost_with_its_daemon_begins_with_the_next_one() {
-    for may_begin in [true, false] {
-        let mut test = TestSession::new(Vec::new());
-        assert_eq!(test.ask("First"), StopReason::EndTurn);
-        let (attach, lost) = (test.ticket(), test.ticket());
-        let prompt = PendingPrompt {
-            ticket: Some(lost),
-            content: message(2, "Second").content,
-            sent_after: test.log().last().map(|entry| entry.seq),
-            key: None,
-            was_cancelled: false,
-            may_begin,
-        };
-        let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
-        let opening = test.opening(&test.client, test.environment());
-        test.sessions.attach(attach, test.session.clone(), opening, replay);
-        let answer = test.client.answer(lost);
-        match may_begin {
-            true => {
-                assert!(matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })))
-            }
-            // It may be what ends each daemon.
-            false => assert!(answer.expect_err("it is lost").to_string().contains("had not begun")),
-        }
-        let seen = test.last_request().seen();
-        let begun = seen.iter().filter(|part| **part == SeenPart::User("Second".into())).count();
-        assert_eq!(begun, usize::from(may_begin), "{seen:?}");
     }
 }
 

@@ -143,8 +143,6 @@ impl<P: StoredSessionPort> AcpServer<P> {
             sent_at: Option<Position>,
             #[serde(default)]
             cancelled: bool,
-            #[serde(default)]
-            again: bool,
             #[serde(borrow)]
             params: &'a RawValue,
         }
@@ -163,14 +161,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             };
             let ticket = prompt.id.map(open).transpose()?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            Ok::<_, wire::Error>(PendingPrompt {
-                ticket,
-                content,
-                sent_after,
-                key,
-                was_cancelled: prompt.cancelled,
-                may_begin: prompt.again,
-            })
+            let was_cancelled = prompt.cancelled;
+            Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key, was_cancelled })
         };
         // A client without the right to prompt has none that waits, and must not cancel those of others.
         let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };

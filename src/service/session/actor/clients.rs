@@ -168,7 +168,6 @@ impl Session {
             Replay::Rest { position, .. } => position.text.clone(),
             Replay::Everything | Replay::Nothing => None,
         };
-        let mut lost = Vec::new();
         let is_replay = match &replay {
             Replay::Everything => {
                 attachment.replay(self.core.id(), self.core.thread.entries());
@@ -176,7 +175,7 @@ impl Session {
                 true
             }
             Replay::Rest { position, prompts } => {
-                lost = self.show_rest(&attachment, position, prompts);
+                self.show_rest(&attachment, position, prompts);
                 position.replay
             }
             // The client has seen it.
@@ -230,7 +229,6 @@ impl Session {
         if let Some(usage) = self.core.usage_now() {
             attachment.outlet.put(self.core.id(), SessionEvent::Usage(usage));
         }
-        lost.into_iter().for_each(|prompt| self.prompt(prompt));
     }
 
     /// Sends the open questions to a client that attaches after they were asked.
@@ -289,17 +287,8 @@ pub(super) fn refuse_client(core: &mut Core, attaching: Attaching, error: &Sessi
 }
 
 impl Session {
-    /// Sends a client of an earlier process everything after its position, and answers its pending prompts. Returns those that
-    /// were lost before they began, and begin now.
-    fn show_rest(
-        &mut self,
-        attachment: &Attachment,
-        position: &Position,
-        prompts: &[PendingPrompt],
-    ) -> Vec<QueuedPrompt> {
-        let mut lost = Vec::new();
-        // Otherwise its last connection may still be here, with the prompt on its way.
-        let is_alone = self.core.clients.is_empty();
+    /// Sends a client of an earlier process everything after its position, and answers its pending prompts.
+    fn show_rest(&mut self, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
         let id = self.core.id().clone();
         let rest = resumed::rest(self.core.thread.entries(), position, prompts);
         for call in rest.open_calls.iter().filter(|call| !self.core.thread.open_calls().contains(&call.id)) {
@@ -314,8 +303,8 @@ impl Session {
             let state = CompactionState::Cancelled;
             attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
         }
-        for ((((prompt, fate), inserted), found), never_began) in
-            prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found).zip(rest.never_began)
+        for (((prompt, fate), inserted), found) in
+            prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found)
         {
             let Some(ticket) = prompt.ticket else { continue };
             let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
@@ -334,15 +323,9 @@ impl Session {
             }
             match (fate, &mut self.work) {
                 (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
-                (Fate::Lost, _) if never_began && prompt.may_begin && !prompt.was_cancelled && is_alone => {
-                    responder.set_key(prompt.key.clone());
-                    let (client, content) = (attachment.client, prompt.content.clone());
-                    lost.push(QueuedPrompt { responder, client, content });
-                }
                 (fate, _) => self.core.answer_when_synced(responder, fate.answer()),
             }
         }
-        lost
     }
 }
 
