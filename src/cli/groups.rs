@@ -68,34 +68,11 @@ fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
     words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
 }
 
-/// Words of earlier versions, and what replaces them.
-const REMOVED: [(&str, &str); 2] = [
-    ("worker", "workers are gone: run `epitome serve` on the machine with the files"),
-    (
-        "work",
-        "workers and the gateway are gone, and nothing needs such a token: see docs/operators/remote.md",
-    ),
-];
-
 /// Formats a usage error: what is wrong, what was probably meant, and which help to read.
 pub fn usage_text(error: &clap::Error, arguments: &[OsString]) -> String {
-    let tip = match removed(error) {
-        Some(instead) => Some(format!("  tip: {instead}\n\n")),
-        None => meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n")),
-    };
+    let tip = meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
     let hint = format!("{}hint: {}", tip.unwrap_or_default(), help_of(arguments));
     error.render().to_string().replace("For more information, try '--help'.", &hint)
-}
-
-/// The present form of a command or value of an earlier version.
-fn removed(error: &clap::Error) -> Option<&'static str> {
-    let kind = match error.kind() {
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
-        ErrorKind::InvalidValue => ContextKind::InvalidValue,
-        _ => return None,
-    };
-    let Some(ContextValue::String(word)) = error.get(kind) else { return None };
-    REMOVED.iter().find(|(removed, _)| removed == word).map(|(_, instead)| *instead)
 }
 
 /// Returns the word that was probably meant. Clap would suggest `--modle` for `--mode`.

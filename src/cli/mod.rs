@@ -328,9 +328,6 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);
     }
-    if let Some(gone) = renamed::gone(arguments) {
-        return Err(gone);
-    }
     if let Some(ran) = helper::compact_transcript(arguments) {
         return ran;
     }

@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use super::CliError;
-
 /// The former name, and the present one.
 pub const RENAMED: [(&str, &str); 12] = [
     ("rename", "sessions rename latest"),
@@ -20,25 +18,10 @@ pub const RENAMED: [(&str, &str); 12] = [
     ("man", "completions man"),
 ];
 
-/// Commands that are gone, and what replaces them.
-const GONE: [(&str, &str); 1] =
-    [("worktree", "use `/worktree` in a session, or `git worktree list` and `git merge`")];
-
-fn name(arguments: &[OsString]) -> Option<&str> {
-    arguments.first()?.to_str()
-}
-
 /// Names the present command, if this is a former one.
 pub fn announce(arguments: &[OsString]) {
-    let typed = name(arguments);
+    let typed = arguments.first().and_then(|typed| typed.to_str());
     if let Some((former, present)) = RENAMED.iter().find(|(former, _)| Some(*former) == typed) {
         note!("epitome: `epitome {former}` is now `epitome {present}`");
     }
-}
-
-/// The error for a command that is gone.
-pub fn gone(arguments: &[OsString]) -> Option<CliError> {
-    let typed = name(arguments)?;
-    let (former, instead) = GONE.iter().find(|(former, _)| *former == typed)?;
-    Some(CliError::usage(format!("there is no `epitome {former}` any more")).hint(*instead))
 }

@@ -136,7 +136,7 @@ fn directories(scope: AccessScope, given: Vec<PathBuf>) -> Result<Option<Vec<Pat
                 "a token with the scope `approve` can do everything, in all directories",
             ));
         }
-        AccessScope::Work | AccessScope::Read | AccessScope::Prompt | AccessScope::Approve => given,
+        AccessScope::Read | AccessScope::Prompt | AccessScope::Approve => given,
     };
     let resolve = |directory: &PathBuf| {
         let failed = |error| CliError::failed(format!("{} is not a directory: {error}", directory.display()));

@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessScope {
-    /// Nothing. Tokens of earlier versions have it, for programs that are gone.
-    Work,
     /// List, load and watch sessions.
     Read,
     /// Also create sessions, send prompts and cancel turns.
@@ -24,7 +22,6 @@ impl AccessScope {
 
     pub fn name(self) -> &'static str {
         match self {
-            AccessScope::Work => "work",
             AccessScope::Read => "read",
             AccessScope::Prompt => "prompt",
             AccessScope::Approve => "approve",
@@ -69,7 +66,7 @@ impl AccessGrant {
     pub fn check_directory(&self, directory: &Path) -> Result<(), String> {
         let is_allowed = match (self.scope, &self.directories) {
             (AccessScope::Approve, _) | (AccessScope::Read, None) => true,
-            (AccessScope::Work, _) | (AccessScope::Prompt, None) => false,
+            (AccessScope::Prompt, None) => false,
             (AccessScope::Read | AccessScope::Prompt, Some(allowed)) => directory
                 .canonicalize()
                 .is_ok_and(|real| allowed.iter().any(|allowed| real.starts_with(allowed))),

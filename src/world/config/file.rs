@@ -121,15 +121,6 @@ const KEYS_LISTED_MAX: usize = 8;
 /// The words between a mistake and its consequence.
 pub(super) const UNTIL_CORRECTED: &str = "; until it is corrected, ";
 
-/// Keys of earlier versions that do nothing now, and what to do instead.
-const REMOVED: [(&str, &str); 2] = [
-    (
-        "gateway",
-        "call a compatible gateway by base_url and key_variable of [providers.NAME], see docs/operators/remote.md",
-    ),
-    ("prompt_suggestions", "there are no suggestions for the next prompt any more, so delete the line"),
-];
-
 /// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
 /// is the current one; the others are aliases.
 macro_rules! fields {
@@ -294,14 +285,6 @@ impl<'a> ConfigReader<'a> {
     }
 
     pub(super) fn unknown(&mut self, key: &TomlKey<'_>, value: &TomlValue<'_>, known: &[&'static str]) {
-        let path = self.within.join(".");
-        if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == path) {
-            let before = self.problem_count();
-            self.problem(key.span(), format!("{path:?} has no effect any more"), Some((*instead).to_owned()));
-            // A policy with a problem stops everything, which an old key must not do.
-            self.problems[before..].iter_mut().for_each(|problem| problem.is_notice = true);
-            return;
-        }
         let (name, before) = (key.get_ref(), self.problem_count());
         let near = nearest(name, known.iter().copied());
         let meant = near.map(|key| format!("did you mean {key:?}?"));

@@ -690,14 +690,6 @@ fn only_the_user_turns_version_2_of_the_protocol_off() {
 }
 
 #[test]
-fn a_removed_key_is_reported_and_changes_nothing() {
-    let (settings, problems) = ConfigDisk::new("prompt_suggestions = true\nmax_rounds = 7\n", "").load(&[]);
-    assert_eq!((settings.max_rounds, problems.len()), (7, 1));
-    assert_eq!(problems[0].message, "\"prompt_suggestions\" has no effect any more");
-    assert!(settings.permissions.is_empty(), "it is no restriction with a mistake");
-}
-
-#[test]
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);

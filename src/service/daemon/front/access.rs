@@ -12,7 +12,6 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use crate::remote_tokens::{RemoteTokens, StoredToken};
 use crate::token::is_same;
 use epitome_acp::connection::LINE_BYTES_MAX;
-use epitome_session::AccessScope;
 
 /// Delay after a failed accept, which usually means too many open files.
 pub const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -64,10 +63,6 @@ impl RemoteAccess {
             AcceptedTokens::One(accepted) if is_same(token, accepted) => Ok(None),
             AcceptedTokens::One(_) => Err(refused),
             AcceptedTokens::Stored(tokens) => match tokens.find(token) {
-                Ok(Some(found)) if found.scope == AccessScope::Work => Err((
-                    StatusCode::FORBIDDEN,
-                    "Tokens with the scope `work` were for workers and gateways, which are gone: see docs/operators/remote.md",
-                )),
                 Ok(Some(found)) => Ok(Some(found)),
                 Ok(None) => Err(refused),
                 Err(error) => {
