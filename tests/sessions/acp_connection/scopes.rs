@@ -14,7 +14,6 @@ const STEPS_PER_CONNECTION: u64 = 30;
 /// What clients with a scope may reach.
 fn reachable(scope: AccessScope) -> &'static [&'static str] {
     match scope {
-        AccessScope::Work => &[],
         AccessScope::Read => &["attach", "leave"],
         AccessScope::Prompt => &["attach", "leave", "create", "prompt", "cancel", "instructions"],
         AccessScope::Approve => panic!("it may reach everything"),
@@ -115,7 +114,7 @@ fn random_messages_reach_no_more_than_the_scope_allows() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in first..first + steps.div_ceil(STEPS_PER_CONNECTION) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let scope = [AccessScope::Work, AccessScope::Read, AccessScope::Prompt][random.usize(..3)];
+        let scope = [AccessScope::Read, AccessScope::Prompt][random.usize(..2)];
         let grant = AccessGrant { name: "laptop".to_owned(), scope, directories: Some(vec!["/usr".into()]) };
         let mut editor = Editor::granted(Some(grant), true, seed % 2 == 0, None);
         let version = if seed % 2 == 0 { 2 } else { 1 };
