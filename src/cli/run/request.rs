@@ -102,8 +102,8 @@ Exit codes:
   130  cancelled
 
 --output stream-json, with --input-format stream-json, is the format of SDKs of Claude Code; see
-docs/builders/integrate.md. With --json-schema and text output, only the checked JSON is printed; the other
-formats have it as structured_output.
+docs/builders/integrate.md. With --json-schema and text output, only the checked JSON is printed;
+the other formats have it as structured_output.
 
 --output json prints one object at the end: session, reason, text (of the last reply), usage and
 cost; for a command, its result; with the reason failed, error and hint.

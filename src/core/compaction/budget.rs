@@ -24,12 +24,12 @@ pub struct Budget {
     /// Limit for pins.
     pub pins_max: u64,
     pub prune: PruneSettings,
-    pub reader: MessageReader,
+    pub reader: SummaryReader,
 }
 
 /// Who reads the message of a compaction.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum MessageReader {
+pub enum SummaryReader {
     /// The model of the session. Places in the log are named, and the result is smaller than the view by a tenth.
     #[default]
     Session,
@@ -38,10 +38,10 @@ pub enum MessageReader {
     OtherAgent { recall: Option<String> },
 }
 
-impl MessageReader {
+impl SummaryReader {
     /// A place in the log, if the reader has it.
     pub(super) fn place<T>(&self, place: T) -> Option<T> {
-        (*self == MessageReader::Session).then_some(place)
+        (*self == SummaryReader::Session).then_some(place)
     }
 }
 
@@ -77,7 +77,7 @@ impl Budget {
             user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,
-            reader: MessageReader::Session,
+            reader: SummaryReader::Session,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
-use super::budget::MessageReader;
+use super::budget::SummaryReader;
 use super::carryover::Carryover;
 use super::input::CompactionInput;
 use super::material::{LastRequest, Material};
@@ -213,7 +213,7 @@ pub(super) fn fitted(
         };
         within(longest_summary(input)).or_else(|_| within(0))
     };
-    if input.budget.reader != MessageReader::Session {
+    if input.budget.reader != SummaryReader::Session {
         return search(false);
     }
     // If leaving parts out gains too little, the compaction keeps all that fit.

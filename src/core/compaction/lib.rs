@@ -33,7 +33,7 @@ mod text;
 mod unfold;
 mod wording;
 
-pub use budget::{Budget, MessageReader};
+pub use budget::{Budget, SummaryReader};
 pub use compose::{EntryTreatment, compacted, mutated, pins_too_large, tables};
 pub use input::CompactionInput;
 pub use lost::{Forgotten, LostContent, LostKind, lost};

@@ -1,6 +1,6 @@
 //! The parts of the compaction message. Pure.
 
-use super::budget::MessageReader;
+use super::budget::SummaryReader;
 use super::calls::RECALL;
 use super::carryover::TAG;
 use super::input::CompactionInput;
@@ -291,20 +291,20 @@ fn index_line<'a>(
     without: impl Iterator<Item = &'a str>,
 ) -> String {
     let mut line = match (material.gone, &input.budget.reader) {
-        (Some((count, first, last)), MessageReader::Session) => {
+        (Some((count, first, last)), SummaryReader::Session) => {
             format!("{count} entries from {first} to {last} are no longer in view")
         }
-        (Some((count, ..)), MessageReader::OtherAgent { .. }) => {
+        (Some((count, ..)), SummaryReader::OtherAgent { .. }) => {
             format!("{count} earlier messages and results are no longer in view")
         }
         (None, _) => "Older entries are no longer in view".to_owned(),
     };
     match &input.budget.reader {
-        MessageReader::OtherAgent { recall: Some(recall) } => line.push_str(&format!(": {recall}")),
-        MessageReader::Session if input.has_recall => {
+        SummaryReader::OtherAgent { recall: Some(recall) } => line.push_str(&format!(": {recall}")),
+        SummaryReader::Session if input.has_recall => {
             line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));
         }
-        MessageReader::Session | MessageReader::OtherAgent { recall: None } => {}
+        SummaryReader::Session | SummaryReader::OtherAgent { recall: None } => {}
     }
     line.push('.');
     let files: Vec<&str> = without.collect();

@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use epitome_compaction::{
-    Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail,
-    MessageReader, Summary, compacted, decide,
+    Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail, Summary,
+    SummaryReader, compacted, decide,
 };
 use epitome_import::ImportContext;
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
@@ -180,7 +180,7 @@ fn composed(
         user_min: tokens / TABLES_PART,
         pins_max: tokens,
         due_at: tokens,
-        reader: MessageReader::OtherAgent { recall: options.recall.clone() },
+        reader: SummaryReader::OtherAgent { recall: options.recall.clone() },
         ..Budget::new(&settings, tokens, 0, 0)
     };
     let input = CompactionInput::new(ruler, thread, &budget);

@@ -292,7 +292,7 @@ fn unreadable_files_are_reported_with_the_line() {
             "a line is missing",
         ),
         (opened.replace("\"format\":1", "\"format\":9"), Some((1, 1)), "newer Epitome"),
-        (pi.to_owned(), Some((1, 1)), "nothing is said"),
+        (pi.to_owned(), Some((1, 1)), "has no messages"),
         (pi.replace("\"version\":3", "\"version\":4"), Some((1, 1)), "version 4"),
         (format!("{pi}\n{{\"id\":\"a\"}}"), Some((2, 1)), "no type"),
         (format!("{pi}\n{{\"type\":\"label\",\"id\":\"a\",\"parentId\":\"z\"}}"), Some((2, 1)), "parent z"),

@@ -8,7 +8,6 @@
 
 mod agents;
 mod background_callback;
-mod before_break;
 mod callbacks;
 mod calls;
 mod checkpoints;

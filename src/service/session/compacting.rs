@@ -1,6 +1,7 @@
 //! Compaction in a session: planning, writing the summary, composing the entry. Submodules decide when a compaction is
 //! due and how much it may replace, and show its progress to clients.
 
+mod before_break;
 mod budget;
 mod prepared;
 mod request;

@@ -95,9 +95,9 @@ mod tests {
         for (printed, why) in [
             ("[1]", "it did not print one JSON object"),
             ("redacted", "it did not print one JSON object"),
-            (r#"{"messages": "a"}"#, "are no list"),
+            (r#"{"messages": "a"}"#, "are not a list"),
             (r#"{"messages": [{"role": "tool", "content": "a"}]}"#, "has the role \"tool\""),
-            (r#"{"text": 1}"#, "is no text"),
+            (r#"{"text": 1}"#, "is not text"),
         ] {
             assert!(read(printed).is_err_and(|error| error.to_string().contains(why)), "{printed}");
         }

@@ -268,11 +268,3 @@ fn a_policy_in_a_database_starts_no_programs() {
     let text = "hooks.trust = \"never\"\npermissions.deny = [\"bash(a)\"]\nbudget.day_usd = 1";
     assert_eq!(check_policy_of_store("the database work at db", text), []);
 }
-
-/// Regression: a policy with a table of an earlier version was passed over in silence.
-#[test]
-fn a_removed_key_in_a_policy_is_named_and_stops_nothing() {
-    let (settings, problems) = under("max_rounds = 7\n[gateway]\naddress = \"wss://a\"\n", "");
-    assert!(problems[0].contains("\"gateway\" has no effect any more"), "{problems:?}");
-    assert_eq!((problems.len(), settings.policy.is_unusable(), settings.max_rounds), (1, false, 7));
-}

@@ -866,16 +866,3 @@ fn a_rule_for_an_unknown_tool_is_reported_and_kept() {
     );
     assert_eq!(settings.permissions[0].to_string(), "deny Foo");
 }
-
-/// A file that was written for an earlier version must not keep the rest of it from being used.
-#[test]
-fn a_removed_table_is_named_with_its_replacement() {
-    let mut settings = Settings::default();
-    let text = "max_rounds = 3\n[gateway]\naddress = \"wss://build.example:4711\"\ntls_ca = \"/ca.pem\"\n";
-    let owner = FileOwner::User { home: None };
-    let (_, problems) = file::apply(&mut settings, Path::new("config.toml"), text, owner);
-    let [problem] = &problems[..] else { panic!("one notice: {problems:?}") };
-    assert!(problem.to_string().contains("\"gateway\" has no effect any more"), "{problem}");
-    assert!(problem.hint.as_deref().is_some_and(|hint| hint.contains("base_url")), "{problem:?}");
-    assert_eq!(settings, Settings { max_rounds: 3, ..Settings::default() });
-}

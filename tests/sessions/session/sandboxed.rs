@@ -68,26 +68,26 @@ fn try_it(test: &mut TestSession, decision: UserDecision) -> (Option<Arc<Permiss
 }
 
 #[test]
-fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
-    // "Always" is offered only for what runs nothing of the workspace.
+fn a_request_to_leave_the_sandbox_explains_it_and_is_for_once() {
+    // "Always" for `gh gist create notes` would send other notes the next time.
     let line = "gh repo view";
     let outside =
         || bash(json!({"command": line, "outside_sandbox": true, "reason": "It needs the network"}));
     let replies =
         vec![outside(), vec![text("ok")], outside(), vec![text("ok")], bash(json!({ "command": line }))];
     let mut test = started("", in_turn(replies));
-    let (card, outcome) = try_it(&mut test, UserDecision::AllowAlways);
+    let (card, outcome) = try_it(&mut test, UserDecision::AllowOnce);
     let card = card.expect("it is asked");
     let shown = format!("{:?}", card.preview);
     assert!(
         shown.contains("**Outside of the sandbox**") && shown.contains("It needs the network"),
         "{shown}"
     );
-    assert_eq!(card.always.as_deref(), Some("exactly this command outside the sandbox for this session"));
+    assert_eq!(card.always, None);
     assert_ne!(outcome.status, OutcomeStatus::Denied);
     assert_ne!(outcome.raw.map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
     let (card, _) = try_it(&mut test, UserDecision::Reject);
-    assert!(card.is_none(), "it was remembered");
+    assert!(card.is_some(), "it is asked again");
     let (card, outcome) = try_it(&mut test, UserDecision::Reject);
     assert!(card.is_some(), "the same line within is another wish");
     assert_eq!(outcome.status, OutcomeStatus::Denied);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(super) use super::status::CallStatus;
 use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
-use crate::budget::MessageReader;
+use crate::budget::SummaryReader;
 use crate::calls::{RECALL, text_of};
 use epitome_shell::ShellStatement;
 use epitome_thread::{
@@ -36,7 +36,7 @@ pub(super) struct ConversationHistory<'a> {
     replies: Vec<(Seq, &'a Message)>,
     /// The plan of Epitome's plan tool.
     pub plan: &'a [PlanStep],
-    reader: &'a MessageReader,
+    reader: &'a SummaryReader,
     deadline: Deadline,
 }
 
@@ -63,7 +63,7 @@ impl<'a> ConversationHistory<'a> {
     pub fn collect(
         thread: &'a Thread,
         kept: &HashSet<Seq>,
-        reader: &'a MessageReader,
+        reader: &'a SummaryReader,
     ) -> ConversationHistory<'a> {
         let rewritten = thread.rewritten();
         let mut history = ConversationHistory {

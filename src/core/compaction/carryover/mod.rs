@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use super::budget::MessageReader;
+use super::budget::SummaryReader;
 use super::input::CompactionInput;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
@@ -236,7 +236,7 @@ pub(super) struct Facts {
 /// The facts of a complete conversation. Parts that cannot be computed are left out.
 pub(super) fn facts(thread: &Thread) -> Facts {
     let Some(history) =
-        guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &MessageReader::Session))
+        guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &SummaryReader::Session))
     else {
         return Facts::default();
     };

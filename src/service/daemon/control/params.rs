@@ -191,7 +191,7 @@ mod tests {
             (r#"{"sesion": "s_1"}"#, "sessions.show: unknown field `sesion`, expected `session`"),
             (r#"{}"#, "sessions.show: missing field `session`"),
             (r#"{"session": 5}"#, "sessions.show: invalid type: integer `5`, expected a string"),
-            (r#"["s_1"]"#, "sessions.show: parameters are an object of names"),
+            (r#"["s_1"]"#, "sessions.show: parameters must be an object"),
         ] {
             let fault = read::<SessionParams>("sessions.show", Some(params)).expect_err("it is wrong");
             assert!(fault.message.starts_with(expected), "{params}: {}", fault.message);

@@ -100,7 +100,7 @@ impl Session {
         answer_all(&self.core.thread, work.responders, &answer);
         let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
         self.core.start(tokio::time::sleep(kept), move |()| BackgroundResult::EncodingUnused { at });
-        self.watch_cache(at);
+        self.compactor.watch_cache(&mut self.core, at);
     }
 
     /// Frees the memory of the encoded conversation and of older entries if it has not been continued since this entry.

@@ -72,9 +72,11 @@ impl Session {
                 self.mcp_resources_fetched(ticket, content);
             }
             BackgroundResult::ShellCallsRan { ticket, outputs } => self.shell_calls_ran(ticket, outputs),
-            BackgroundResult::CacheExpires { at } => self.preview_before_break(at),
+            BackgroundResult::CacheExpires { at } => self.compactor.preview_before_break(core, at),
             BackgroundResult::BreakPreviewed { at, budget, preview } => {
-                self.before_break(at, &budget, &preview);
+                if let Some(compact) = self.compactor.before_break(core, at, &budget, &preview) {
+                    self.prompt(compact);
+                }
             }
             BackgroundResult::CompactionPreviewed(previewed) => self.compaction_previewed(*previewed),
             BackgroundResult::CommandOnDisk(prompt, result) => self.command_on_disk(prompt, result),

@@ -244,8 +244,7 @@ mod tests {
              anthropic/claude. Undone; /redo redoes it\n\
              - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by \
              anthropic/claude. In effect; /undo undoes it\n\
-             - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. Covered \
-             by e7\n\
+             - e5: shrink replaced the history up to e2 by 1 message, 12.0k → 4.0k tokens. Covered by e7\n\
              \n\
              /why with an entry explains it. Undoing keeps everything that was said later."
         );

@@ -195,12 +195,7 @@ mod tests {
                 at(1, None),
                 Err("a hook changed e1, and a pin would restore the old text".to_owned()),
             ),
-            (
-                "blank",
-                vec![text_reply("  ")],
-                at(1, None),
-                Err("e1 has no text that could be kept".to_owned()),
-            ),
+            ("blank", vec![text_reply("  ")], at(1, None), Err("e1 has no text to pin".to_owned())),
             (
                 "nothing that was said",
                 vec![text_reply("one")],

@@ -172,25 +172,18 @@ fn a_masked_exit_code_is_no_success() {
             "- `make all` (1×, last e8): last line: Error 2",
             "- `make book` (1×, last e6): result unknown",
             "- `make docs || true` (1×, last e4): last line: no rule",
-            "- `cargo test` (1×, last e2): last line: exit status: 101",
+            "- `cargo test` (1×, last e2): result unknown",
         ]
     );
 }
 
-/// A test that failed was listed as failing after the whole suite had passed, and so was a commit after its message had
-/// been corrected.
+/// A test that failed was listed as failing after the whole suite had passed.
 #[test]
 fn a_failure_is_not_listed_after_the_same_thing_succeeded() {
     let mut conversation = TestConversation::new();
     shell(&mut conversation, "cargo fmt && cargo test -p x", FAILED, "error");
-    shell(&mut conversation, "git commit -m 'A'", FAILED, "error: the message is too short");
     let lint = shell(&mut conversation, "cargo clippy", FAILED, "warning");
-    shell(
-        &mut conversation,
-        "cargo fmt && git commit -m 'A longer one'",
-        DONE,
-        "[main 1a2b3c4] A longer one",
-    );
+    shell(&mut conversation, "cargo fmt", DONE, "");
     shell(&mut conversation, "cargo test", DONE, "ok");
     let failing = format!("- `cargo clippy` (last {lint}): warning");
     assert_eq!(part(&carried(&conversation, 5_000), FAILING), [failing]);
