@@ -10,11 +10,11 @@ use crate::Workspace;
 use epitome_platform::program::without_changeable;
 use epitome_platform::root::Root;
 
-type EnvironmentVariables = Vec<(OsString, OsString)>;
+type GivenVariables = Vec<(OsString, OsString)>;
 
 /// Returns the environment of a workspace without directories in which such a program would find what a sandboxed command
 /// has put there: with `.venv/bin` on the `PATH`, a command could write a `bash` that the next hook started. Reads the disk.
-pub fn outside(workspace: &Workspace) -> Arc<EnvironmentVariables> {
+pub fn outside(workspace: &Workspace) -> Arc<GivenVariables> {
     kept(workspace, &workspace.environment)
 }
 
@@ -27,7 +27,7 @@ pub fn is_of_user(program: &Path, workspace: &Workspace) -> bool {
     })
 }
 
-fn kept(workspace: &Workspace, environment: &Arc<EnvironmentVariables>) -> Arc<EnvironmentVariables> {
+fn kept(workspace: &Workspace, environment: &Arc<GivenVariables>) -> Arc<GivenVariables> {
     // Without a sandbox, commands can change all programs of the user.
     let Some(others) = &workspace.exposure().changeable else { return environment.clone() };
     let home = workspace.home();
