@@ -129,7 +129,6 @@ impl SessionPort for Sessions {
                 Ok(Ok(NewSession { mut live, attaching })) => {
                     if let Some(attaching) = attaching {
                         // A failed write is logged there; the settings then apply only while the session is live.
-                        // A failed write is logged there.
                         drop(live.settle_log().await);
                         live.attach(attaching);
                     }

@@ -168,8 +168,10 @@ pub fn read_private(path: &Path) -> Result<String, PrivateFileError> {
         return Err(PrivateFileError::Public(path.to_path_buf()));
     }
     let mut text = String::new();
-    file.take(PRIVATE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    // A part of it would be taken for all of it, and might be written back.
+    let bytes = file.take(PRIVATE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
+    let too_large = || PrivateFileError::from(io::Error::from(io::ErrorKind::FileTooLarge));
+    (bytes <= PRIVATE_BYTES_MAX).then_some(text).ok_or_else(too_large)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<AtomicFile> {
