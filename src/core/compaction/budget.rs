@@ -27,7 +27,7 @@ pub struct Budget {
     pub reader: SummaryReader,
 }
 
-/// Who reads the message of a compaction.
+/// The reader of a compaction's message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SummaryReader {
     /// The model of the session. Places in the log are named, and the result is smaller than the view by a tenth.

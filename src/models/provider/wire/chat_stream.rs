@@ -286,7 +286,7 @@ fn thought_of(part: &Value) -> String {
     }
 }
 
-/// What a total counts and the other numbers do not is the thinking (xAI, Google), what was cached, or audio (Mistral).
+/// Tokens that only the total counts are of thinking (xAI, Google), of the cache, or of audio (Mistral).
 fn usage(reported: &Value) -> Usage {
     let tokens = |path: &str| tokens_at(reported, path);
     let (input, output) = (tokens("/prompt_tokens"), tokens("/completion_tokens"));
