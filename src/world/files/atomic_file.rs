@@ -214,6 +214,21 @@ mod tests {
         assert_eq!(names(scratch.path()), ["trust.json"]);
     }
 
+    /// Regression: of a file that was too large, the first part was used as if it were all of it.
+    #[test]
+    fn a_private_file_is_read_whole_or_not_at_all() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("passwords");
+        for (bytes, is_read) in [(PRIVATE_BYTES_MAX, true), (PRIVATE_BYTES_MAX + 1, false)] {
+            let text = "x".repeat(bytes as usize);
+            replace_private(&path, text.as_bytes()).expect("written");
+            match read_private(&path) {
+                Ok(read) => assert!(is_read && read == text, "{bytes}"),
+                Err(why) => assert!(!is_read && why.to_string().contains("too large"), "{bytes}: {why}"),
+            }
+        }
+    }
+
     /// `epitome mcp add` made a config.toml that others could read, such as one in a repository of settings, private.
     #[test]
     fn a_replaced_file_keeps_its_mode() {
