@@ -13,6 +13,9 @@ use epitome_compact::{
 use epitome_thread::problem::Problem;
 use epitome_transfer::ImportSource;
 
+/// Texts of the repository that each message keeps, relative to a directory of it.
+const PINS: &str = ".epitome/pins.md";
+
 /// Compact a conversation of any coding agent into one message
 ///
 /// Reads a session file or the messages of a request, calls no model, and stores nothing. The message contains what the user
@@ -47,7 +50,7 @@ struct CompactCli {
     /// Compact what precedes this entry: its id, or in a request the number of messages before it
     #[arg(long, value_name = "ID")]
     before: Option<String>,
-    /// Keep a text, or that of a file, word for word; can be repeated
+    /// Keep a text, or that of a file, word for word; can be repeated. That of the repository's .epitome/pins.md is always kept
     #[arg(long, value_name = "TEXT|@FILE")]
     pin: Vec<String>,
     /// Keep an instruction file; can be repeated
@@ -136,10 +139,10 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
     let text = match path {
         Some(path) => read(path)?,
         None => {
-            let mut text = String::new();
-            let read = std::io::stdin().lock().read_to_string(&mut text);
+            let mut bytes = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut bytes);
             read.map_err(|error| unreadable(Path::new("stdin"), &error))?;
-            text
+            text_of(Path::new("stdin"), bytes)
         }
     };
     let path = path.unwrap_or(Path::new("stdin"));
@@ -161,6 +164,7 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
         Some(file) => read(Path::new(file)),
         None => Ok(pin.clone()),
     });
+    let pins = pins.chain(focus).chain(pins_of_repository(cwd).map(|file| read(&file)));
     let instructions = cli.instructions.iter().map(|file| Ok((file.clone(), read(file)?)));
     if cli.recall.is_some_and(|way| way != RecallWay::None) && !cli.store {
         return Err(CompactError::Usage("--recall mcp and cli need --store".to_owned()));
@@ -178,7 +182,7 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
     let options = CompactOptions {
         max_tokens: cli.max_tokens,
         keep: cli.keep,
-        pins: pins.chain(focus).collect::<Result<_, _>>()?,
+        pins: pins.collect::<Result<_, _>>()?,
         instructions: instructions.collect::<Result<_, _>>()?,
         recall,
     };
@@ -271,10 +275,25 @@ fn stored(path: &Path, is_request: bool, cwd: &Path) -> Result<String, CompactEr
     session.ok_or_else(|| failed("epitome named no session".to_owned()))
 }
 
+/// The file `.epitome/pins.md` of the directory, or of the nearest one above it in its repository. A link is not followed, since it
+/// may lead out of the repository.
+fn pins_of_repository(cwd: &Path) -> Option<PathBuf> {
+    let depth = cwd.ancestors().position(|directory| directory.join(".git").exists()).unwrap_or(0);
+    let mut files = cwd.ancestors().take(depth + 1).map(|directory| directory.join(PINS));
+    files.find(|file| file.symlink_metadata().is_ok_and(|file| file.is_file()))
+}
+
 fn read(path: &Path) -> Result<String, CompactError> {
     let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(text_of(path, bytes))
+}
+
+/// The text of a file or of stdin, in which bytes that are not UTF-8 are replaced. A note on stderr says so.
+fn text_of(path: &Path, bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        eprintln!("note: {}: bytes that are not UTF-8 are replaced", path.display());
+        String::from_utf8_lossy(error.as_bytes()).into_owned()
+    })
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CompactError {

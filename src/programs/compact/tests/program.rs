@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-fn run(arguments: &[&str], input: &str) -> Output {
+fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_epitome-compact"))
         .args(arguments)
         .stdin(Stdio::piped())
@@ -14,7 +14,7 @@ fn run(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .expect("the program starts");
     // A refused option is reported before stdin is read.
-    drop(program.stdin.take().expect("a pipe").write_all(input.as_bytes()));
+    drop(program.stdin.take().expect("a pipe").write_all(input.as_ref()));
     program.wait_with_output().expect("the program ends")
 }
 
@@ -132,12 +132,63 @@ fn a_message_whose_conversation_is_there_is_left_out() {
     assert_eq!(message.matches("[Epitome message").count(), 1, "{message}");
 }
 
+/// The directory of a Cline session is in a second file. It was not read, so the message named files by absolute paths.
+#[test]
+fn the_other_files_of_a_session_are_read() {
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let file = folder.path().join("1.messages.json");
+    let result = json!([{ "query": "/w/notes.txt", "result": "milk, bread\n".repeat(400), "success": true }]);
+    let messages = json!([
+        user("<user_input mode=\"act\">Read the notes.</user_input>"),
+        { "role": "assistant", "content": [{
+            "type": "tool_use", "id": "c1", "name": "read_files",
+            "input": { "files": [{ "path": "/w/notes.txt" }] },
+        }]},
+        { "role": "user", "content": [{
+            "type": "tool_result", "tool_use_id": "c1", "name": "read_files", "content": result,
+        }]},
+        { "role": "assistant", "content": [{ "type": "text", "text": "I read them." }] },
+    ]);
+    let session = json!({ "version": 1, "sessionId": "1", "messages": messages });
+    std::fs::write(&file, session.to_string()).expect("written");
+    std::fs::write(folder.path().join("1.json"), json!({ "cwd": "/w" }).to_string()).expect("written");
+    let message = printed(&["--from", "cline", file.to_str().expect("text")], "");
+    assert!(message.contains("notes.txt") && !message.contains("/w/notes.txt"), "{message}");
+}
+
+#[test]
+fn the_pins_of_a_repository_are_kept() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let (below, pins) = (scratch.path().join("app/src"), scratch.path().join("app/.epitome/pins.md"));
+    for directory in [&below, &scratch.path().join("app/.git"), &scratch.path().join("app/.epitome")] {
+        std::fs::create_dir_all(directory).expect("made");
+    }
+    let request = json!(conversation()).to_string();
+    let made = || printed(&["--from", "openai", "--cwd", below.to_str().expect("text")], &request);
+    std::fs::write(&pins, "Releases are cut from `stable`.\n").expect("written");
+    assert!(made().contains("Releases are cut from `stable`."));
+    // What lies outside the repository is not the repository's.
+    std::fs::rename(&pins, scratch.path().join("private")).expect("moved");
+    std::os::unix::fs::symlink("../../private", &pins).expect("linked");
+    assert!(!made().contains("stable"));
+}
+
+#[test]
+fn bytes_that_are_no_text_are_replaced_with_a_note() {
+    let mut request = json!(conversation()).to_string().into_bytes();
+    let at = request.windows(6).position(|bytes| bytes == b"vendor").expect("it is there");
+    request[at] = 0xff;
+    let output = run(&["--from", "openai"], &request);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("\u{fffd}endor"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stdin: bytes that are not UTF-8 are replaced"));
+}
+
 #[test]
 fn what_gains_nothing_and_what_cannot_be_read_have_codes_of_their_own() {
     let short = json!([user("Hello"), { "role": "assistant", "content": "Hello!" }]).to_string();
     let output = run(&["--from", "openai"], &short);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let output = run(&["--from", "codex"], &json!({ "parentUuid": null }).to_string());
+    let output = run(&["--from", "codex"], json!({ "parentUuid": null }).to_string());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let error = String::from_utf8(output.stderr).expect("text");
     assert!(error.contains("this is a session of Claude Code, not a session of Codex"), "{error}");

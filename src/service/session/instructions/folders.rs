@@ -5,6 +5,7 @@
 //! | `AGENTS.md` | agents.md; Epitome, Codex, opencode and others |
 //! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
 //! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
+//! | `.epitome/pins.md` | Epitome: what each compaction keeps, also that of other agents with `epitome compact` |
 //! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
 //! | `memory/user.md`, `memory/projects/*.md` in the user's own directory | Epitome: what is remembered across sessions |
 //! | the files named by `contextFileName` | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
@@ -28,7 +29,8 @@ const GIT_FILE_BYTES_MAX: u64 = 4096;
 const RULES: &str = ".cursor/rules";
 
 /// File names in a project directory, the most general first, so that later ones take precedence.
-const OF_PROJECT: [&str; 5] = ["AGENTS.md", "GEMINI.md", ".claude/CLAUDE.md", "CLAUDE.md", "CLAUDE.local.md"];
+const OF_PROJECT: [&str; 6] =
+    ["AGENTS.md", "GEMINI.md", ".claude/CLAUDE.md", "CLAUDE.md", "CLAUDE.local.md", ".epitome/pins.md"];
 /// File names in the user's Epitome directory.
 const OF_USER: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 /// The user's files for other agents, relative to the home directory. They apply if there is none for Epitome.
