@@ -18,9 +18,40 @@ function compacted(args: string[], input: string, signal?: AbortSignal): Promise
   });
 }
 
+/** Takes the place of the messages before a compaction that was undone: they follow. */
+const UNDONE = "A compaction of this conversation was undone. The whole conversation follows.";
+
 export default function epitome(pi: any) {
+  let isUndo = false;
+
+  pi.registerCommand("undo-compaction", {
+    description: "Show the model the conversation as it was before the last compaction",
+    handler: async (_args: string, ctx: any) => {
+      const branch = ctx.sessionManager.getBranch();
+      const at = branch.findLastIndex((entry: any) => entry.type === "compaction" && entry.summary !== UNDONE);
+      if (at < 0) return ctx.ui?.notify?.("There is no compaction to undo.", "info");
+      if (branch.slice(at + 1).every((entry: any) => entry.type !== "message")) {
+        return void (await ctx.navigateTree(branch[at - 1].id));
+      }
+      // pi's session is only appended to, so what was said since stays behind a compaction that leaves nothing out.
+      isUndo = true;
+      await new Promise<void>((resolve) => {
+        const onError = (error: Error) => {
+          ctx.ui?.notify?.(`Not undone: ${error.message}. /tree goes back to before the compaction.`, "warning");
+          resolve();
+        };
+        ctx.compact({ onComplete: () => resolve(), onError });
+      });
+      isUndo = false;
+    },
+  });
+
   pi.on("session_before_compact", async (event: any, ctx: any) => {
     const { preparation, branchEntries, customInstructions, signal } = event;
+    if (isUndo) {
+      const { tokensBefore } = preparation;
+      return { compaction: { summary: UNDONE, firstKeptEntryId: branchEntries[0].id, tokensBefore } };
+    }
     const cwd = ctx.cwd ?? process.cwd();
     const header = {
       type: "session",

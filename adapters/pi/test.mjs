@@ -1,0 +1,129 @@
+// Drives the real pi with this extension and a scripted model:
+//   npm install @earendil-works/pi-coding-agent && cargo build -p epitome-compact
+//   node adapters/pi/test.mjs node_modules/@earendil-works/pi-coding-agent/dist/cli.js target/debug/epitome-compact
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+
+const [pi, compact] = process.argv.slice(2).map((path) => resolve(path));
+const scratch = mkdtempSync(join(tmpdir(), "epitome-pi-"));
+const FACT = "Never touch `vendor/`: the release is called WALNUT-42.";
+
+/** A model that says "Done." to everything. Its last request is kept. */
+let asked = { count: 0, body: "" };
+const model = createServer((request, response) => {
+  let body = "";
+  request.setEncoding("utf8").on("data", (text) => (body += text));
+  request.on("end", () => {
+    asked = { count: asked.count + 1, body };
+    const usage = { input_tokens: 10, output_tokens: 2 };
+    const message = { id: "m", type: "message", role: "assistant", model: "m", content: [], stop_reason: null, usage };
+    response.setHeader("content-type", "text/event-stream");
+    for (const event of [
+      { type: "message_start", message },
+      { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
+      { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Done." } },
+      { type: "content_block_stop", index: 0 },
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage },
+      { type: "message_stop" },
+    ]) {
+      response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+    }
+    response.end();
+  });
+});
+await new Promise((done) => model.listen(0, "127.0.0.1", done));
+
+/** A session of forty turns, the first of which states the fact. */
+function session() {
+  const stamp = (n) => new Date(Date.UTC(2026, 10, 28, 10, 0, n)).toISOString();
+  const lines = [{ type: "session", version: 3, id: "s", timestamp: stamp(0), cwd: scratch }];
+  const say = (message) => {
+    const n = lines.length;
+    const parentId = n > 1 ? `${n - 1}` : null;
+    lines.push({ type: "message", id: `${n}`, parentId, timestamp: stamp(n), message: { timestamp: Date.UTC(2026, 10, 28), ...message } });
+  };
+  for (let turn = 0; turn < 40; turn += 1) {
+    say({ role: "user", content: [{ type: "text", text: turn ? `Look at part ${turn}.` : FACT }] });
+    const usage = { input: 10, output: 2, cacheRead: 0, cacheWrite: 0, totalTokens: 12, cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, total: 0 } };
+    const text = `Part ${turn} is as it should be. `.repeat(150);
+    say({ role: "assistant", content: [{ type: "text", text }], api: "anthropic-messages", provider: "mock", model: "mock", usage, stopReason: "stop" });
+  }
+  return lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+}
+
+const home = join(scratch, "home");
+mkdirSync(join(home, ".pi/agent"), { recursive: true });
+const price = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
+const models = [{ id: "mock", name: "mock", reasoning: false, input: ["text"], contextWindow: 200000, maxTokens: 8000, cost: price }];
+const baseUrl = `http://127.0.0.1:${model.address().port}`;
+const providers = { mock: { baseUrl, apiKey: "x", api: "anthropic-messages", models } };
+writeFileSync(join(home, ".pi/agent/models.json"), JSON.stringify({ providers }));
+const settings = { defaultProvider: "mock", defaultModel: "mock", enableInstallTelemetry: false };
+writeFileSync(join(home, ".pi/agent/settings.json"), JSON.stringify(settings));
+writeFileSync(join(scratch, "session.jsonl"), session());
+
+const extension = join(import.meta.dirname, "epitome.ts");
+const args = [pi, "--mode", "rpc", "--session", join(scratch, "session.jsonl"), "-e", extension];
+const env = { ...process.env, HOME: home, PI_OFFLINE: "1", PI_SKIP_VERSION_CHECK: "1", EPITOME_COMPACT: compact };
+const agent = spawn(process.execPath, args, { cwd: scratch, env, stdio: ["pipe", "pipe", "inherit"] });
+const waiting = new Map();
+createInterface({ input: agent.stdout }).on("line", (line) => {
+  const message = JSON.parse(line);
+  const key = message.type === "response" ? message.id : message.type;
+  waiting.get(key)?.(message);
+  waiting.delete(key);
+});
+const next = (key) => new Promise((done) => waiting.set(key, done));
+let calls = 0;
+async function call(type, more = {}) {
+  const id = `c${(calls += 1)}`;
+  const answered = next(id);
+  agent.stdin.write(`${JSON.stringify({ type, id, ...more })}\n`);
+  const answer = await answered;
+  assert(answer.success, JSON.stringify(answer));
+  return answer.data;
+}
+async function prompt(message) {
+  const ended = next("agent_end");
+  await call("prompt", { message });
+  await ended;
+}
+const context = async () => JSON.stringify((await call("get_messages")).messages);
+
+const giveUp = setTimeout(() => process.exit(1), 120_000);
+try {
+  const before = await context();
+  const { summary } = await call("compact");
+  assert(summary.startsWith("[Epitome message") && summary.includes(FACT), summary);
+  assert.equal(asked.count, 0, "no model is asked for a summary");
+  assert((await context()).length < before.length * 0.75, "the older half is a message now");
+
+  await call("prompt", { message: "/undo-compaction" });
+  assert.equal(await context(), before, "undone at once, it is as if there had been none");
+
+  await call("compact");
+  await prompt("What is the release called?");
+  assert(asked.body.includes("WALNUT-42") && asked.body.length < before.length, "the model gets the message");
+  // pi can't compact again before there is enough to compact.
+  await prompt(`Read this. ${"A line of a log. ".repeat(8000)}`);
+  await prompt("And now?");
+  await call("prompt", { message: "/undo-compaction" });
+  const whole = await context();
+  assert(whole.length > before.length + 100_000 && whole.includes("And now?"), "nothing said since is lost");
+
+  await prompt("Go on.");
+  const again = (await call("compact")).summary;
+  assert.equal(again.split(FACT).length, 2, "the fact is in it once");
+  assert.equal(again.split("[Epitome message").length, 2, "no message contains another one");
+  console.log("pi: ok");
+} finally {
+  clearTimeout(giveUp);
+  agent.kill();
+  model.close();
+  rmSync(scratch, { recursive: true, force: true });
+}
