@@ -4,39 +4,16 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { scriptedModel } from "../scripted-model.mjs";
 
 const [pi, compact] = process.argv.slice(2).map((path) => resolve(path));
 const scratch = mkdtempSync(join(tmpdir(), "epitome-pi-"));
 const FACT = "Never touch `vendor/`: the release is called WALNUT-42.";
 
-/** A model that says "Done." to everything. Its last request is kept. */
-let asked = { count: 0, body: "" };
-const model = createServer((request, response) => {
-  let body = "";
-  request.setEncoding("utf8").on("data", (text) => (body += text));
-  request.on("end", () => {
-    asked = { count: asked.count + 1, body };
-    const usage = { input_tokens: 10, output_tokens: 2 };
-    const message = { id: "m", type: "message", role: "assistant", model: "m", content: [], stop_reason: null, usage };
-    response.setHeader("content-type", "text/event-stream");
-    for (const event of [
-      { type: "message_start", message },
-      { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
-      { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Done." } },
-      { type: "content_block_stop", index: 0 },
-      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage },
-      { type: "message_stop" },
-    ]) {
-      response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
-    }
-    response.end();
-  });
-});
-await new Promise((done) => model.listen(0, "127.0.0.1", done));
+const model = await scriptedModel();
 
 /** A session of forty turns, the first of which states the fact. */
 function session() {
@@ -60,8 +37,7 @@ const home = join(scratch, "home");
 mkdirSync(join(home, ".pi/agent"), { recursive: true });
 const price = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
 const models = [{ id: "mock", name: "mock", reasoning: false, input: ["text"], contextWindow: 200000, maxTokens: 8000, cost: price }];
-const baseUrl = `http://127.0.0.1:${model.address().port}`;
-const providers = { mock: { baseUrl, apiKey: "x", api: "anthropic-messages", models } };
+const providers = { mock: { baseUrl: model.url, apiKey: "x", api: "anthropic-messages", models } };
 writeFileSync(join(home, ".pi/agent/models.json"), JSON.stringify({ providers }));
 const settings = { defaultProvider: "mock", defaultModel: "mock", enableInstallTelemetry: false };
 writeFileSync(join(home, ".pi/agent/settings.json"), JSON.stringify(settings));
@@ -100,7 +76,7 @@ try {
   const before = await context();
   const { summary } = await call("compact");
   assert(summary.startsWith("[Epitome message") && summary.includes(FACT), summary);
-  assert.equal(asked.count, 0, "no model is asked for a summary");
+  assert.equal(model.asked.count, 0, "no model is asked for a summary");
   assert((await context()).length < before.length * 0.75, "the older half is a message now");
 
   await call("prompt", { message: "/undo-compaction" });
@@ -108,7 +84,7 @@ try {
 
   await call("compact");
   await prompt("What is the release called?");
-  assert(asked.body.includes("WALNUT-42") && asked.body.length < before.length, "the model gets the message");
+  assert(model.asked.body.includes("WALNUT-42") && model.asked.body.length < before.length, "the model gets the message");
   // pi can't compact again before there is enough to compact.
   await prompt(`Read this. ${"A line of a log. ".repeat(8000)}`);
   await prompt("And now?");
