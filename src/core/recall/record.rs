@@ -12,7 +12,7 @@ use super::ask::RecordKind;
 use epitome_thread::titles::plain_title;
 use epitome_thread::{
     CallId, Change, Content, Entry, EntryPart, Location, Message, Origin, OutcomeContent, OutcomeStatus,
-    PartId, Role, ToolCall, ToolDisplay, ToolOutcome, ViewEdit, describe,
+    PINNED_BY_PERSON, PartId, Role, ToolCall, ToolDisplay, ToolOutcome, ViewEdit, describe,
 };
 
 /// Maximum bytes of a call's title.
@@ -48,7 +48,11 @@ pub(super) fn of<'a>(
     if matches!(entry.change, Change::Queued { .. } | Change::Withheld { .. }) {
         return;
     }
-    let mut by_hook = 0;
+    let editor = match &entry.change {
+        Change::Edited { by, .. } if by == PINNED_BY_PERSON => speaker(&Origin::Person),
+        _ => "by a hook",
+    };
+    let mut added = 0;
     for part in describe(&entry.change).parts {
         match part {
             EntryPart::Prompt(message, origin) => {
@@ -72,12 +76,12 @@ pub(super) fn of<'a>(
             }
             EntryPart::Summary(summary) => push(None, RecordKind::Summary, RecordBody::Message(summary, "")),
             EntryPart::Spoken(role, message) => {
-                by_hook += 1;
-                push(Some(by_hook), kind_of(role), RecordBody::Message(message, "by a hook"));
+                added += 1;
+                push(Some(added), kind_of(role), RecordBody::Message(message, editor));
             }
             EntryPart::Edit(ViewEdit::Append { role, message }) => {
-                by_hook += 1;
-                push(Some(by_hook), kind_of(*role), RecordBody::Message(message, "by a hook"));
+                added += 1;
+                push(Some(added), kind_of(*role), RecordBody::Message(message, editor));
             }
             _ => {}
         }

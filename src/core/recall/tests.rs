@@ -313,6 +313,17 @@ fn text_removed_by_a_hook_is_never_found() {
     assert!(answer(log, &read("e1")).unwrap_err().to_string().contains("a hook removed it"));
 }
 
+/// What the user had pinned was said to be of a hook.
+#[test]
+fn a_pinned_text_is_the_users() {
+    let append = || ViewEdit::Append { role: Role::User, message: message("The port is 8123.") };
+    for (by, author) in [("/pin", "by the user"), ("style", "by a hook")] {
+        let log = vec![Change::Edited { by: by.to_owned(), edits: vec![append()] }];
+        let hit = answer(log, &text("port")).expect("a find");
+        assert!(hit.contains(&format!("e1.1 said {author}")), "{hit}");
+    }
+}
+
 /// Regression: the model searched for a cache after the user had rewound "always use redis", and found that
 /// instruction as if it applied. The user's own search finds it.
 #[test]
