@@ -163,8 +163,13 @@ fn directory_of(worktree: &Path) -> Option<PathBuf> {
 }
 
 /// Whether ordinary commands of Git in this directory run no program of the workspace: it is the root of a repository without
-/// hooks and without settings that could name a program.
+/// hooks and without settings that could name a program, or in no repository, where they only fail.
 pub(crate) fn runs_only_git(root: &Path) -> bool {
+    let is_repository =
+        |above: &Path| [".git", "HEAD"].iter().any(|name| above.join(name).symlink_metadata().is_ok());
+    if !root.ancestors().any(is_repository) {
+        return true;
+    }
     let Some(git) = git::directory(root).filter(|git| running_entries(git).is_empty()) else { return false };
     let own_settings = git::named_directory(root).map(|own| own.join(git::OF_WORKTREES));
     let has_own =
