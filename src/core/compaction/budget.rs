@@ -24,25 +24,6 @@ pub struct Budget {
     /// Limit for pins.
     pub pins_max: u64,
     pub prune: PruneSettings,
-    pub reader: SummaryReader,
-}
-
-/// The reader of a compaction's message.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum SummaryReader {
-    /// The model of the session. Places in the log are named, and the result is smaller than the view by a tenth.
-    #[default]
-    Session,
-    /// Another agent, which has no log. It has chosen the size, so the result only has to fit. `recall` is a clause that says
-    /// how it finds what is no longer in view.
-    OtherAgent { recall: Option<String> },
-}
-
-impl SummaryReader {
-    /// A place in the log, if the reader has it.
-    pub(super) fn place<T>(&self, place: T) -> Option<T> {
-        (*self == SummaryReader::Session).then_some(place)
-    }
 }
 
 /// Divisor: the largest share of a window for the model's summary. In a small window it would push out
@@ -77,7 +58,6 @@ impl Budget {
             user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,
-            reader: SummaryReader::Session,
         }
     }
 

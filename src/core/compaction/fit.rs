@@ -1,8 +1,7 @@
 //! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
-use super::budget::SummaryReader;
 use super::carryover::Carryover;
-use super::input::CompactionInput;
+use super::input::{CompactionInput, SummaryReader};
 use super::material::{LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, Summary, SummaryPart};
 use super::plan::CompactionPlan;
@@ -213,7 +212,7 @@ pub(super) fn fitted(
         };
         within(longest_summary(input)).or_else(|_| within(0))
     };
-    if input.budget.reader != SummaryReader::Session {
+    if *input.reader != SummaryReader::Session {
         return search(false);
     }
     // If leaving parts out gains too little, the compaction keeps all that fit.

@@ -24,6 +24,23 @@ const CARRIED_TOKENS: u64 = 4 * 1024;
 /// The end of a recall hint for a shortened entry.
 pub(super) const READS_ALL: &str = "reads all of it";
 
+/// The reader of a compaction's message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SummaryReader {
+    /// The model of the session. Places in the log are named, and the result is smaller than the view by a tenth.
+    Session,
+    /// Another agent, which has no log. It has chosen the size, so the result only has to fit. `recall` is a clause that says
+    /// how it finds what is no longer in view.
+    OtherAgent { recall: Option<String> },
+}
+
+impl SummaryReader {
+    /// A place in the log, if the reader has it.
+    pub(super) fn place<T>(&self, place: T) -> Option<T> {
+        (*self == SummaryReader::Session).then_some(place)
+    }
+}
+
 /// A thread, a budget and the values that a decision needs repeatedly. A caller that decides on a compaction and then
 /// composes it should use the same `CompactionInput` for both, since counting a long view takes a considerable part of
 /// the time.
@@ -31,6 +48,7 @@ pub struct CompactionInput<'a> {
     pub(super) ruler: Ruler,
     pub(super) thread: &'a Thread,
     pub(super) budget: &'a Budget,
+    pub(super) reader: &'a SummaryReader,
     /// Tokens of each entry of the view.
     pub(super) weights: Vec<u64>,
     /// The sum of `weights`.
@@ -82,6 +100,7 @@ impl<'a> CompactionInput<'a> {
             ruler,
             thread,
             budget,
+            reader: &SummaryReader::Session,
             weights,
             before,
             limit,
@@ -105,6 +124,11 @@ impl<'a> CompactionInput<'a> {
         if is_compacted { most } else { most.min((self.before / CARRIED_PART).max(CARRIED_TOKENS)) }
     }
 
+    /// The same, for a message that somebody else reads.
+    pub fn for_reader(self, reader: &'a SummaryReader) -> CompactionInput<'a> {
+        CompactionInput { reader, ..self }
+    }
+
     /// A hint how to read an omitted part of an entry; empty without the `recall` tool.
     pub(super) fn recall_hint(&self, entry: Seq, what: &str) -> String {
         match self.has_recall {
@@ -115,7 +139,7 @@ impl<'a> CompactionInput<'a> {
 
     /// An attribute with a place in the log; empty if the reader of the message has no log.
     pub(super) fn entry_attribute(&self, place: impl Display) -> String {
-        self.budget.reader.place(place).map_or(String::new(), |place| format!(" entry=\"{place}\""))
+        self.reader.place(place).map_or(String::new(), |place| format!(" entry=\"{place}\""))
     }
 
     /// The head and tail of an entry's text, with a hint how to read the rest.

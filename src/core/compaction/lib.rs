@@ -33,9 +33,9 @@ mod text;
 mod unfold;
 mod wording;
 
-pub use budget::{Budget, SummaryReader};
+pub use budget::Budget;
 pub use compose::{EntryTreatment, compacted, mutated, pins_too_large, tables};
-pub use input::CompactionInput;
+pub use input::{CompactionInput, SummaryReader};
 pub use lost::{Forgotten, LostContent, LostKind, lost};
 pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PINS_HEAD, Summary, goal_words};
 pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide};

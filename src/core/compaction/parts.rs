@@ -1,9 +1,8 @@
 //! The parts of the compaction message. Pure.
 
-use super::budget::SummaryReader;
 use super::calls::RECALL;
 use super::carryover::TAG;
-use super::input::CompactionInput;
+use super::input::{CompactionInput, SummaryReader};
 use super::material::Material;
 use super::repeated::SummaryWords;
 use super::text::head_and_tail;
@@ -129,7 +128,7 @@ impl CompactionMessage {
         texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
         if !carried.is_empty() {
-            let places = input.budget.reader.place(PLACES).unwrap_or_default();
+            let places = input.reader.place(PLACES).unwrap_or_default();
             texts.push(format!("{CARRIED_HEAD}{places}\n\n<{TAG}>\n{carried}\n</{TAG}>"));
         }
         let (without, with) =
@@ -290,7 +289,7 @@ fn index_line<'a>(
     material: &Material,
     without: impl Iterator<Item = &'a str>,
 ) -> String {
-    let mut line = match (material.gone, &input.budget.reader) {
+    let mut line = match (material.gone, input.reader) {
         (Some((count, first, last)), SummaryReader::Session) => {
             format!("{count} entries from {first} to {last} are no longer in view")
         }
@@ -299,7 +298,7 @@ fn index_line<'a>(
         }
         (None, _) => "Older entries are no longer in view".to_owned(),
     };
-    match &input.budget.reader {
+    match input.reader {
         SummaryReader::OtherAgent { recall: Some(recall) } => line.push_str(&format!(": {recall}")),
         SummaryReader::Session if input.has_recall => {
             line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));

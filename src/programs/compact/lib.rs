@@ -180,10 +180,10 @@ fn composed(
         user_min: tokens / TABLES_PART,
         pins_max: tokens,
         due_at: tokens,
-        reader: SummaryReader::OtherAgent { recall: options.recall.clone() },
         ..Budget::new(&settings, tokens, 0, 0)
     };
-    let input = CompactionInput::new(ruler, thread, &budget);
+    let reader = SummaryReader::OtherAgent { recall: options.recall.clone() };
+    let input = CompactionInput::new(ruler, thread, &budget).for_reader(&reader);
     let keep = if keep == 0 { KeptTail::Nothing } else { KeptTail::Messages(keep) };
     let request = CompactionRequest { trigger: Trigger::Manual, keep, focus: None, summary: true };
     let refused = |why: CompactionRefusal| CompactError::NoGain(why.to_string());

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 pub(super) use super::status::CallStatus;
 use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
-use crate::budget::SummaryReader;
 use crate::calls::{RECALL, text_of};
+use crate::input::SummaryReader;
 use epitome_shell::ShellStatement;
 use epitome_thread::{
     CallDisplay, CallId, Change, Content, Message, PlanStep, Seq, Thread, ToolCall, ToolDisplay, ToolOutcome,

@@ -26,8 +26,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use super::budget::SummaryReader;
-use super::input::CompactionInput;
+use super::input::{CompactionInput, SummaryReader};
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
@@ -166,9 +165,7 @@ impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
-        let Some(history) =
-            guarded(|| ConversationHistory::collect(input.thread, kept, &input.budget.reader))
-        else {
+        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept, input.reader)) else {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
