@@ -113,6 +113,8 @@ fn stored_sessions_are_served_to_other_agents() {
         call(4, "recall", json!({ "session": &session[..6], "entry": "e2" })),
         call(5, "recall", json!({ "session": "s_ffff", "text": "x" })),
         call(6, "sessions", json!({})),
+        call(7, "pin", json!({ "text": "The port is 8123." })),
+        call(8, "why", json!({ "entry": "e2" })),
     ];
     let stdin: String = requests.iter().map(|request| format!("{request}\n")).collect();
     let ran = user.run_with_stdin(&["mcp", "serve"], &stdin);
@@ -120,9 +122,14 @@ fn stored_sessions_are_served_to_other_agents() {
     let of = |id: u32| &answers.iter().find(|answer| answer["id"] == id).expect("an answer")["result"];
     assert_eq!(of(1)["serverInfo"]["name"], "epitome");
     assert_eq!(of(2)["tools"][0]["name"], "recall");
-    for (id, expected, is_error) in
-        [(3, "e2", false), (4, "WALNUT-42", false), (5, "no session", true), (6, &*session, false)]
-    {
+    for (id, expected, is_error) in [
+        (3, "e2", false),
+        (4, "WALNUT-42", false),
+        (5, "no session", true),
+        (6, &*session, false),
+        (7, "Pinned", false),
+        (8, "The model sees it unchanged", false),
+    ] {
         let text = of(id)["content"][0]["text"].as_str().expect("a text");
         assert!(!text.contains("sk-ant-api03-abcdefgh"), "{text}");
         assert!(text.contains(expected) && of(id)["isError"] == is_error, "{id}: {}", of(id));

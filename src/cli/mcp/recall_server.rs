@@ -2,6 +2,7 @@
 //! imported looks up there what has left its view.
 
 use std::borrow::Cow;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rmcp::handler::server::ServerHandler;
@@ -19,6 +20,7 @@ use crate::recall::{ANSWER_BYTES_MAX, RecallLog};
 use crate::secrets;
 use crate::session_library;
 use crate::store::{SessionQuery, Store};
+use crate::thread::SessionId;
 use crate::tools::recall_tool;
 
 /// Sessions that are listed.
@@ -26,7 +28,7 @@ const LISTED_MAX: usize = 20;
 
 const INSTRUCTIONS: &str = "Conversations that Epitome has stored, among them those imported from other agents. `recall` \
                             searches and reads one from its beginning, also what was compacted; `sessions` lists those of \
-                            this directory.";
+                            this directory; `pin` keeps a text in every compaction; `why` explains what happened to an entry.";
 
 pub(super) fn serve(paths: &Paths) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
@@ -69,14 +71,14 @@ impl ServerHandler for RecallServer {
     ) -> Result<CallToolResponse, rmcp::ErrorData> {
         let paths = self.paths.clone();
         let input = Value::Object(request.arguments.unwrap_or_default());
-        let run = move || {
-            serve::with_store(&paths, |store| match &*request.name {
-                recall_tool::NAME => recall(store, &input),
-                "sessions" => sessions_here(store),
-                other => {
-                    Err(CliError::failed(format!("there is no tool {other}; there are recall and sessions")))
-                }
-            })
+        let run = move || match &*request.name {
+            recall_tool::NAME => serve::with_store(&paths, |store| recall(store, &input)),
+            "sessions" => serve::with_store(&paths, sessions_here),
+            "pin" => command(&paths, &input, "pin", "text"),
+            "why" => command(&paths, &input, "why", "entry"),
+            other => Err(CliError::failed(format!(
+                "there is no tool {other}; there are recall, sessions, pin and why"
+            ))),
         };
         let answered = tokio::task::spawn_blocking(run).await;
         let answered = answered.map_err(|error| rmcp::ErrorData::internal_error(error.to_string(), None))?;
@@ -94,27 +96,72 @@ impl ServerHandler for RecallServer {
 
 fn tools() -> Vec<Tool> {
     let spec = recall_tool::spec();
-    let mut schema = spec.schema.as_object().cloned().unwrap_or_default();
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        let about = "ID of a session or a unique prefix of it; without it, the newest one of this directory.";
-        properties.insert("session".to_owned(), json!({ "type": "string", "description": about }));
-    }
-    let nothing: Map<String, Value> =
-        [("type".to_owned(), json!("object")), ("properties".to_owned(), json!({}))].into_iter().collect();
-    let reads = ToolAnnotations::from_raw(None, Some(true), None, None, Some(false));
-    let tool = |name: &'static str, description: String, schema| {
-        Tool::new(Cow::Borrowed(name), description, Arc::new(schema)).with_annotations(reads.clone())
-    };
     let about = format!("{} The conversation is that of a stored session.", spec.description);
+    let of_session = |schema: &Value| {
+        let mut schema = schema.as_object().cloned().unwrap_or_default();
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            let about =
+                "ID of a session or a unique prefix of it; without it, the newest one of this directory.";
+            properties.insert("session".to_owned(), json!({ "type": "string", "description": about }));
+        }
+        schema
+    };
+    let text = |name: &str, about: &str| json!({ "type": "object", "properties": { name: { "type": "string", "description": about } } });
+    let tool = |name: &'static str, about: &str, reads: bool, schema: Map<String, Value>| {
+        let reads = ToolAnnotations::from_raw(None, Some(reads), Some(false), None, Some(false));
+        Tool::new(name, Cow::Owned(about.to_owned()), Arc::new(schema)).with_annotations(reads)
+    };
+    let pinned = "A text that stays verbatim in every compaction, or an entry such as e12; without it, what is pinned is listed.";
+    let entry = "An entry such as e12; without it, the newest compaction is explained.";
+    let nothing = json!({ "type": "object", "properties": {} });
     vec![
-        tool(recall_tool::NAME, about, schema),
-        tool("sessions", "Lists the stored sessions of this directory, newest first.".to_owned(), nothing),
+        tool(recall_tool::NAME, &about, true, of_session(&spec.schema)),
+        tool(
+            "sessions",
+            "Lists the stored sessions of this directory, newest first.",
+            true,
+            nothing.as_object().cloned().unwrap_or_default(),
+        ),
+        tool(
+            "pin",
+            "Keeps a text or an entry of a stored session in every compaction of it.",
+            false,
+            of_session(&text("text", pinned)),
+        ),
+        tool(
+            "why",
+            "Explains what happened to an entry of a stored session, or what its compaction kept and left out.",
+            true,
+            of_session(&text("entry", entry)),
+        ),
     ]
 }
 
-fn recall(store: &Store, input: &Value) -> Result<String, CliError> {
+fn session(store: &Store, input: &Value) -> Result<SessionId, CliError> {
     let session = input["session"].as_str().filter(|id| !id.trim().is_empty());
-    let session = find(store, session.unwrap_or(sessions::LATEST))?;
+    find(store, session.unwrap_or(sessions::LATEST))
+}
+
+/// Runs a slash command in the session, wherever it is open, as the command line does. Its arguments are the named property of the
+/// input. Returns what it prints.
+fn command(paths: &Paths, input: &Value, name: &str, property: &str) -> Result<String, CliError> {
+    let session = serve::with_store(paths, |store| session(store, input))?;
+    let words = input[property].as_str().unwrap_or_default();
+    let own = std::env::current_exe().context("the program is not found")?;
+    let run = Command::new(own)
+        .args(["run", "--resume", &session.to_string(), &format!("/{name} {words}")])
+        .stdin(Stdio::null())
+        .output()
+        .context("the program can't be started")?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match run.status.success() {
+        true => Ok(text(&run.stdout)),
+        false => Err(CliError::failed(text(&run.stderr))),
+    }
+}
+
+fn recall(store: &Store, input: &Value) -> Result<String, CliError> {
+    let session = session(store, input)?;
     let query = recall_tool::query(input).map_err(|error| CliError::failed(error.to_string()))?;
     let thread = session_library::read(store, &session)?.thread;
     let log = RecallLog::snapshot(&thread, ANSWER_BYTES_MAX);

@@ -1,8 +1,9 @@
 //! `epitome-compact`: compacts a conversation of any coding agent into one message.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use clap::{Parser, ValueEnum};
 use serde_json::json;
@@ -164,12 +165,14 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
         Some(file) => read(Path::new(file)),
         None => Ok(pin.clone()),
     });
-    let pins = pins.chain(focus).chain(pins_of_repository(cwd).map(|file| read(&file)));
     let instructions = cli.instructions.iter().map(|file| Ok((file.clone(), read(file)?)));
     if cli.recall.is_some_and(|way| way != RecallWay::None) && !cli.store {
         return Err(CompactError::Usage("--recall mcp and cli need --store".to_owned()));
     }
     let session = if cli.store { Some(stored(path, is_request, cwd)?) } else { None };
+    let pinned = session.as_deref().map(|session| pinned(session, path)).transpose()?.unwrap_or_default();
+    let pins = pins.chain(focus).chain(pins_of_repository(cwd).map(|file| read(&file)));
+    let pins = pins.chain(pinned.into_iter().map(Ok));
     let recall = session.and_then(|session| match cli.recall {
         Some(RecallWay::Mcp) => Some(format!(
             "the tool `recall` of the MCP server `epitome` finds and reads them, with the session {session}"
@@ -259,20 +262,40 @@ fn stored(path: &Path, is_request: bool, cwd: &Path) -> Result<String, CompactEr
     if is_request {
         return Err(CompactError::Usage("--store needs the session file of an agent".to_owned()));
     }
-    let failed =
-        |why: String| CompactError::Unreadable(Problem::new(path, format!("it can't be stored: {why}")));
+    let arguments = ["sessions", "import", "--json", "--cwd"].map(OsStr::new);
+    let arguments = arguments.into_iter().chain([cwd.as_os_str(), path.as_os_str()]);
+    let imported = epitome(arguments, path)?;
+    let session = imported[0]["session"].as_str().map(str::to_owned);
+    session.ok_or_else(|| not_stored(path, "epitome named no session"))
+}
+
+/// The texts that are pinned in a stored session, with `epitome mcp serve` for example.
+fn pinned(session: &str, path: &Path) -> Result<Vec<String>, CompactError> {
+    let listed = epitome(["sessions", "pin", "--json", session].map(OsStr::new), path)?;
+    let texts = listed["pin"]["texts"].as_array().into_iter().flatten();
+    Ok(texts.filter_map(|text| text.as_str().map(str::to_owned)).collect())
+}
+
+/// Runs the program `epitome` and returns what it prints, as JSON. `path` is the session file, for errors.
+fn epitome<'a>(
+    arguments: impl IntoIterator<Item = &'a OsStr>,
+    path: &Path,
+) -> Result<serde_json::Value, CompactError> {
     let beside =
         std::env::current_exe().ok().map(|own| own.with_file_name("epitome")).filter(|own| own.is_file());
     let program = beside.unwrap_or_else(|| "epitome".into());
-    let arguments = ["sessions", "import", "--json", "--cwd"];
-    let run = std::process::Command::new(program).args(arguments).arg(cwd).arg(path).output();
-    let run = run.map_err(|error| failed(format!("the program epitome can't be started ({error})")))?;
+    let run = std::process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let run =
+        run.map_err(|error| not_stored(path, &format!("the program epitome can't be started ({error})")))?;
     if !run.status.success() {
-        return Err(failed(String::from_utf8_lossy(&run.stderr).trim().to_owned()));
+        return Err(not_stored(path, String::from_utf8_lossy(&run.stderr).trim()));
     }
-    let imported: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap_or_default();
-    let session = imported[0]["session"].as_str().map(str::to_owned);
-    session.ok_or_else(|| failed("epitome named no session".to_owned()))
+    serde_json::from_slice(&run.stdout)
+        .map_err(|error| not_stored(path, &format!("epitome printed no JSON ({error})")))
+}
+
+fn not_stored(path: &Path, why: &str) -> CompactError {
+    CompactError::Unreadable(Problem::new(path, format!("it can't be stored: {why}")))
 }
 
 /// The file `.epitome/pins.md` of the directory, or of the nearest one above it in its repository. A link is not followed, since it

@@ -151,9 +151,10 @@ fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
 }
 
 fn pins_json(status: &str, ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Value {
-    let tokens: u64 = thread.pins().iter().map(|(_, text)| ruler.text(text)).sum();
+    let (parts, texts): (Vec<PartId>, Vec<String>) = thread.pins().into_iter().unzip();
+    let tokens: u64 = texts.iter().map(|text| ruler.text(text)).sum();
     json!({
-        "status": status, "pinned": names(&thread.pinned()), "tokens": tokens, "tokens_max": tokens_max,
+        "status": status, "pinned": names(&parts), "texts": texts, "tokens": tokens, "tokens_max": tokens_max,
     })
 }
 
