@@ -115,7 +115,7 @@ pub struct FileEditCall {
 /// to it.
 fn first_line(call: &FileEditCall, workspace: &Workspace) -> Option<u32> {
     let text = disk::small_text(&workspace.real(&call.path), LOCATED_BYTES_MAX, workspace)?;
-    let old = crlf(&text, &call.old).unwrap_or_else(|| call.old.clone());
+    let old = line_ends(&text, &call.old)(&call.old);
     let before = &text[..text.find(&old)?];
     u32::try_from(before.matches('\n').count() + 1).ok()
 }
@@ -193,12 +193,11 @@ struct EditedText {
     lines: Vec<usize>,
 }
 
-/// Replaces one or all occurrences of a text. Both texts may use LF in a CRLF file; the replacement then gets CRLF.
+/// Replaces one or all occurrences of a text. Both texts may use LF in a CRLF file, or CRLF in a file without it; the replacement
+/// gets the line ends of the file.
 fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, ToolError> {
-    let (old, new) = match crlf(text, old) {
-        Some(old) => (old, with_crlf(new)),
-        None => (old.to_string(), new.to_string()),
-    };
+    let converted = line_ends(text, old);
+    let (old, new) = (converted(old), converted(new));
     if old == new {
         return Err(ToolError::new(
             "`old_text` and `new_text` differ in their line ends only, and those of this file stay CRLF. \
@@ -229,13 +228,14 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, ToolE
     Ok(EditedText { text: text.replace(&old, &new), lines })
 }
 
-/// Converts the text to CRLF if it occurs in that form, and the file has CRLF or the text occurs only in that form.
-fn crlf(text: &str, old: &str) -> Option<String> {
-    if !text.contains("\r\n") || (text.contains(old) && !is_crlf(text)) {
-        return None;
+/// The line ends in which a text occurs in a file: CRLF if the file has it, or the text occurs only in that form; LF if the text has
+/// CRLF, and the file has none.
+fn line_ends(text: &str, old: &str) -> fn(&str) -> String {
+    if !text.contains('\r') && old.contains("\r\n") {
+        return |text| text.replace("\r\n", "\n");
     }
-    let converted = with_crlf(old);
-    text.contains(&converted).then_some(converted)
+    let is_as_given = !text.contains("\r\n") || (text.contains(old) && !is_crlf(text));
+    if is_as_given || !text.contains(&with_crlf(old)) { str::to_owned } else { with_crlf }
 }
 
 /// Whether most lines of a text end with CRLF.
@@ -365,6 +365,13 @@ mod tests {
     fn a_crlf_file_is_edited_with_lf_and_keeps_its_line_ends() {
         let edited = edit("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", false).expect("found");
         assert_eq!(edited.text, "a\r\nx\r\nb\r\nc\r\n");
+    }
+
+    /// A model wrote CRLF for a file with LF, and was told that white space differs.
+    #[test]
+    fn a_file_with_lf_is_edited_with_crlf_and_keeps_its_line_ends() {
+        let edited = edit("a\nb\nc\n", "a\r\nb", "a\r\nx\r\nb", false).expect("found");
+        assert_eq!(edited.text, "a\nx\nb\nc\n");
     }
 
     /// A line of a CRLF file was replaced by two, and the new line ended with LF. After that, the model could not edit
