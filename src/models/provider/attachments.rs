@@ -1,9 +1,11 @@
 //! Decides which images and documents a model accepts. The encoders replace others with a line of text, and the user is
 //! notified.
 
-use super::model_endpoint::Endpoint;
+use std::collections::BTreeSet;
+
+use super::model_endpoint::{Endpoint, attachment_digest};
 use epitome_config::WireFormat;
-use epitome_thread::Content;
+use epitome_thread::{Content, OutcomeContent, ViewItem};
 use epitome_tokens::image_sides;
 use epitome_tokens::model_name::Family;
 
@@ -114,6 +116,41 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
     })
 }
 
+/// Digests of the attachments to leave out after a refusal that is about one of them: those since the last reply, because what
+/// came before was accepted; if there are none, all that were sent.
+pub fn refused(endpoint: &Endpoint, items: &[ViewItem<'_>]) -> BTreeSet<u64> {
+    let sent = |items: &[ViewItem<'_>]| -> BTreeSet<u64> {
+        let attached = items.iter().flat_map(attached).filter(|data| !endpoint.omitted.has_attachment(data));
+        attached.map(attachment_digest).collect()
+    };
+    let replied = items.iter().rposition(|item| matches!(item, ViewItem::Agent(..)));
+    let newest = sent(&items[replied.map_or(0, |at| at + 1)..]);
+    if newest.is_empty() { sent(items) } else { newest }
+}
+
+/// The base64 of the images and documents of an item.
+fn attached<'a>(item: &ViewItem<'a>) -> Vec<&'a str> {
+    match item {
+        ViewItem::User(message) | ViewItem::Summary(message) => {
+            let data = message.content.iter().map(|part| match part {
+                Content::Image { data, .. } | Content::Document { data, .. } => Some(data.as_str()),
+                _ => None,
+            });
+            data.flatten().collect()
+        }
+        ViewItem::Outcomes(outcomes) => {
+            let data = outcomes.iter().flat_map(|outcome| &outcome.content).map(|part| match part {
+                OutcomeContent::Image { data, .. } | OutcomeContent::Document { data, .. } => {
+                    Some(data.as_str())
+                }
+                OutcomeContent::Text { .. } => None,
+            });
+            data.flatten().collect()
+        }
+        ViewItem::Agent(..) => Vec::new(),
+    }
+}
+
 fn is_common(mime_type: &str) -> bool {
     matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
 }
@@ -122,6 +159,7 @@ fn is_common(mime_type: &str) -> bool {
 mod tests {
     use super::*;
     use crate::endpoint::test_endpoint;
+    use crate::wire::views_tests::{OwnedView, text};
 
     #[test]
     fn unsupported_attachments_are_reported() {
@@ -163,6 +201,25 @@ mod tests {
                 )
             });
             assert_eq!(left_out(endpoint, content), expected, "{content:?}");
+        }
+    }
+
+    /// The service accepted the first image earlier, so it is left out only if the refusal is not about the second.
+    #[test]
+    fn newest_attachments_are_left_out_first() {
+        let image = |data: &str| Content::Image {
+            mime_type: "image/png".to_owned(),
+            data: data.to_owned(),
+            uri: None,
+        };
+        let view = OwnedView::default().user(vec![image("AAAA")]).agent(vec![text("A dot.")]);
+        let view = view.user(vec![image("BBBB"), text("And this?")]);
+        let request = view.request();
+        let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+        for expected in [vec!["BBBB"], vec!["AAAA"], vec![]] {
+            let refused = refused(&endpoint, &request.items);
+            assert_eq!(refused, expected.into_iter().map(attachment_digest).collect());
+            endpoint.omitted.attachments.extend(refused);
         }
     }
 }

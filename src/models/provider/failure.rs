@@ -28,6 +28,9 @@ pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
                             made fewer. Or choose a model with a larger window.";
 
+/// What services call the attachment that they refuse.
+const ATTACHMENTS: [&str; 4] = ["image", "pdf", "document", "audio"];
+
 /// Maximum number of models suggested when the requested one doesn't exist.
 const MODELS_NAMED_MAX: usize = 6;
 
@@ -139,6 +142,7 @@ fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, body: &ErrorBody
     match (class, status) {
         (ErrorClass::Retry { .. }, 500) => Some(shorten()),
         (ErrorClass::Refused, _) if is_unknown_model(endpoint, status, body) => None,
+        (ErrorClass::Refused, 404 | 415) if body.mentions(&ATTACHMENTS) => Some(Remedy::OmitAttachments),
         (ErrorClass::Refused, 200 | 400 | 422) => {
             // A service that wants more of a field does not want less of it.
             let is_missing = body.mentions(&["missing", "required", "must be passed"]);
@@ -146,6 +150,7 @@ fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, body: &ErrorBody
             named_field(endpoint.wire, &body.paths, &body.message, is_omitted)
                 .map(Remedy::OmitField)
                 .or_else(|| body.named_tool().map(Remedy::OmitTool))
+                .or_else(|| body.mentions(&ATTACHMENTS).then_some(Remedy::OmitAttachments))
                 .or_else(|| Some(shorten()))
         }
         _ => None,

@@ -718,6 +718,9 @@ fn refusals_have_remedies() {
     let long = r#"{"error":{"message":"Invalid 'tools[8].function.description': string too long. Expected a string with maximum length 1024, but got a string with length 3542 instead.","type":"invalid_request_error","param":"tools[8].function.description","code":"string_above_max_length"}}"#;
     let named = r#"{"error":{"message":"Invalid schema for function 'mcp__s__a': schema must have type 'object'","type":"invalid_request_error","param":null,"code":"x"}}"#;
     let litellm = r#"{"error":{"message":"litellm.ContextWindowExceededError: litellm.BadRequestError: Context Window exceeded for given call.","type":null,"param":null,"code":"400"}}"#;
+    let many = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.1.image.source.base64.data: At least one of the image dimensions exceed max allowed size for many-image requests: 2000 pixels"}}"#;
+    let invalid = r#"{"error":{"message":"You uploaded an unsupported image. Please make sure your image is valid.","type":"invalid_request_error","param":null,"code":"image_parse_error"}}"#;
+    let blind = r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#;
     let claude = test_endpoint("anthropic/claude-sonnet-5-5");
     for (endpoint, status, body, remedy) in [
         (
@@ -731,6 +734,9 @@ fn refusals_have_remedies() {
         (&gemini(), 400, google, Remedy::OmitTool(Some(3))),
         (&test_chat_endpoint("openai/gpt-4o"), 400, long, Remedy::OmitTool(Some(8))),
         (&local(), 400, named, Remedy::OmitTool(None)),
+        (&claude, 400, many, Remedy::OmitAttachments),
+        (&test_chat_endpoint("openai/gpt-4o"), 400, invalid, Remedy::OmitAttachments),
+        (&local(), 404, blind, Remedy::OmitAttachments),
         (&local(), 400, litellm, Remedy::Shorten { is_likely: true }),
         (&local(), 500, "{}", Remedy::Shorten { is_likely: false }),
         (&local(), 422, r#"{"error":"no"}"#, Remedy::Shorten { is_likely: false }),

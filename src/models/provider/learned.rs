@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::attachments;
 use super::http::Http;
 use super::listing::request::{ListError, list};
 use super::listing::{self, Lifecycle, ListedModel, ModelFacts};
@@ -30,7 +31,7 @@ use epitome_config::Settings;
 use epitome_config::logins::now;
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_platform::blocking;
-use epitome_thread::{ModelName, ToolSpec, named_enum};
+use epitome_thread::{ModelName, Thread, named_enum};
 use epitome_tokens::Calibration;
 use offers::KeptOffers;
 
@@ -209,7 +210,7 @@ impl Learned {
         &self,
         settings: &Settings,
         endpoint: &Endpoint,
-        tools: &[ToolSpec],
+        thread: &Thread,
         error: &ProviderError,
     ) -> Option<Adapted> {
         let known = self.known(endpoint).form(now()).map(|known| known.form);
@@ -227,9 +228,15 @@ impl Learned {
                 Some(format!("what is behind the first {limit} characters of the description of a tool"))
             }
             Some(Remedy::OmitTool(position)) => {
+                let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
                 let tool = refused(endpoint, tools, *position, &error.message);
                 other.omitted.tools.extend(tool.clone());
                 tool.map(|tool| format!("the tool {tool}"))
+            }
+            Some(Remedy::OmitAttachments) => {
+                let attachments = attachments::refused(endpoint, &thread.view().items());
+                other.omitted.attachments.extend(&attachments);
+                (!attachments.is_empty()).then(|| "something that is attached".to_owned())
             }
             Some(Remedy::Shorten { .. }) | None => None,
         };

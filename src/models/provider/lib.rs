@@ -193,6 +193,8 @@ pub enum Remedy {
     OmitField(&'static str),
     /// Omit the tool at this position of the list that was sent; without a position, one that the message names.
     OmitTool(Option<usize>),
+    /// Omit images and documents: the refusal is about one, and rarely says which.
+    OmitAttachments,
     /// Send a shorter conversation. `is_likely` if the refusal mentions its length.
     Shorten { is_likely: bool },
 }

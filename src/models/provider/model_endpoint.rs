@@ -20,7 +20,7 @@ use epitome_tokens::model_name::Family;
 
 pub use form::ToolForm;
 pub(crate) use omitted::{
-    Omitted, is_in_parts, known_fields, named_field, remove_from_body, remove_from_parts,
+    Omitted, attachment_digest, is_in_parts, known_fields, named_field, remove_from_body, remove_from_parts,
 };
 pub use quirks::{KeyHeader, Quirks};
 pub use web_search::ProviderSearch;

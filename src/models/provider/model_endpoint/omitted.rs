@@ -2,6 +2,7 @@
 //! one is answered with the same request without it. Pure.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use serde_json::Value;
 
@@ -46,8 +47,22 @@ pub struct Omitted {
     pub fields: BTreeSet<&'static str>,
     /// Names of tools.
     pub tools: BTreeSet<String>,
+    /// Digests of images and documents.
+    pub attachments: BTreeSet<u64>,
     /// What is behind this many characters of the description of a tool.
     pub description_chars_max: Option<usize>,
+}
+
+impl Omitted {
+    /// Whether an image or a document is left out. `data` is its base64.
+    pub fn has_attachment(&self, data: &str) -> bool {
+        !self.attachments.is_empty() && self.attachments.contains(&attachment_digest(data))
+    }
+}
+
+/// Tells attachments apart. `data` is base64.
+pub fn attachment_digest(data: &str) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(data)
 }
 
 /// Returns the fields among these that a request can do without.

@@ -78,6 +78,13 @@ pub fn image_left_out(mime_type: &str) -> String {
     format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
 }
 
+/// The text that replaces an image or a document that the service has refused.
+fn refused(mime_type: &str) -> Sendable<'static> {
+    let text =
+        format!("(A file of type {mime_type} was attached here and left out: the service refused it.)");
+    Sendable::Text(text.into())
+}
+
 /// The text that replaces a document that the model doesn't accept.
 pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
     let named = name.map(|name| format!(" {name}")).unwrap_or_default();
@@ -89,6 +96,7 @@ pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
 
 fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Sendable<'a> {
     match takes_image(endpoint, mime_type) {
+        true if endpoint.omitted.has_attachment(data) => refused(mime_type),
         true if is_image_too_large(endpoint, data) => Sendable::Text(
             format!(
                 "(An image was attached here and left out: one of its sides has more than {IMAGE_SIDE_MAX} pixels, which \
@@ -109,6 +117,7 @@ fn document<'a>(
 ) -> Sendable<'a> {
     let name = name.filter(|name| !name.is_empty());
     match takes_document(endpoint, mime_type) {
+        true if endpoint.omitted.has_attachment(data) => refused(mime_type),
         true => Sendable::Document { mime_type, data, name },
         false => Sendable::Text(document_left_out(mime_type, name).into()),
     }

@@ -289,10 +289,9 @@ impl Session {
                         }
                         let own = self.work.as_mut().and_then(|work| work.run.endpoint.as_mut());
                         let Core { model, settings, thread, .. } = &mut self.core;
-                        let tools = thread.frame().map_or(&[][..], |(_, tools)| tools);
                         if !call.seen
                             && let Some(effects) =
-                                model.take_other_form(&call.model, own, &error, tools, settings)
+                                model.take_other_form(&call.model, own, &error, thread, settings)
                         {
                             self.core.model_learned(effects);
                             return self.scan_first(AfterScan::CallModel);

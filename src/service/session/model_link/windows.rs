@@ -161,12 +161,12 @@ impl ModelLink {
         model: &ModelName,
         own: Option<&mut Endpoint>,
         error: &ProviderError,
-        tools: &[ToolSpec],
+        thread: &Thread,
         settings: &Settings,
     ) -> Option<Vec<ModelEffect>> {
         let endpoint = own.or(self.endpoint.as_mut()).filter(|endpoint| endpoint.name == *model)?;
         let Adapted { endpoint: other, notice } =
-            self.learned.other_form(settings, endpoint, tools, error)?;
+            self.learned.other_form(settings, endpoint, thread, error)?;
         tracing::info!(model = %other.name, form = ?other.form, %error, "requests are made in another form");
         *endpoint = other;
         Some(Vec::from_iter(notice.map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text))))
