@@ -50,8 +50,15 @@ const LACKING: &str = "insufficient|too low|not enough|no credit|purchase|rechar
 /// Words of a key that is not accepted, with a status that does not say that.
 const BAD_KEY: &str = "incorrect|invalid|not valid|missing|expired|not found|no api key";
 
-/// Words of a refusal because of what a conversation contains, or of where it comes from.
-const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter|country|region";
+/// Words of a refusal because of what a conversation contains.
+const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|content filter";
+
+/// Words of a refusal because of where a request comes from.
+const PLACE: &str = "country|region";
+
+/// Hint for a conversation that a service will refuse with each further prompt.
+const REWIND: &str = "Each prompt sends the conversation again, with what is refused in it. /rewind takes the last turn out of it, and \
+                      /rewind with an entry, such as e12, everything from there on.";
 
 /// Words of a refusal of the model's name, with a status that does not say that.
 const UNKNOWN_MODEL: &str =
@@ -151,7 +158,7 @@ fn remedy(endpoint: &Endpoint, class: &ErrorClass, status: u16, body: &ErrorBody
                 .map(Remedy::OmitField)
                 .or_else(|| body.named_tool().map(Remedy::OmitTool))
                 .or_else(|| body.mentions(&ATTACHMENTS).then_some(Remedy::OmitAttachments))
-                .or_else(|| Some(shorten()))
+                .or_else(|| (!body.says(POLICY)).then(shorten))
         }
         _ => None,
     }
@@ -198,7 +205,7 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, body: &ErrorBody) -> 
         Some(false) | None => {}
     }
     match failure.status {
-        403 if body.says(POLICY) => ErrorClass::Refused,
+        403 if body.says(POLICY) || body.says(PLACE) => ErrorClass::Refused,
         _ if body.is(AUTH) || (body.mentions(&["api key"]) && body.says(BAD_KEY)) => ErrorClass::Auth,
         401..=403 => ErrorClass::Auth,
         429 if body.is_daily => ErrorClass::Refused,
@@ -350,6 +357,7 @@ fn hint(
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
+        ErrorClass::Refused if body.says(POLICY) => Some(REWIND.to_owned()),
         ErrorClass::Budget | ErrorClass::Empty | ErrorClass::Refused | ErrorClass::Broken => None,
     }
 }

@@ -744,6 +744,11 @@ fn refusals_have_remedies() {
         let found = classify(endpoint, &plain(status, body));
         assert_eq!(found.remedy, Some(remedy), "{body}");
     }
+    // The service objects to what is said, not to its length, and does so again with each prompt.
+    let filtered = r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}"#;
+    let filtered = classify(&test_chat_endpoint("openai/gpt-4.1"), &plain(400, filtered));
+    assert_eq!((&filtered.class, &filtered.remedy), (&ErrorClass::Refused, &None));
+    assert!(filtered.hint.is_some_and(|hint| hint.contains("/rewind")));
     let mut without = test_endpoint("openai/gpt-5");
     without.omitted.fields.insert("reasoning.summary");
     // It wants more of the field, not less.
