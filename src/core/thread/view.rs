@@ -119,6 +119,18 @@ impl View {
         matches!(last, Some(Change::Replied { message, .. }) if message.calls().next().is_none())
     }
 
+    /// Whether the last prompt follows one that had no reply: its turn was refused or cancelled.
+    pub fn follows_unanswered_prompt(&self) -> bool {
+        let mut before = self.shown.iter().rev().map(|entry| &entry.change);
+        before.find(|change| change.is_said_by_user());
+        before
+            .find(|change| {
+                change.is_said_by_user()
+                    || matches!(change, Change::Replied { .. } | Change::ToolFinished { .. })
+            })
+            .is_some_and(|change| !matches!(change, Change::Replied { .. }))
+    }
+
     /// Whether the view begins with the agent, which no model accepts.
     pub(super) fn begins_with_agent(&self) -> bool {
         match self.shown.first().map(|entry| &entry.change) {

@@ -57,8 +57,8 @@ const POLICY: &str = "polic|guideline|moderation|flagged|safety|harmful|violat|c
 const PLACE: &str = "country|region";
 
 /// Hint for a conversation that a service will refuse with each further prompt.
-const REWIND: &str = "Each prompt sends the conversation again, with what is refused in it. /rewind takes the last turn out of it, and \
-                      /rewind with an entry, such as e12, everything from there on.";
+pub const REWIND_HINT: &str = "Each prompt sends the conversation again. If something in it is what is refused, /rewind takes the last \
+                          turn out of it, and /rewind with an entry, such as e12, everything from there on.";
 
 /// Words of a refusal of the model's name, with a status that does not say that.
 const UNKNOWN_MODEL: &str =
@@ -357,7 +357,7 @@ fn hint(
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
-        ErrorClass::Refused if body.says(POLICY) => Some(REWIND.to_owned()),
+        ErrorClass::Refused if body.says(POLICY) => Some(REWIND_HINT.to_owned()),
         ErrorClass::Budget | ErrorClass::Empty | ErrorClass::Refused | ErrorClass::Broken => None,
     }
 }

@@ -42,6 +42,8 @@ pub mod sign_in;
 pub mod spent;
 pub mod wire;
 
+pub use failure::REWIND_HINT;
+
 use std::time::Duration;
 
 use serde_json::Value;

@@ -17,7 +17,7 @@ use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
-use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
+use epitome_provider::{ErrorClass, ProviderError, REWIND_HINT, ReplyStop, retry};
 use epitome_thread::text::tokens;
 use epitome_thread::{Change, MessageId, ModelName, Origin, ReplyCut, ToolSpec, Usage};
 use epitome_turn::{Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
@@ -337,7 +337,12 @@ impl Session {
         // Thinking that broke off was shown, but no provider takes it back.
         let reply = call.collector.cut();
         let is_kept = call.seen && !reply.content.is_empty();
-        let reason = give_up_message(error, call.seen, is_kept, call.attempts + 1);
+        let mut reason = give_up_message(error, call.seen, is_kept, call.attempts + 1);
+        let is_refused_again =
+            error.class == ErrorClass::Refused && self.core.thread.view().follows_unanswered_prompt();
+        if is_refused_again && error.hint.is_none() {
+            reason = format!("{} {REWIND_HINT}", with_full_stop(&reason));
+        }
         if let Some(work) = &mut self.work {
             work.fault = TurnFault::classify(error);
         }
