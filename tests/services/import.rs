@@ -659,6 +659,33 @@ fn a_session_that_was_continued_gets_what_is_new() {
     );
 }
 
+/// Each compaction of a pi session with `epitome compact --store` imported the whole session once more. A copy that pi continues
+/// elsewhere has the id of its original, and stays a session of its own.
+#[test]
+fn a_session_of_pi_is_imported_once_and_its_copies_apart() {
+    let home = User::new();
+    let header = json!({ "type": "session", "version": 3, "id": "p1", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": "/w" });
+    let said = |id: &str, parent: Option<&str>, text: &str| {
+        let message = json!({ "role": "user", "content": [{ "type": "text", "text": text }] });
+        json!({
+            "type": "message", "id": id, "parentId": parent, "timestamp": "2026-11-28T10:00:00.000Z", "message": message,
+        })
+    };
+    let import = |texts: &[&str]| {
+        let mut all = vec![header.clone()];
+        for (at, text) in texts.iter().enumerate() {
+            let parent = at.checked_sub(1).map(|at| at.to_string());
+            all.push(said(&at.to_string(), parent.as_deref(), text));
+        }
+        home.write("project/pi.jsonl", &lines(&all));
+        home.run(&["sessions", "import", "pi.jsonl"]).ok()
+    };
+    let first = import(&["Build it."]);
+    assert_eq!(import(&["Build it.", "And test it."]), first);
+    assert_ne!(import(&["Build it.", "And ship it."]), first);
+    assert_eq!(home.run(&["sessions", "list", "--json"]).ok().lines().count(), 2);
+}
+
 /// The newest session began with a screenshot, whose line is longer than what a listing reads. It was not listed, and
 /// `latest` imported an older session.
 #[test]

@@ -72,10 +72,7 @@ impl ImportSource {
 
     /// Whether it is a session of another agent with a permanent id.
     pub fn is_foreign(self) -> bool {
-        !matches!(
-            self,
-            ImportSource::Export | ImportSource::Transcript | ImportSource::Pi | ImportSource::Messages
-        )
+        !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Messages)
     }
 }
 

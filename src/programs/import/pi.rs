@@ -42,6 +42,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let branch = newest_branch(file, lines)?;
     let log = Builder::new(header["cwd"].as_str(), time(&header), context);
     let mut reader = PiReader { log, first: HashMap::new() };
+    reader.log.foreign_id(header["id"].as_str().unwrap_or_default());
     reader.log.left_out_times(total - branch.len(), "entries of other branches");
     for line in &branch {
         if let Some(at) = time(&line.value) {

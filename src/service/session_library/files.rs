@@ -16,7 +16,9 @@ use epitome_secrets as secrets;
 use epitome_store::{Header, SessionQuery, Store, StoreError, new_id};
 use epitome_thread::problem::Problem;
 use epitome_thread::{SessionId, Thread, named_enum, text};
-use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportDraft, ImportFile, ReadAnswer};
+use epitome_transfer::{
+    self as transfer, IMPORT_BYTES_MAX, ImportDraft, ImportFile, ImportSource, ReadAnswer,
+};
 
 named_enum! {
     /// Export formats.
@@ -177,7 +179,9 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
         for mut draft in read(ask, file)? {
             let session = match &draft.session {
                 Some(session) if ask.keep_id => session.clone(),
-                None if draft.source.is_foreign() && !ask.again => draft.imported_id(file),
+                None if draft.source.is_foreign() && !ask.again => Some(draft.imported_id(file))
+                    .filter(|id| !is_other(store, id, &draft))
+                    .unwrap_or_else(new_id),
                 Some(_) | None => new_id(),
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
@@ -234,6 +238,14 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
         imported.push(extended(store, session, file, &draft)?);
     }
     Ok(imported)
+}
+
+/// Whether the draft is of pi, in which a copy that continues elsewhere has the id of its original, and not a continuation of the
+/// stored session.
+fn is_other(store: &Store, session: &SessionId, draft: &ImportDraft) -> bool {
+    let is_continued = |thread: &Thread| grown(thread, &draft.entries).is_some();
+    draft.source == ImportSource::Pi
+        && super::read(store, session).is_ok_and(|stored| !is_continued(&stored.thread))
 }
 
 /// Adds to a session that was imported before what its agent has added since.
