@@ -528,7 +528,8 @@ fn finish(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), St
     }
     let kind = schema.get("type").cloned().unwrap_or_default();
     let is_list = |kinds: &Vec<Value>| !rules.is_typed && kinds.contains(&json!("array"));
-    if kind == "array" || kind.as_array().is_some_and(is_list) {
+    let has_typed_members = rules.is_typed && schema.contains_key("anyOf");
+    if !has_typed_members && (kind == "array" || kind.as_array().is_some_and(is_list)) {
         schema.entry("items").or_insert_with(|| rules.anything());
     }
     if let Some(Value::Array(members)) = schema.get_mut("anyOf")
@@ -536,7 +537,10 @@ fn finish(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), St
     {
         for member in members.iter_mut().filter_map(Value::as_object_mut) {
             if !member.contains_key("$ref") && !member.contains_key("anyOf") {
-                member.entry("type").or_insert_with(|| kind.clone());
+                let kind = member.entry("type").or_insert_with(|| kind.clone());
+                if has_typed_members && *kind == "array" {
+                    member.entry("items").or_insert_with(|| rules.anything());
+                }
             }
         }
         schema.remove("type");
@@ -960,6 +964,7 @@ mod tests {
             (of("kimi"), json!({}), everything.clone()),
             (of("fireworks"), json!({"not": {}}), everything.clone()),
             (of("kimi"), json!({"const": "x"}), json!({"type": "string", "enum": ["x"]})),
+            (of("kimi"), json!({"type": "array", "anyOf": [{}]}), json!({"anyOf": [everything]})),
             (
                 of("kimi"),
                 json!({"oneOf": [{"type": "string"}, {"const": 3}], "default": 3}),
