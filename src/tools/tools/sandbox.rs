@@ -142,6 +142,7 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
         return None;
     }
     let mut paths = paths::find(rules, workspace, git != GitChanges::None, support);
+    outside::note_roots(workspace, &paths.writable);
     let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, workspace, &mut paths);
     if rules.network {
         variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, workspace, &mut paths));

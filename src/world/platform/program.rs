@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::os::{self, PROGRAM_ENDINGS, PermissionsExt as _};
+use super::os::{self, FileTypeExt as _, PROGRAM_ENDINGS, PermissionsExt as _};
 
 /// Returns the programs with this name in the directories of an environment's `PATH`, in their order. Relative directories
 /// are skipped: what is in them depends on where a command runs.
@@ -19,52 +19,62 @@ pub fn named<'a>(
         .filter(|file| is_program(file))
 }
 
-/// Variables besides those named `…PATH` that make programs load code from the files or directories that they name, and are
-/// neither options nor programs.
-const LOADERS: &str =
-    "BASH_ENV ENV GIT_CONFIG_GLOBAL LD_PRELOAD PERL5LIB PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE RUBYLIB";
+/// Variables with paths of data, and the ends of their names: programs neither run what is there nor obey it.
+const OF_DATA: &str = "CARGO_TARGET_DIR EPITOME_HOME GOCACHE HOME INIT_CWD KRB5CCNAME OLDPWD PWD TEMP TMP TMPDIR XAUTHORITY \
+                       XDG_RUNTIME_DIR";
+const OF_DATA_ENDS: [&str; 2] = ["CACHE_DIR", "DATABASE"];
+
+/// Directories that belong to one project, wherever it is.
+const OF_PROJECTS: [&str; 2] = ["node_modules", ".venv"];
 
 /// Removes from `PATH` and other lists of directories with programs or code what a sandboxed command may have put there:
-/// relative directories, those for which `is_changeable`, and those in repositories, which are workspaces of other sessions.
-/// Unsandboxed programs are started with the result. The hidden directories of a home don't count as repositories: some
-/// installers of programs clone themselves into one.
+/// relative directories, those for which `is_changeable`, and those in repositories and virtual environments, which are
+/// workspaces of other sessions. Removes all other variables that name such a path, except for data and sockets: programs run or
+/// obey what they name. Unsandboxed programs are started with the result. The hidden directories of a home don't count as
+/// repositories: some installers of programs clone themselves into one.
 pub fn without_changeable(
     environment: &[(OsString, OsString)],
     home: Option<&Path>,
     is_changeable: impl Fn(&Path) -> bool,
 ) -> Vec<(OsString, OsString)> {
     let home = home.map(resolved);
+    let is_changed = |path: &Path| is_changeable(path) || is_changeable(&resolved(path));
     let is_kept = |entry: &PathBuf| {
         let real = resolved(entry);
-        let is_hidden = home
-            .as_deref()
-            .and_then(|home| real.strip_prefix(home).ok())
-            .is_some_and(|below| below.as_os_str().as_encoded_bytes().first() == Some(&b'.'));
+        let below_home = home.as_deref().and_then(|home| real.strip_prefix(home).ok());
+        let is_hidden =
+            below_home.is_some_and(|below| below.as_os_str().as_encoded_bytes().first() == Some(&b'.'));
         let above = || real.ancestors().take_while(|above| home.as_deref() != Some(above));
-        let in_repository = || above().any(|above| above.join(".git").symlink_metadata().is_ok());
+        let in_repository = || {
+            real.iter().any(|part| OF_PROJECTS.iter().any(|name| part == *name))
+                || above().any(|above| {
+                    [".git", "pyvenv.cfg"].iter().any(|name| above.join(name).symlink_metadata().is_ok())
+                })
+        };
+        // What a path below `/proc` leads to depends on the process that opens it.
         entry.is_absolute()
-            && !is_changeable(&real)
-            && !is_changeable(entry)
+            && !entry.starts_with("/proc")
+            && !is_changed(entry)
             && (is_hidden || !in_repository())
     };
+    let is_socket = |path: &Path| path.metadata().is_ok_and(|file| file.file_type().is_socket());
     let given = environment.iter().filter_map(|(name, value)| {
         let text = name.to_string_lossy();
-        let is_list = text.ends_with("PATH");
-        if is_list {
+        if text.ends_with("PATH") {
             let kept: Vec<PathBuf> = std::env::split_paths(value).filter(is_kept).collect();
             return Some((name.clone(), std::env::join_paths(kept).ok()?))
                 .filter(|(_, kept)| !kept.is_empty());
         }
-        // These may contain options. Only what names a path is examined.
+        let is_data = OF_DATA.split(' ').any(|known| known == text)
+            || OF_DATA_ENDS.iter().any(|end| text.ends_with(end));
+        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `ssh -F /w/x`, `./edit --wait`.
         let value_text = value.to_string_lossy();
-        let mut paths =
-            value_text.split([':', '=', ' ']).filter(|part| part.contains('/')).map(PathBuf::from);
-        // `-javaagent:/w/x.jar`, `--require /w/x.js`, `ssh -F /w/x`, `EDITOR=/w/x`.
-        let is_loader = LOADERS.split(' ').any(|loader| loader == text)
-            || value_text.starts_with('-')
-            || value_text.contains(' ')
-            || is_program(Path::new(&*value_text));
-        (!is_loader || paths.all(|path| is_kept(&path))).then(|| (name.clone(), value.clone()))
+        let mut parts =
+            value_text.split([':', '=', ' ', ',', ';']).filter(|part| part.contains('/')).map(Path::new);
+        let is_named = |path: &Path| {
+            !is_socket(path) && (is_changed(path) || path.starts_with(".") || path.starts_with(".."))
+        };
+        (is_data || !parts.any(is_named)).then(|| (name.clone(), value.clone()))
     });
     given.collect()
 }

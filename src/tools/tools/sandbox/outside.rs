@@ -1,8 +1,11 @@
 //! The environment of programs that run outside of the sandbox for the user: hooks, MCP servers, approved commands.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::TEMPORARY;
 use super::paths::{caches, home};
@@ -11,6 +14,15 @@ use epitome_platform::program::without_changeable;
 use epitome_platform::root::Root;
 
 type GivenVariables = Vec<(OsString, OsString)>;
+
+/// The directories of all sessions of this process: a command of another one may have put a program there.
+static ROOTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Notes the directories of a session that a command may change.
+pub(super) fn note_roots(workspace: &Workspace, writable: &[PathBuf]) {
+    let roots = workspace.roots().iter().map(|root| root.path().to_path_buf());
+    ROOTS.lock().extend(roots.filter(|root| writable.contains(root)));
+}
 
 /// Returns the environment of a workspace without directories in which such a program would find what a sandboxed command
 /// has put there: with `.venv/bin` on the `PATH`, a command could write a `bash` that the next hook started. Reads the disk.
@@ -43,9 +55,12 @@ fn kept(workspace: &Workspace, environment: &Arc<GivenVariables>) -> Arc<GivenVa
         .chain(others.clone())
         .collect();
     let home_of_user = real_home.as_deref().filter(|home| home::is_of_user(home));
+    let noted = ROOTS.lock().clone();
+    let all_roots = || roots.iter().copied().chain(noted.iter().map(PathBuf::as_path));
     let is_changeable = |path: &Path| {
         // In a session in the home, the directories on the `PATH` are read-only for commands.
-        roots.iter().any(|root| path.starts_with(root) && home_of_user != Some(root))
+        all_roots().any(|root| path.starts_with(root) && home_of_user != Some(root))
+            || (path.is_relative() && roots.iter().any(|root| root.join(path).exists()))
             || elsewhere
                 .iter()
                 .any(|above| path.starts_with(above) && !is_protected(path, real_home.as_deref(), above))
@@ -88,6 +103,8 @@ mod tests {
         let base = directory.path().canonicalize().expect("it is there");
         for made in [
             "home/w/.venv/bin",
+            "home/w/tools/edit",
+            "home/env/bin",
             "home/other/.git",
             "home/other/bin",
             "home/.nvm/.git",
@@ -98,13 +115,23 @@ mod tests {
         }
         fs::write(base.join("home/.bashrc"), "").expect("written");
         fs::write(base.join("home/w/edit"), "").expect("written");
+        fs::write(base.join("home/env/pyvenv.cfg"), "").expect("written");
         fs::set_permissions(base.join("home/w/edit"), fs::Permissions::from_mode(0o755)).expect("set");
         std::os::unix::fs::symlink(base.join("home/w"), base.join("home/link")).expect("linked");
         let at = |name: &str| base.join("home").join(name).display().to_string();
         let outside_of = |cwd: &str| -> Vec<String> {
+            let path = [
+                "w/.venv/bin",
+                "w/later",
+                "link/node_modules/.bin",
+                "other/bin",
+                "env/bin",
+                ".nvm/bin",
+                "bin",
+            ]
+            .map(at);
             let path =
-                ["w/.venv/bin", "w/later", "link/node_modules/.bin", "other/bin", ".nvm/bin", "bin"].map(at);
-            let path = format!("{}:.:{}:/tmp/bin:/usr/bin", path.join(":"), at(".cache/pip/bin"));
+                format!("{}:.:/proc/self/cwd/bin:{}:/tmp/bin:/usr/bin", path.join(":"), at(".cache/pip/bin"));
             let environment = [
                 ("PATH", path),
                 ("HOME", base.join("home").display().to_string()),
@@ -113,7 +140,15 @@ mod tests {
                 ("NODE_OPTIONS", format!("--require {}", at("w/.pnp.cjs"))),
                 ("JAVA_TOOL_OPTIONS", format!("-javaagent:{}", at("w/x.jar"))),
                 ("EDITOR", format!("{} --wait", at("w/edit"))),
+                ("VISUAL", "./edit".to_owned()),
+                ("LESSEDIT", "tools/edit".to_owned()),
                 ("GIT_SSH_COMMAND", format!("ssh -F {}", at("w/ssh_config"))),
+                // Programs obey the settings that these name, or run what is there.
+                ("XDG_CONFIG_HOME", at("w/.config")),
+                ("PYTHONPYCACHEPREFIX", at("w/.pycache")),
+                ("LD_AUDIT", at("w/later.so")),
+                ("JAVA_HOME", at("link/jdk")),
+                ("KUBECONFIG", at("w/kube")),
                 ("DATABASE", at("w/db.sqlite")),
             ];
             let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
