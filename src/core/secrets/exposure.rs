@@ -113,7 +113,7 @@ const KNOWN: &str = "ARGS COLORS COLORTERM DEBUG DISPLAY EDITOR FLAGS FORMAT FEA
                      TITLE TZ USER VERSION VISUAL XDG_DATA_DIRS XDG_CONFIG_DIRS PROXY BRANCH EMAIL HOST HOSTNAME FILTER";
 
 /// Words in the names of variables whose values are short secrets.
-const OF_SHORT_SECRETS: [&str; 7] = ["COOKIE", "CREDS", "DSN", "PASSPHRASE", "PIN", "SALT", "WEBHOOK"];
+const OF_SHORT_SECRETS: &str = "COOKIE CREDS DSN LOGIN MNEMONIC PASSPHRASE PHRASE PIN PW SALT SEED WEBHOOK";
 
 /// Whether a program may get a variable: its name is known, or its value could not be a secret, such as a path, a number or a
 /// word. New kinds of secrets are neither.
@@ -123,7 +123,9 @@ fn is_known_or_plain(name: &str, value: &str) -> bool {
         |known: &str| upper.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
     let is_known =
         KNOWN.split_whitespace().any(is_end) || upper.ends_with("FLAGS") || upper.starts_with("LC_");
-    let is_short_secret = upper.split('_').any(|word| OF_SHORT_SECRETS.contains(&word));
+    let is_short_secret = upper.split('_').any(|word| {
+        OF_SHORT_SECRETS.split(' ').any(|secret| secret == word) && (word == "PIN" || !is_switch(value))
+    });
     !is_secret_variable(name, value) && !is_short_secret && (is_known || is_plain(value))
 }
 
@@ -155,8 +157,13 @@ fn is_word(text: &str) -> bool {
 
 /// Whether an environment variable contains a secret, by its name or value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
-    let by_name = is_secret_name(name) && !is_switch(value) && !is_path(value);
-    by_name || matches!(mask(&format!("{name}={value}")), std::borrow::Cow::Owned(_))
+    let is_by_name = |name: &str, value: &str| is_secret_name(name) && !is_switch(value) && !is_path(value);
+    // `-Dpassword=…` of Java, `password=…` of a connection.
+    let options = value.split([' ', ';', '&', '?']).filter_map(|option| option.split_once('='));
+    let mut options = options.map(|(name, value)| (name.trim_start_matches(['-', 'D', 'P']), value));
+    is_by_name(name, value)
+        || options.any(|(name, value)| is_by_name(name, value))
+        || matches!(mask(&format!("{name}={value}")), std::borrow::Cow::Owned(_))
 }
 
 /// Whether the value is not a secret despite its name: `FORCE_AUTH=1`, `MAX_TOKENS_KEY=4096`.
