@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::git_commands::{changes_repository, is_plain};
+use super::sandbox::paths::repositories;
 use super::sandbox::{git, git_links, home};
 use super::secret_paths::{SecretPaths, is_secret_name};
 use super::{Access, Workspace, real_path};
@@ -81,9 +82,12 @@ impl DiskFacts {
         }
         let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
         let home = workspace.home().map(|home| real_path(&home));
-        let mut obeyed = home::linked(workspace, home.as_deref());
-        obeyed.extend(home.iter().flat_map(|home| git::included(home)));
-        obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
+        let mut obeyed = Vec::new();
+        if matches!(access, Access::Write(_)) {
+            obeyed = home::linked(workspace);
+            obeyed.extend(repositories::included(workspace));
+            obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
+        }
         DiskFacts {
             secrets: workspace.secrets(),
             obeyed,

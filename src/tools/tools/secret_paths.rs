@@ -6,9 +6,10 @@
 //! data directories of programs, because a build may need them elsewhere.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
+use super::real_path;
 use epitome_platform::os::{self, FileTypeExt as _};
 
 /// Entries of a home directory, and of its directories for programs, that programs need and that hold no logins except in
@@ -137,12 +138,15 @@ impl SecretPaths {
             home.into_iter().chain(account.as_deref()).chain(roots.iter().copied()).collect();
         found.extend(other_homes(&own, environment));
         found.extend(tickets());
-        found.extend(named_by(environment, home, roots));
+        let (named, missing): (Vec<_>, Vec<_>) =
+            named_by(environment, home, roots).into_iter().partition(|location| location.exists());
+        found.extend(named);
         // Check for existence first, with one call: most don't exist, and resolving a path takes a call per
         // component.
         let is_there = |location: &PathBuf| location.symlink_metadata().is_ok();
         let real = found.into_iter().filter(is_there).filter_map(|location| location.canonicalize().ok());
-        let mut locations: Vec<PathBuf> = real.collect();
+        let mut locations: Vec<PathBuf> =
+            real.chain(missing.iter().map(|location| real_path(location))).collect();
         // A link to the home directory or a parent of it would hide everything.
         let home = home.and_then(|home| home.canonicalize().ok());
         let is_above = |location: &PathBuf| {
@@ -205,6 +209,27 @@ fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Whether an entry of a home, of its directories for programs, or of a program's directory is secret by its place and name.
+pub(crate) fn is_secret_place(path: &Path, home: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_telling = || is_secret_entry(&name, path);
+    OPENED.iter().any(|(directory, opened)| {
+        let directory = home.join(directory);
+        match path.parent() {
+            Some(parent) if parent == directory => {
+                let is_opened = opened.split_whitespace().any(|known| known == name);
+                (parent != home || name.starts_with('.')) && (!is_opened || is_telling())
+            }
+            Some(parent) => parent.parent() == Some(&directory) && is_in_hidden(parent, home) && is_telling(),
+            None => false,
+        }
+    })
+}
+
+fn is_in_hidden(path: &Path, home: &Path) -> bool {
+    path.strip_prefix(home).is_ok_and(|below| below.as_os_str().as_encoded_bytes().starts_with(b"."))
+}
+
 /// Hides what is beside directories of the session in this directory.
 fn hide_around(path: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
     let inside = entries(path);
@@ -220,7 +245,7 @@ fn hide_around(path: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
 }
 
 /// The home of this process's user, whatever `HOME` says.
-fn account_home() -> Option<PathBuf> {
+pub(crate) fn account_home() -> Option<PathBuf> {
     let (accounts, user) = (fs::read_to_string("/etc/passwd").ok()?, os::user_id().to_string());
     let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let account = accounts.lines().map(fields).find(|fields| fields.get(2) == Some(&user))?;
@@ -265,26 +290,36 @@ const OF_SYSTEM: [&str; 10] =
 /// Files and directories that variables name: settings and logins of programs in other than the usual places. A directory with
 /// programs is that of a toolchain, whose logins have telling names.
 fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[&Path]) -> Vec<PathBuf> {
+    // A telling name counts more than the end that it shares with others: `VAULT_TOKEN_PATH`.
+    let is_telling = |name: &str| {
+        let mut words = SECRET_WORDS.split_whitespace().chain(["key", "keys", "session"]);
+        words.any(|word| name.to_ascii_lowercase().split('_').any(|part| part == word))
+    };
     let is_open = |name: &str| {
         OPEN_VARIABLES.split_whitespace().any(|known| known == name)
-            || OPEN_ENDS.iter().any(|end| name.ends_with(end))
+            || (OPEN_ENDS.iter().any(|end| name.ends_with(end)) && !is_telling(name))
             || ["EPITOME_", "npm_"].iter().any(|begin| name.starts_with(begin))
     };
     let programs = search_path(environment);
     let mut found = Vec::new();
     for (name, value) in environment {
         let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        for path in
-            value.split([':', ';', ',']).map(Path::new).filter(|path| path.is_absolute() && !is_open(&name))
-        {
-            let Ok(file) = path.metadata() else { continue };
+        let paths = value.split([':', ';', ',']).map(|path| match (path.strip_prefix("~/"), home) {
+            (Some(below), Some(home)) => home.join(below),
+            _ => PathBuf::from(path),
+        });
+        for path in paths.filter(|path| path.is_absolute() && !is_open(&name)) {
+            // A login may be made there later.
+            let file = path.metadata().ok();
+            let is_file = file.as_ref().map_or(name.ends_with("FILE"), Metadata::is_file);
             let is_of_settings = ["CONFIG", "HOME", "PASSWORD"].iter().any(|word| name.contains(word));
             let is_in_home = home.is_some_and(|home| path.starts_with(home) && path != home);
             if path.parent().is_none()
-                || file.file_type().is_socket()
+                || file.is_some_and(|file| file.file_type().is_socket())
                 || OF_SYSTEM.iter().any(|system| path.starts_with(system))
+                || ["/tmp", "/var/tmp"].iter().any(|shared| path == Path::new(shared))
                 || roots.iter().any(|root| path.starts_with(root))
-                || !(is_in_home || file.is_file() || is_of_settings)
+                || !(is_in_home || is_file || is_of_settings || is_telling(&name))
             {
                 continue;
             }
@@ -293,14 +328,16 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
                 "XDG_DATA_HOME" => Some(OPENED[2].1),
                 _ => None,
             };
-            let inside = entries(path);
+            let inside = entries(&path);
+            let is_of_toolchain =
+                || path.join("bin").is_dir() || programs.iter().any(|program| program.starts_with(&path));
             if let Some(opened) = opened {
                 let is_opened = |entry: &Listed| opened.split_whitespace().any(|known| known == entry.name);
                 found.extend(inside.into_iter().filter(|entry| !is_opened(entry)).map(|entry| entry.path));
-            } else if path.join("bin").is_dir() || programs.iter().any(|program| program.starts_with(path)) {
+            } else if !is_telling(&name) && is_of_toolchain() {
                 find_of_program(&inside, &mut found);
             } else {
-                found.push(path.to_path_buf());
+                found.push(path);
             }
         }
     }
@@ -483,6 +520,35 @@ mod tests {
         let locations = SecretPaths::find(Some(&home), &[], &[]);
         assert!(locations.contain(&home.join("dotfiles/keys/id")));
         assert!(!locations.contain(&home.join("work")), "a link to the home itself hides nothing");
+    }
+
+    /// Variables that name a place with the `~` of a shell, by a telling name, or before the login is made were overlooked.
+    #[test]
+    fn places_that_variables_name_are_secret() {
+        let (_directory, home) = home(&["creds/kube", "tokens/a", "keys/bin/x", "tool/bin/x", "data/x"]);
+        let variable = |name: &str, value: String| (name.into(), value.into());
+        let at = |name: &str| home.join(name);
+        let environment = [
+            variable("KUBECONFIG", "~/creds/kube".to_owned()),
+            variable("VAULT_TOKEN_PATH", at("tokens/a").display().to_string()),
+            variable("DEPLOY_KEYS_ROOT", at("keys").display().to_string()),
+            variable("TOOL_HOME", at("tool").display().to_string()),
+            variable("AWS_SHARED_CREDENTIALS_FILE", at("creds/later").display().to_string()),
+            variable("DATA_PATH", at("data/x").display().to_string()),
+            variable("TOKENS_DIR", "/tmp".to_owned()),
+        ];
+        let locations = SecretPaths::find(Some(&home), &[], &environment);
+        for (path, expected) in [
+            ("creds/kube", true),
+            ("tokens/a", true),
+            ("keys/bin/x", true),
+            ("tool/bin/x", false),
+            ("creds/later", true),
+            ("data/x", false),
+        ] {
+            assert_eq!(locations.contain(&at(path)), expected, "{path}");
+        }
+        assert!(!locations.contain(Path::new("/tmp/x")));
     }
 
     /// A command could read the logins of Podman, which are not in the home directory.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Support;
-use crate::real_path;
+use crate::Workspace;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::os::OsStrExt as _;
 use epitome_platform::root::read_regular;
@@ -38,6 +38,9 @@ pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Maximum entries of a Git directory that are searched for links, objects not counted.
 const ENTRIES_MAX: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
+
+/// Maximum files that settings include, directly or through others.
+const INCLUDED_MAX: usize = 64;
 
 /// The prefix of the content of a `.git` file.
 const GITDIR: &[u8] = b"gitdir: ";
@@ -89,18 +92,71 @@ pub(super) fn freeze(paths: &mut SandboxPaths, git: &Path, support: &Support) {
     paths.fixed.dedup();
 }
 
-/// Returns the directories that the settings of a working tree's repository, of the working tree or of the user name
-/// for hooks, if they exist. Git uses one of them; which one depends on settings that a command may change.
-pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+/// The settings files of a working tree's repository and of the working tree, with those that they include.
+pub(super) fn settings_of(worktree: &Path, home: Option<&Path>) -> SettingsFiles {
     let git = worktree.join(".git");
     let own = if git.is_dir() { Some(git) } else { named_directory(worktree) };
     let common = own.as_ref().and_then(|own| Some(own.join(path_in(&own.join(COMMON), b"")?)));
-    let of_repository = common.into_iter().chain(own);
-    let of_repository = of_repository.flat_map(|git| ["config", OF_WORKTREES].map(|name| git.join(name)));
-    let of_user =
-        home.into_iter().flat_map(|home| [".gitconfig", ".config/git/config"].map(|name| home.join(name)));
-    let files = of_repository.chain(of_user).chain([PathBuf::from("/etc/gitconfig")]);
-    let named = files.flat_map(|file| settings(&file, "core", "hookspath"));
+    let files =
+        common.into_iter().chain(own).flat_map(|git| ["config", OF_WORKTREES].map(|name| git.join(name)));
+    SettingsFiles::find(files.collect(), home)
+}
+
+/// The settings files of the user and of the system, with those that they include.
+pub(super) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
+    let home = workspace.home();
+    let in_home =
+        home.iter().flat_map(|home| [".gitconfig", ".config/git/config"].map(|name| home.join(name)));
+    let named = |name: &str| workspace.variable(name).map(PathBuf::from);
+    let moved = named("XDG_CONFIG_HOME").map(|directory| directory.join("git/config"));
+    let global = named("GIT_CONFIG_GLOBAL");
+    let files = in_home.chain(moved.clone()).chain(global.clone()).chain([PathBuf::from("/etc/gitconfig")]);
+    let mut files = SettingsFiles::find(files.collect(), home.as_deref());
+    files.included.extend(moved.into_iter().chain(global));
+    files
+}
+
+/// Files of settings that Git reads together.
+pub(super) struct SettingsFiles {
+    own: Vec<PathBuf>,
+    /// The files that these include, directly or through others.
+    pub included: Vec<PathBuf>,
+}
+
+impl SettingsFiles {
+    fn find(own: Vec<PathBuf>, home: Option<&Path>) -> SettingsFiles {
+        let mut files = SettingsFiles { own, included: Vec::new() };
+        let mut at = 0;
+        loop {
+            let Some(file) = files.all().nth(at).cloned() else { return files };
+            at += 1;
+            let above = file.parent().unwrap_or(Path::new(""));
+            let is_include = |section: &str| section.to_ascii_lowercase().starts_with("include");
+            for name in settings_in(&file, is_include, "path") {
+                let path = name
+                    .strip_prefix("~/")
+                    .zip(home)
+                    .map_or_else(|| above.join(&name), |(below, home)| home.join(below));
+                if files.included.len() < INCLUDED_MAX && files.all().all(|known| *known != path) {
+                    files.included.push(path);
+                }
+            }
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.own.iter().chain(&self.included)
+    }
+}
+
+/// Returns the directories that these files name for the hooks of a working tree, if they exist. Git uses one of them; which
+/// one depends on settings that a command may change.
+pub(super) fn hooks_paths<'a>(
+    worktree: &Path,
+    home: Option<&Path>,
+    files: impl Iterator<Item = &'a PathBuf>,
+) -> Vec<PathBuf> {
+    let named = files.flat_map(|file| settings(file, "core", "hookspath"));
     let mut paths: Vec<PathBuf> = named
         .filter_map(|named| {
             let path = match (named.strip_prefix("~/"), home) {
@@ -120,21 +176,6 @@ pub(super) fn hooks_paths(worktree: &Path, home: Option<&Path>) -> Vec<PathBuf> 
     paths.sort();
     paths.dedup();
     paths
-}
-
-/// Returns the files that the user's settings include. With dotfiles, they are in a repository, which may be the workspace. A
-/// file may be missing.
-pub(crate) fn included(home: &Path) -> Vec<PathBuf> {
-    let of_user = [".gitconfig", ".config/git/config"].map(|name| home.join(name));
-    let sections = |file: &PathBuf| -> Vec<PathBuf> {
-        let above = file.parent().unwrap_or(home).to_path_buf();
-        let named = settings_in(file, |section| section.to_ascii_lowercase().starts_with("include"), "path");
-        named
-            .into_iter()
-            .map(|name| name.strip_prefix("~/").map_or_else(|| above.join(&name), |below| home.join(below)))
-            .collect()
-    };
-    of_user.iter().flat_map(sections).map(|path| real_path(&path)).collect()
 }
 
 /// Returns the targets of entries that are links: they may be in the workspace.
@@ -339,6 +380,27 @@ pub(super) fn links(git: &Path) -> Option<Vec<PathBuf>> {
         }
     }
     Some(found)
+}
+
+/// Returns the lines of unfinished operations in a Git directory and those of its worktrees with which Git runs another program
+/// as soon as the user continues: `exec`, and a strategy for merges that is a path.
+pub(super) fn running_lines(git: &Path) -> Vec<(PathBuf, String)> {
+    let is_exec = |line: &str| ["exec", "x"].contains(&line.split_whitespace().next().unwrap_or_default());
+    let is_path = |line: &str| line.contains('/');
+    let files: [(&str, &dyn Fn(&str) -> bool); 4] = [
+        ("rebase-merge/git-rebase-todo", &is_exec),
+        ("sequencer/todo", &is_exec),
+        ("rebase-merge/strategy", &is_path),
+        ("sequencer/opts", &is_path),
+    ];
+    let mut found = Vec::new();
+    for own in directories(&git.join("worktrees")).chain([git.to_path_buf()]) {
+        for (file, runs) in files.map(|(name, runs)| (own.join(name), runs)) {
+            let text = text_of(&file).unwrap_or_default();
+            found.extend(text.lines().filter(|line| runs(line)).map(|line| (file.clone(), line.to_owned())));
+        }
+    }
+    found
 }
 
 /// Returns the directory that the `.git` file of a working tree names, resolved.

@@ -105,13 +105,7 @@ impl StagedFile {
         };
         let changed = old.differences(&new);
         let directory = self.real.parent()?;
-        let refused: Vec<String> = changed
-            .iter()
-            .filter(|setting| {
-                !setting.is_harmless(directory, &|path| is_elsewhere(path, directory, writable))
-            })
-            .map(|setting| setting.name())
-            .collect();
+        let refused = old.refused(&new, directory, &|path| is_elsewhere(path, directory, writable));
         if !refused.is_empty() {
             return Some(format!(
                 "[{name} was left as it was: {} may make Git run a program or use other files. To set it, \
@@ -244,7 +238,37 @@ impl GitSettings {
                     && ["objectformat", "refstorage"].contains(&setting.key.as_str());
             // A clone names what it was made from.
             (is_of_new && setting.subsection.is_none()) || setting.is_harmless(git, &|_| true)
-        })
+        }) && self.lost_remotes().next().is_none()
+    }
+
+    /// The names of settings in `new` that a command may not have changed.
+    fn refused(&self, new: &GitSettings, git: &Path, is_safe: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let changed = self.differences(new);
+        let lost = new.lost_remotes().filter(|lost| !self.lost_remotes().any(|before| before == *lost));
+        let harmful = changed.iter().filter(|setting| !setting.is_harmless(git, is_safe)).chain(lost);
+        let mut refused: Vec<String> = harmful.map(GitSetting::name).collect();
+        // Of several values of a setting, Git uses the last one.
+        if refused.is_empty() && self.of_programs(git).ne(new.of_programs(git)) {
+            refused.push("the order of settings".to_owned());
+        }
+        refused
+    }
+
+    /// Settings that name no known remote: Git takes their values for directories, to whose hooks it pushes.
+    fn lost_remotes(&self) -> impl Iterator<Item = &GitSetting> {
+        let is_remote = |name: &str| {
+            self.0.iter().any(|one| {
+                one.section == "remote" && one.key == "url" && one.subsection.as_deref() == Some(name)
+            })
+        };
+        let of_remotes =
+            self.0.iter().filter(|one| ["remote", "pushremote", "pushdefault"].contains(&one.key.as_str()));
+        of_remotes.filter(move |one| one.value != "." && !is_remote(&one.value))
+    }
+
+    /// The settings that may make Git run something, in their order.
+    fn of_programs(&self, directory: &Path) -> impl Iterator<Item = &GitSetting> {
+        self.0.iter().filter(move |one| !one.is_harmless(directory, &|_| true))
     }
 
     /// Returns the settings that only one of the two has.
@@ -296,7 +320,7 @@ const HARMLESS: [(&str, &[&str]); 13] = [
     ("init", &["defaultbranch"]),
     ("merge", &["ff", "conflictstyle"]),
     ("pull", &["ff", "rebase"]),
-    ("push", &["autosetupremote", "default", "followtags"]),
+    ("push", &["followtags"]),
     ("rebase", &["autosquash", "autostash", "updaterefs"]),
     ("rerere", &["enabled"]),
     ("status", &["short", "branch", "showuntrackedfiles"]),
@@ -338,8 +362,6 @@ impl GitSetting {
                 let is_path = !value.contains(':') && !value.starts_with('-');
                 is_on_a_network(value) || (is_path && is_safe(value))
             }
-            // A name of a remote; Git also accepts an address here.
-            "remote" | "pushremote" => !value.starts_with('-') && !value.contains(['/', ':', '\\']),
             _ => true,
         };
         // Git executes a value of the form `!command`.
@@ -392,19 +414,32 @@ mod tests {
 
     fn refused(after: &str) -> Vec<String> {
         let parse = |text: &str| GitSettings::parse(text.as_bytes()).expect("it is readable");
-        let changed = parse(BEFORE).differences(&parse(&format!("{BEFORE}{after}")));
-        changed
-            .iter()
-            .filter(|one| !one.is_harmless(Path::new("/w/.git"), &|_| false))
-            .map(GitSetting::name)
-            .collect()
+        parse(BEFORE).refused(&parse(&format!("{BEFORE}{after}")), Path::new("/w/.git"), &|_| false)
+    }
+
+    /// The order of settings was not compared, so a command could bring a program back that a later line switches off.
+    #[test]
+    fn the_order_of_settings_that_name_programs_is_kept() {
+        let parse = |text: &str| GitSettings::parse(text.as_bytes()).expect("it is readable");
+        let [on, off, me] =
+            ["[core]\n\tfsmonitor = ./x\n", "[core]\n\tfsmonitor = false\n", "[user]\n\tname = me\n"];
+        for (after, expected) in [
+            (format!("{me}{on}{off}"), &[][..]),
+            (format!("{on}{me}{off}"), &[]),
+            (format!("{off}{on}{me}"), &["the order of settings"]),
+        ] {
+            let refused =
+                parse(&format!("{on}{off}{me}")).refused(&parse(&after), Path::new("/w/.git"), &|_| false);
+            assert_eq!(refused, expected, "{after}");
+        }
     }
 
     #[test]
     fn settings_that_name_no_program_are_taken_over() {
         for harmless in [
             "[remote \"up\"]\n\turl = https://example.com/a.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
-            "[branch \"main\"]\n\tremote = up\n\tmerge = refs/heads/main\n",
+            "[branch \"main\"]\n\tremote = up\n\tmerge = refs/heads/main\n[remote \"up\"]\n\turl = https://example.com/a.git\n",
+            "[branch \"topic\"]\n\tremote = .\n\tmerge = refs/heads/main\n",
             "[submodule \"lib\"]\n\tactive = true\n\turl = git@example.com:lib.git\n",
             "[user]\n\tname = \"A # B\"\n\temail = a@b\n",
             "# a comment\n",
@@ -425,6 +460,9 @@ mod tests {
             ("[remote \"o\"]\n\tpushurl = build/cache.git\n", "remote.o.pushurl"),
             ("[remote \"o\"]\n\turl = file:///w/build/cache.git\n", "remote.o.url"),
             ("[branch \"main\"]\n\tpushRemote = ./build/cache.git\n", "branch.main.pushremote"),
+            // Git takes a name without a remote for a directory.
+            ("[branch \"main\"]\n\tremote = cache\n", "branch.main.remote"),
+            ("[push]\n\tdefault = current\n", "push.default"),
             ("[remote \"o\"]\n\tuploadpack = ./x\n", "remote.o.uploadpack"),
             ("[extensions]\n\tworktreeConfig = true\n", "extensions.worktreeconfig"),
             ("[url \"https://evil/\"]\n\tinsteadOf = https://\n", "url.https://evil/.insteadof"),

@@ -88,6 +88,8 @@ struct ChangedRepository {
     links: Option<BTreeSet<PathBuf>>,
     /// The commits that its branches and reflogs name.
     tips: Vec<String>,
+    /// Lines of unfinished operations that run a program.
+    running: Vec<(PathBuf, String)>,
 }
 
 impl ChangedRepository {
@@ -97,7 +99,23 @@ impl ChangedRepository {
         let listed = child_output::output_of(listed, worktree, &COMMITS).unwrap_or_default();
         let links = git::links(&git).map(BTreeSet::from_iter);
         let tips = listed.lines().map(str::to_owned).collect();
-        Some(ChangedRepository { worktree: worktree.to_path_buf(), git, links, tips })
+        let running = git::running_lines(&git);
+        Some(ChangedRepository { worktree: worktree.to_path_buf(), git, links, tips, running })
+    }
+
+    /// Puts new lists of unfinished operations aside if they run a program. Returns a description of each.
+    fn refuse_running(&self) -> Vec<String> {
+        let mut new = git::running_lines(&self.git);
+        new.retain(|line| !self.running.contains(line));
+        let refused = new.iter().filter_map(|(file, line)| {
+            put_aside(file).ok()?;
+            Some(format!(
+                "[{} would have run a program when the operation is continued: {line:?}. \".refused\" was added to its name. Look at \
+                 it before you change the name back]",
+                file.display()
+            ))
+        });
+        refused.collect()
     }
 
     /// Removes new symbolic links. Returns a description of each. A repository in which they can't be found any more is put out
@@ -203,10 +221,11 @@ impl LinkGuard {
                 guard.watch_entries(&group, &leader);
             }
             while !group.wait(LOOK_EVERY) {
-                guard.look();
+                guard.look_at(&group);
             }
             guard.look_at_commits();
             guard.look();
+            guard.look_at_unfinished();
             guard.leave();
         };
         thread::Builder::new().name("links".to_owned()).spawn(watch).map(drop)
@@ -217,7 +236,7 @@ impl LinkGuard {
         let entries = self.entries.lock().take();
         while let Some(entries) = &entries {
             match entries.wait(leader, LOOK_EVERY) {
-                Ok(EntryNews::Quiet) => self.look(),
+                Ok(EntryNews::Quiet) => self.look_at(group),
                 Ok(EntryNews::Replaced(path)) => {
                     let report = format!(
                         "[{} was replaced while this command ran; the sandbox can't protect it any longer, so the \
@@ -231,6 +250,16 @@ impl LinkGuard {
                 }
                 Ok(EntryNews::Ended) | Err(_) => return,
             }
+        }
+    }
+
+    /// Ends a command that links a Git directory to other files: it could do so again before each command of the user.
+    fn look_at(&self, group: &GroupEnd) {
+        if self.look() {
+            let report =
+                "[the command was ended, because it made symbolic links in a Git directory]".to_owned();
+            let _ = self.replaced.set(report);
+            group.force();
         }
     }
 
@@ -254,6 +283,7 @@ impl LinkGuard {
     pub fn reports(&self) -> Vec<String> {
         self.look_at_commits();
         self.look();
+        self.look_at_unfinished();
         let found = std::mem::take(&mut *self.shared.reports.lock());
         self.replaced.get().cloned().into_iter().chain(found).collect()
     }
@@ -277,14 +307,24 @@ impl LinkGuard {
         }
     }
 
-    fn look(&self) {
+    /// Only when the command has ended: it may be the one that continues.
+    fn look_at_unfinished(&self) {
+        let refused = self.changed.iter().flat_map(ChangedRepository::refuse_running);
+        self.shared.reports.lock().extend(refused);
+    }
+
+    /// Undoes what would make Git run a program. Returns whether there were symbolic links.
+    fn look(&self) -> bool {
         let linked = find(&self.worktrees, &self.shared);
         let mut reports = self.shared.reports.lock();
-        reports.extend(self.changed.iter().flat_map(ChangedRepository::remove_links));
+        let removed: Vec<String> = self.changed.iter().flat_map(ChangedRepository::remove_links).collect();
+        let has_links = !removed.is_empty();
+        reports.extend(removed);
         for report in linked.refuse_new(&self.before, &self.frozen) {
             tracing::warn!(report, "a command linked a repository");
             reports.push(report);
         }
+        has_links
     }
 }
 
@@ -308,6 +348,36 @@ fn find(worktrees: &[PathBuf], shared: &SharedLinks) -> Linked {
 mod tests {
     use super::*;
 
+    /// A command left a rebase behind whose strategy was a program of the workspace, which `git rebase --continue` ran.
+    #[test]
+    fn an_unfinished_operation_that_runs_a_program_is_put_aside() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let git = directory.path().join(".git");
+        let write = |name: &str, text: &str| {
+            let file = git.join(name);
+            fs::create_dir_all(file.parent().expect("it has one")).expect("made");
+            fs::write(file, text).expect("written");
+        };
+        let own = "pick 1 one\nexec make own\n";
+        write("rebase-merge/git-rebase-todo", own);
+        let running = git::running_lines(&git);
+        let worktree = directory.path().to_path_buf();
+        let repository =
+            ChangedRepository { worktree, git: git.clone(), links: None, tips: Vec::new(), running };
+        write("sequencer/todo", "pick 2 exec\n");
+        write("rebase-merge/strategy", "ort\n");
+        assert_eq!(repository.refuse_running(), [""; 0], "what was there, and what runs only Git");
+        for (name, text) in [
+            ("rebase-merge/git-rebase-todo", "exec make own\n\tx ./evil\n"),
+            ("rebase-merge/strategy", "x/../evil\n"),
+            ("worktrees/w/sequencer/opts", "[options]\n\tstrategy = x/../evil\n"),
+        ] {
+            write(name, text);
+            assert_eq!(repository.refuse_running().len(), 1, "{name}");
+            assert!(!git.join(name).exists() && git.join(format!("{name}.refused")).exists(), "{name}");
+        }
+    }
+
     /// A command made so many files that its link in place of a reflog was not found.
     #[test]
     fn a_git_directory_that_cannot_be_searched_is_put_out_of_use() {
@@ -318,7 +388,8 @@ mod tests {
         }
         let links = git::links(&git).map(BTreeSet::from_iter);
         let worktree = directory.path().to_path_buf();
-        let repository = ChangedRepository { worktree, git: git.clone(), links, tips: Vec::new() };
+        let repository =
+            ChangedRepository { worktree, git: git.clone(), links, tips: Vec::new(), running: Vec::new() };
         assert_eq!(repository.remove_links(), [""; 0]);
         (0..1_100).for_each(|n| fs::write(git.join(format!("many/{n}")), "").expect("written"));
         let reports = repository.remove_links();

@@ -3,7 +3,7 @@
 
 pub(super) mod caches;
 pub(crate) mod home;
-pub(super) mod repositories;
+pub(crate) mod repositories;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +14,7 @@ use caches::RUN_FROM_CACHE;
 
 use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
+use crate::secret_paths::is_secret_place;
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
@@ -64,14 +65,14 @@ pub(super) fn find(
         let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
         commands.extend(home::directories_of_commands(workspace).filter(is_inside));
     }
-    let gits = repositories::protect(&mut paths, &entries, &roots, home.as_deref(), changes_git, support);
+    let gits = repositories::protect(&mut paths, &entries, &roots, workspace, changes_git, support);
     for directory in commands {
         fix_above(&mut paths, &roots, &directory);
         freeze(&mut paths, directory);
     }
-    let mut obeyed = home::linked(workspace, real_home.as_deref());
-    obeyed.extend(real_home.iter().flat_map(|home| git::included(home)));
-    let is_inside = |path: &PathBuf| roots.iter().any(|root| path.starts_with(root));
+    let mut obeyed = home::linked(workspace);
+    obeyed.extend(repositories::included(workspace));
+    let is_inside = |path: &PathBuf| roots.iter().chain(&gits).any(|root| path.starts_with(root));
     if support.excludes_below_writable() {
         // Only an existing file can be protected.
         for path in obeyed.iter().filter(|path| is_inside(path)) {
@@ -82,7 +83,7 @@ pub(super) fn find(
     let frozen = workspace.frozen().iter().cloned().chain(obeyed).chain(rules.settings.clone());
     let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
     for path in frozen.into_iter().filter(is_inside) {
-        fix_above(&mut paths, &roots, &path);
+        fix_above(&mut paths, &[&roots[..], &gits].concat(), &path);
         freeze(&mut paths, path);
     }
     paths.fixed.sort();
@@ -115,7 +116,7 @@ pub(super) fn find(
                 home::protect(&mut paths, &[temporary, rest].concat(), settings);
             }
             caches::close_go_versions(&mut paths, real_home.as_deref());
-            let covered = paths.hidden.iter().filter(|hidden| is_below(hidden, &wide));
+            let covered = paths.hidden.iter().filter(|hidden| is_below(hidden, &wide) && hidden.exists());
             paths.covered = covered.cloned().collect();
             paths.writable = wide;
         }
@@ -134,6 +135,14 @@ pub(super) fn find(
             paths.closed.clear();
         }
     }
+    paths.find_readable();
+    // A login may have been made since: it was not known as hidden, but is listed now. It may even be gone at this moment.
+    let homes = home::homes(workspace);
+    let own = || workspace.roots().iter().map(|root| root.path().to_path_buf()).chain(rules.write.clone());
+    paths.read.retain(|path| {
+        own().any(|own| own.starts_with(path) || path.starts_with(own))
+            || homes.iter().all(|home| own().any(|own| own == *home) || !is_secret_place(path, home))
+    });
     paths
 }
 

@@ -2,6 +2,7 @@
 //! them even though it may change the workspace. Reads the disk.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::git_links::Linked;
 use super::link_guard::SharedLinks;
 use crate::buffers::DiskStamp;
 use crate::permission::later::runs_unasked;
+use crate::real_path;
 
 /// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
 /// directory for vendored ones.
@@ -19,11 +21,20 @@ const LEVELS: usize = 3;
 /// Maximum number of directories per search, upper ones first.
 const DIRECTORIES_MAX: usize = 2_048;
 
+/// The same for hidden directories of homes.
+const DIRECTORIES_OF_HOME_MAX: usize = 4_096;
+
+/// Directories of a home that have many others, and in which links lead to files of the same package.
+const PACKAGES: [&str; 7] =
+    [".git", "node_modules", "site-packages", "registry", "toolchains", "_cacache", "Trash"];
+
 /// The entries found so far in the directories of a workspace. A found entry stays protected while it exists, however
 /// many directories a command creates.
 #[derive(Debug, Default)]
 pub struct FoundRepositories {
     state: Mutex<RepositoryState>,
+    /// The directories of homes in which links were looked for.
+    homes: Mutex<HashMap<PathBuf, ScannedDirectory>>,
     pub(super) links: Arc<SharedLinks>,
 }
 
@@ -33,15 +44,41 @@ struct RepositoryState {
     entries: BTreeSet<PathBuf>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ScannedDirectory {
     /// `None` if it had just changed, and might change again without another stamp.
     stamp: Option<DiskStamp>,
     inner: Vec<PathBuf>,
     entries: Vec<PathBuf>,
+    /// What symbolic links lead to.
+    targets: Vec<PathBuf>,
 }
 
 impl FoundRepositories {
+    /// Returns what symbolic links in these directories lead to, and those in their directories if these are `searched`.
+    pub fn targets(&self, searched: Vec<PathBuf>, others: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+        let mut read = self.homes.lock();
+        let mut found: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut level: Vec<PathBuf> = others.collect();
+        let mut looked_at = BTreeSet::new();
+        for depth in 0..=LEVELS + 1 {
+            let mut next = if depth == 0 { searched.clone() } else { Vec::new() };
+            for path in level {
+                if looked_at.len() >= DIRECTORIES_OF_HOME_MAX || looked_at.contains(&path) {
+                    continue;
+                }
+                if let Some(directory) = look(&mut read, &path, ScannedDirectory::of_home) {
+                    found.extend(directory.targets.iter().cloned());
+                    next.extend(directory.inner.iter().filter(|_| depth > 0).cloned());
+                }
+                looked_at.insert(path);
+            }
+            level = next;
+        }
+        read.retain(|path, _| looked_at.contains(path));
+        found.into_iter().collect()
+    }
+
     /// Returns the paths of `.git` entries and of files and directories that are executed later, at and below the
     /// roots, in order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a
     /// millisecond per thousand unchanged directories.
@@ -55,7 +92,7 @@ impl FoundRepositories {
                 if looked_at.len() >= DIRECTORIES_MAX || looked_at.contains(&path) {
                     continue;
                 }
-                if let Some(directory) = state.look(&path) {
+                if let Some(directory) = look(&mut state.read, &path, ScannedDirectory::of_workspace) {
                     next.extend(directory.inner.iter().cloned());
                     let entries = directory.entries.clone();
                     state.entries.extend(entries);
@@ -81,32 +118,42 @@ impl FoundRepositories {
     }
 }
 
-impl RepositoryState {
-    /// Returns the directory, read again if it has changed.
-    fn look(&mut self, path: &Path) -> Option<&ScannedDirectory> {
-        let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
-        let stamp = DiskStamp::of(&metadata);
-        if self.read.get(path).is_none_or(|directory| directory.stamp != Some(stamp)) {
-            let directory = ScannedDirectory::read(path, Some(stamp).filter(DiskStamp::is_settled))?;
-            self.read.insert(path.to_path_buf(), directory);
-        }
-        self.read.get(path)
+/// Returns the directory, read again if it has changed.
+fn look<'a>(
+    known: &'a mut HashMap<PathBuf, ScannedDirectory>,
+    path: &Path,
+    sort: impl Fn(&mut ScannedDirectory, &DirEntry),
+) -> Option<&'a ScannedDirectory> {
+    let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
+    let stamp = DiskStamp::of(&metadata);
+    if known.get(path).is_none_or(|directory| directory.stamp != Some(stamp)) {
+        let mut directory = ScannedDirectory {
+            stamp: Some(stamp).filter(DiskStamp::is_settled),
+            ..ScannedDirectory::default()
+        };
+        std::fs::read_dir(path).ok()?.flatten().for_each(|entry| sort(&mut directory, &entry));
+        directory.inner.sort();
+        known.insert(path.to_path_buf(), directory);
     }
+    known.get(path)
 }
 
 impl ScannedDirectory {
-    fn read(path: &Path, stamp: Option<DiskStamp>) -> Option<ScannedDirectory> {
-        let mut directory = ScannedDirectory { stamp, inner: Vec::new(), entries: Vec::new() };
-        for entry in std::fs::read_dir(path).ok()?.flatten() {
-            let name = entry.file_name();
-            if runs_unasked(&name.to_string_lossy()) {
-                directory.entries.push(entry.path());
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                directory.inner.push(entry.path());
-            }
+    fn of_workspace(&mut self, entry: &DirEntry) {
+        if runs_unasked(&entry.file_name().to_string_lossy()) {
+            self.entries.push(entry.path());
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            self.inner.push(entry.path());
         }
-        directory.inner.sort();
-        Some(directory)
+    }
+
+    fn of_home(&mut self, entry: &DirEntry) {
+        let Ok(kind) = entry.file_type() else { return };
+        if kind.is_symlink() {
+            self.targets.push(real_path(&entry.path()));
+        } else if kind.is_dir() && !PACKAGES.iter().any(|name| entry.file_name() == *name) {
+            self.inner.push(entry.path());
+        }
     }
 }
 

@@ -352,16 +352,16 @@ fn has_reader(errors: &OwnedFd) -> bool {
 
 impl SandboxPaths {
     /// All lists, in a fixed order.
-    fn lists(&self) -> [&Vec<PathBuf>; 9] {
-        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+    fn lists(&self) -> [&Vec<PathBuf>; 10] {
+        let SandboxPaths { hidden, read, covered, writable, devices, frozen, fixed, closed, replaced, links } =
             self;
-        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+        [hidden, read, covered, writable, devices, frozen, fixed, closed, replaced, links]
     }
 
-    fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 9] {
-        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+    fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 10] {
+        let SandboxPaths { hidden, read, covered, writable, devices, frozen, fixed, closed, replaced, links } =
             self;
-        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+        [hidden, read, covered, writable, devices, frozen, fixed, closed, replaced, links]
     }
 }
 

@@ -16,6 +16,8 @@ const ENTRIES_MAX: usize = 4_096;
 pub struct SandboxPaths {
     /// May be neither read nor changed.
     pub hidden: Vec<PathBuf>,
+    /// May be read: what `all_but` finds without the hidden ones.
+    pub read: Vec<PathBuf>,
     /// The hidden paths below writable ones, which Landlock can't exclude: something empty is mounted over them.
     pub covered: Vec<PathBuf>,
     /// May be changed.
@@ -57,6 +59,19 @@ pub struct Confinement {
     pub start: PathBuf,
     pub reach: SandboxAllowances,
     pub support: Support,
+}
+
+/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing file
+/// permissions.
+const ALL_DEVICES: &str = "/dev";
+
+impl SandboxPaths {
+    /// Sets what may be read: everything that is not hidden now.
+    pub fn find_readable(&mut self) {
+        let devices = [PathBuf::from(ALL_DEVICES)];
+        self.read.clear();
+        all_but(Path::new("/"), &[&self.hidden[..], &devices].concat(), &mut self.read);
+    }
 }
 
 /// Appends `path` or, if it contains paths of `without`, the entries of all directories on the way to them, without these.

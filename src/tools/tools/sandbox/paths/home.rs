@@ -1,9 +1,11 @@
 //! The parts of the user's home directory that commands may change, if it is the workspace or in a temporary directory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::freeze;
+use crate::secret_paths::account_home;
 use crate::{Workspace, real_path};
 use epitome_platform::sandbox::SandboxPaths;
 
@@ -12,6 +14,9 @@ const HOOKS_IN_HOME: [&str; 2] = [".kodelet", ".claude"];
 
 /// Visible directories of a home with programs. On macOS, `Library` has those that are started at login.
 const PROGRAMS_IN_HOME: [&str; 4] = ["bin", "snap", "Applications", "Library"];
+
+/// Directories of the system with many links to its own files.
+const OF_SYSTEM: [&str; 4] = ["/bin", "/sbin", "/usr/bin", "/usr/sbin"];
 
 /// Maximum number of directories of a home that commands of a session in it may change.
 const VISIBLE_MAX: usize = 256;
@@ -81,25 +86,38 @@ pub(crate) fn is_of_settings(path: &Path, home: Option<&Path>, settings: Option<
     of_home.chain(settings.map(Path::to_path_buf)).any(|above| path.starts_with(&above))
 }
 
-/// Returns the targets of links in a home that programs run or obey: settings of shells, of Git and of editors, and
-/// commands. With dotfiles, they are in a repository, which may be the workspace. A target may be missing.
-pub(crate) fn linked(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
-    let Some(home) = home else { return Vec::new() };
-    let settings = home.join(".config");
-    let programs = fs::read_dir(&settings).into_iter().flatten().flatten().map(|entry| entry.path());
-    let commands = directories_of_commands(workspace).filter(|directory| directory.starts_with(home));
-    let directories = [home.to_path_buf(), settings.clone(), home.join(".local/bin"), home.join("bin")];
-    let of_agents = HOOKS_IN_HOME.map(|name| home.join(name));
-    let all = directories.into_iter().chain(of_agents).chain(programs).chain(commands);
-    let entries = all.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten());
-    let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
-    let is_obeyed = |entry: &fs::DirEntry| {
-        let path = entry.path();
-        path.parent() != Some(home)
-            || path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-    };
-    let links = entries.filter(is_link).filter(is_obeyed);
-    links.map(|entry| real_path(&entry.path())).filter(|target| !home.starts_with(target)).collect()
+/// Returns the targets of links in a home that programs run or obey: in its hidden directories, which are settings of shells, of
+/// Git, of SSH and of editors, and in those with commands. With dotfiles, they are in a repository, which may be the workspace. A
+/// target may be missing.
+pub(crate) fn linked(workspace: &Workspace) -> Vec<PathBuf> {
+    let homes = homes(workspace);
+    let (mut searched, mut direct) = (Vec::new(), Vec::new());
+    for directory in homes.iter().flat_map(|home| [home.clone(), home.join(".config")]) {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let is_hidden = name.as_encoded_bytes().starts_with(b".") || directory.ends_with(".config");
+            match entry.file_type() {
+                _ if !is_hidden || name == ".cache" => {}
+                Ok(kind) if kind.is_symlink() => direct.push(real_path(&entry.path())),
+                Ok(kind) if kind.is_dir() => searched.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    let is_of_system = |path: &PathBuf| OF_SYSTEM.iter().any(|system| path == Path::new(system));
+    let commands = directories_of_commands(workspace).filter(|path| !is_of_system(path));
+    let commands = commands.chain(homes.iter().map(|home| home.join("bin")));
+    let mut targets = workspace.found().targets(searched, commands);
+    // A plugin of a shell or of an editor may be the workspace. It would have nothing that commands may change.
+    targets.retain(|target| workspace.roots().iter().all(|root| !root.path().starts_with(target)));
+    targets.append(&mut direct);
+    targets.retain(|target| homes.iter().all(|home| !home.starts_with(target)));
+    targets
+}
+
+/// The home and that of the account, which may be another.
+pub(super) fn homes(workspace: &Workspace) -> BTreeSet<PathBuf> {
+    workspace.home().into_iter().chain(account_home()).filter_map(|home| home.canonicalize().ok()).collect()
 }
 
 /// Returns the directories on the user's `PATH`, resolved.

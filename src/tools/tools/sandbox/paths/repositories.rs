@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{fix_above, freeze};
-use crate::Workspace;
 use crate::sandbox::{Support, git};
+use crate::{Workspace, real_path};
 use epitome_platform::root::Root;
 use epitome_platform::sandbox::SandboxPaths;
 
@@ -15,7 +15,7 @@ pub(super) fn protect(
     paths: &mut SandboxPaths,
     entries: &[PathBuf],
     roots: &[PathBuf],
-    home: Option<&Path>,
+    workspace: &Workspace,
     changes_git: bool,
     support: &Support,
 ) -> Vec<PathBuf> {
@@ -65,7 +65,12 @@ pub(super) fn protect(
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
     worktrees.sort();
     worktrees.dedup();
-    for hooks in worktrees.iter().flat_map(|worktree| git::hooks_paths(worktree, home)) {
+    let (home, of_user) = (workspace.home(), git::settings_of_user(workspace));
+    let hooks = worktrees.iter().flat_map(|worktree| {
+        let settings = git::settings_of(worktree, home.as_deref());
+        git::hooks_paths(worktree, home.as_deref(), settings.all().chain(of_user.all()))
+    });
+    for hooks in hooks {
         fix_above(paths, roots, &hooks);
         freeze(paths, hooks);
     }
@@ -73,6 +78,16 @@ pub(super) fn protect(
         fix_above(paths, roots, &git);
     }
     gits
+}
+
+/// Returns the files that the settings of the workspace's repositories, of the user and of the system include. With dotfiles,
+/// they are in a repository, which may be the workspace. A file may be missing.
+pub(crate) fn included(workspace: &Workspace) -> Vec<PathBuf> {
+    let home = workspace.home();
+    let of_repositories =
+        worktrees(workspace).into_iter().map(|tree| git::settings_of(&tree, home.as_deref()));
+    let files = of_repositories.chain([git::settings_of_user(workspace)]);
+    files.flat_map(|files| files.included).map(|path| real_path(&path)).collect()
 }
 
 /// The working trees of the workspace's repositories.

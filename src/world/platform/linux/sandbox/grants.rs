@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
@@ -13,15 +13,11 @@ use landlock::{
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::directories::open_at;
-use crate::sandbox::{SandboxPaths, all_but};
+use crate::sandbox::SandboxPaths;
 
 /// The newest ABI version whose rights are supported here. Older kernels enforce the rights that they know. The next
 /// version would also restrict Unix sockets, which are rejected by other means.
 const KNOWN: ABI = ABI::V8;
-
-/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing file
-/// permissions.
-const ALL_DEVICES: &str = "/dev";
 
 /// Builds the ruleset. `network`: whether Landlock permits connections.
 pub(super) fn ruleset(paths: &SandboxPaths, network: bool) -> io::Result<Option<OwnedFd>> {
@@ -34,11 +30,7 @@ pub(super) fn ruleset(paths: &SandboxPaths, network: bool) -> io::Result<Option<
     // All directories may be listed: to hide the names in a few of them, all their parents would have to be
     // unreadable.
     ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadDir.into())?;
-    let mut unread = paths.hidden.clone();
-    unread.push(PathBuf::from(ALL_DEVICES));
-    let mut readable = Vec::new();
-    all_but(Path::new("/"), &unread, &mut readable);
-    for path in &readable {
+    for path in &paths.read {
         ruleset = allow(ruleset, path, AccessFs::from_read(KNOWN))?;
     }
     let change = AccessFs::from_all(KNOWN) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
