@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +48,7 @@ const APPROVED: &str = "#!/bin/sh\ntrue\n";
 /// Lines that random system calls would hardly make: what commands once got through with. Every fourth attack is one of
 /// them. In these lines, `hook FILE` plants a program and `evil DIRECTORY` a repository with one in its settings; `link PATH`
 /// links to a repository whose last commit is `$H`.
-const LINES: [&str; 22] = [
+const LINES: [&str; 32] = [
     // Links to repositories: only in a reflog, in the index, and in more repositories than are searched.
     "evil new; git add new && git commit -qm new && git reset -q --hard HEAD~1",
     "evil more && git add more",
@@ -65,6 +66,17 @@ const LINES: [&str; 22] = [
     "hook cache.git/hooks/update; git config remote.up.url https://up.example/x; git config remote.up.pushurl ./cache.git",
     "hook cache.git/hooks/post-commit; git worktree add -q tree -b tree; git config core.hooksPath cache.git/hooks",
     "git config core.fsmonitor \"$PLANT; false\"",
+    // A name that is no remote, which Git takes for a directory; a program that a later line switches off.
+    "hook cache.git/hooks/update; git config branch.main.remote cache.git; git config branch.main.merge refs/heads/main",
+    "hook cache.git/hooks/update; git config branch.main.pushRemote cache.git",
+    "git config user.name q; c=$(readlink -f .git/config); { grep -v planted \"$c\"; printf '[core]\n'; grep planted \"$c\"; } > .c; \
+     cat .c > \"$c\"",
+    // Files that settings include, also one that an included file includes.
+    "git config -f shared/gitconfig core.fsmonitor \"$PLANT; false\"; git config -f .git/more/config core.fsmonitor \"$PLANT; false\"",
+    "git config -f shared/missing core.fsmonitor \"$PLANT; false\"; git config -f dot/more core.fsmonitor \"$PLANT; false\"",
+    // Unfinished operations that run something as soon as the user continues.
+    "git switch -qc topic; echo 1 > one; git add one; git commit -qm 1; GIT_SEQUENCE_EDITOR='sed -i s/^pick/edit/' git rebase -qi HEAD~1; \
+     echo \"exec $PLANT\" >> .git/rebase-merge/git-rebase-todo",
     // Hooks.
     "hook .git/hooks/post-commit; mkdir -p .githooks; hook .githooks/post-commit",
     // Links that Git follows when it writes, also for a branch with the name of a directory that is not searched.
@@ -73,14 +85,18 @@ const LINES: [&str; 22] = [
     "git checkout -q -b objects/ab/x; rm .git/logs/refs/heads/objects/ab/x; ln -s ~/.bashrc .git/logs/refs/heads/objects/ab/x",
     // Programs that the user's programs find.
     "mkdir -p .venv/bin; hook .venv/bin/env; hook .venv/bin/bash; hook edit",
+    "mkdir -p jdk/bin tools; hook jdk/bin/java; hook tools/edit; hook linked",
+    "printf '[core]\\n\\tfsmonitor = \"touch ~/planted; false\"\\n' > xdg/git/config",
     // A script that the user has approved, exchanged while it is started.
     "hook evil-check; for n in $(seq 400); do mv -f check ok; mv evil-check check; mv check evil-check; mv ok check; done",
     "hook check",
     // Files of the workspace that links in the home and settings of Git lead to.
+    "echo \"$PLANT\" >> dot/ssh; echo \"$PLANT\" >> dot/fish",
     "echo \"$PLANT\" >> dot/profile; git config -f dot/gitconfig core.fsmonitor \"$PLANT; false\"",
     // Logins that are made meanwhile, that variables name, and that are in them; shared memory.
-    "for n in $(seq 60); do cat ~/.newtool/login ~/.config/git/credentials ~/.cache/huggingface/token; sleep 0.01; done 2>&1",
+    "for n in $(seq 60); do cat ~/.newtool/login ~/.config/git/credentials ~/.cache/huggingface/token $AWS_CONFIG_FILE; sleep 0.01; done 2>&1",
     "cat ~/moved/kube $KUBECONFIG /dev/shm/epitome-test-*; env",
+    "cat ~/moved/tilde ~/moved/vault/* $VAULT_TOKEN_PATH",
     "env -0 | tr '\\0' '\\n'; cat /proc/*/environ",
     "cat ~/.ssh/id ~/.config/gh/hosts.yml ~/.config/fish/fish_variables",
 ];
@@ -109,7 +125,7 @@ static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
 
 /// Paths that attacks and tools use, relative to the workspace.
-const PATHS: [&str; 50] = [
+const PATHS: [&str; 55] = [
     "a",
     "b",
     "d",
@@ -165,8 +181,13 @@ const PATHS: [&str; 50] = [
     // A login that is made meanwhile, and one that a variable names.
     "../.newtool/login",
     "../moved/kube",
-    // What a link in the home leads to.
+    // What links in the home and on the `PATH` lead to, and what settings include.
     "dot/profile",
+    "dot/ssh",
+    "linked",
+    "shared/gitconfig",
+    ".git/more/config",
+    "jdk/bin/java",
 ];
 
 /// A home with secrets, which contains a workspace with repositories.
@@ -191,6 +212,9 @@ impl World {
             "home/e/x",
             "home/x",
             "home/moved/kube",
+            "home/moved/tilde",
+            "moved/vault",
+            "moved/aws/readme",
             "home/.newtool/settings",
             "home/.config/git/ignore",
             "home/.cache/huggingface/datasets",
@@ -198,7 +222,8 @@ impl World {
         ] {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
-            let is_secret = ["id", "hosts.yml", "kube"].iter().any(|name| path.ends_with(name));
+            let is_secret =
+                ["id", "hosts.yml", "kube", "tilde", "vault"].iter().any(|name| path.ends_with(name));
             fs::write(path, if is_secret { SECRET } else { "anybody may read this\n" }).expect("written");
         }
         for path in [
@@ -207,7 +232,11 @@ impl World {
             "home/w/.vscode",
             "home/w/.venv/bin",
             "home/w/dot",
-            "home/.config/fish",
+            "home/w/jdk",
+            "home/w/shared",
+            "home/w/xdg/git",
+            "home/.config/fish/conf.d",
+            "bin",
             "tmp",
         ] {
             fs::create_dir_all(root.join(path)).expect("made");
@@ -216,9 +245,16 @@ impl World {
             fs::write(root.join("home/w").join(path), "plain\n").expect("written");
         }
         fs::write(root.join("home/w/dot/gitconfig"), "").expect("written");
-        symlink(root.join("home/w/dot/profile"), root.join("home/.profile")).expect("linked");
-        fs::write(root.join("home/w/dot/profile"), "").expect("written");
-        for script in ["check", "edit"] {
+        for (file, link) in [
+            ("dot/profile", "home/.profile"),
+            ("dot/ssh", "home/.ssh/config"),
+            ("dot/fish", "home/.config/fish/conf.d/x.fish"),
+            ("linked", "bin/linked"),
+        ] {
+            fs::write(root.join("home/w").join(file), APPROVED).expect("written");
+            symlink(root.join("home/w").join(file), root.join(link)).expect("linked");
+        }
+        for script in ["check", "edit", "linked"] {
             let path = root.join("home/w").join(script);
             fs::write(&path, APPROVED).expect("written");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
@@ -233,11 +269,19 @@ impl World {
             fs::write(shared.path(), SECRET).expect("written");
         }
         let path = std::env::var("PATH").unwrap_or_default();
-        let settings = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ~/w/dot/gitconfig\n";
+        let settings = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ~/w/dot/gitconfig\n\tpath = other/gitconfig\n";
         fs::write(root.join("home/.gitconfig"), settings).expect("written");
+        fs::write(root.join("home/other/gitconfig"), "[include]\n\tpath = ../w/dot/more\n").expect("written");
+        let at = |path: &str| root.join(path).into_os_string();
         let environment = vec![
-            ("PATH".into(), format!("{}:{path}", root.join("home/w/.venv/bin").display()).into()),
-            ("KUBECONFIG".into(), root.join("home/moved/kube").into_os_string()),
+            ("PATH".into(), format!("{0}/home/w/.venv/bin:{0}/bin:{path}", root.display()).into()),
+            ("KUBECONFIG".into(), at("home/moved/kube")),
+            ("DOCKER_CONFIG".into(), "~/moved/tilde".into()),
+            ("VAULT_TOKEN_PATH".into(), at("moved/vault")),
+            ("AWS_CONFIG_FILE".into(), at("moved/aws/login")),
+            ("JAVA_HOME".into(), at("home/w/jdk")),
+            ("XDG_CONFIG_HOME".into(), at("home/w/xdg")),
+            ("VISUAL".into(), "tools/edit".into()),
             ("TRACKER_CREDS".into(), SECRET.into()),
             ("EDITOR".into(), root.join("home/w/edit").into_os_string()),
             ("HOME".into(), root.join("home").into_os_string()),
@@ -252,6 +296,16 @@ impl World {
         world.git(&["init", "-q", "-b", "main", "."]);
         world.git(&["init", "-q", "-b", "main", "lib"]);
         world.git(&["init", "-q", "--bare", "cache.git"]);
+        // A program that a later line switches off, and files that are included.
+        let settings = "[core]\n\tfsmonitor = \"touch ~/planted; false\"\n[core]\n\tfsmonitor = false\n\
+                        [include]\n\tpath = ../shared/gitconfig\n\tpath = ../shared/missing\n\tpath = more/config\n";
+        let config = world.root.join("home/w/.git/config");
+        let config = fs::OpenOptions::new()
+            .append(true)
+            .open(config)
+            .and_then(|mut file| file.write_all(settings.as_bytes()));
+        config.expect("written");
+        fs::create_dir(world.root.join("home/w/.git/more")).expect("made");
         for at in [".", "lib"] {
             let me = ["-c", "user.name=a", "-c", "user.email=a@b"];
             world.git(&[&["-C", at][..], &me, &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
@@ -268,9 +322,14 @@ impl World {
     }
 
     /// Logins that are made while an attack runs.
-    fn logins(&self) -> [PathBuf; 3] {
-        ["home/.newtool/login", "home/.config/git/credentials", "home/.cache/huggingface/token"]
-            .map(|path| self.root.join(path))
+    fn logins(&self) -> [PathBuf; 4] {
+        [
+            "home/.newtool/login",
+            "home/.config/git/credentials",
+            "home/.cache/huggingface/token",
+            "moved/aws/login",
+        ]
+        .map(|path| self.root.join(path))
     }
 
     /// Starts a script of the repository that the user has approved, outside of the sandbox, if it is still the approved one.
@@ -287,7 +346,8 @@ impl World {
     fn hook(&self) {
         let mut hook = Command::new("bash");
         let environment = epitome::tools::sandbox::outside(&self.workspace);
-        hook.args(["-c", "env true && { ${EDITOR-true} || true; }"])
+        let line = "env true; for tool in $EDITOR $VISUAL ${JAVA_HOME:-/none}/bin/java linked; do $tool; done; git status > /dev/null; true";
+        hook.args(["-c", line])
             .current_dir(&self.workspace.cwd)
             .env_clear()
             .stderr(std::process::Stdio::null());
@@ -361,6 +421,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
             &["status"][..],
             &["-C", "lib", "status"],
             &["push", "-q", "up", "HEAD:refs/heads/pushed"],
+            &["push", "-q"],
+            &["rebase", "--continue"],
             &["submodule", "update", "--init"],
             &["reset", "-q", "--hard", "HEAD@{1}"],
             &["status"],

@@ -948,12 +948,12 @@ async fn settings_that_name_no_program_are_changed_and_others_are_not() {
         "git status > /dev/null; git commit -qm nested; git submodule status > /dev/null || true",
     );
     assert!(!place.root.join("home/ran").exists());
-    let report = place.bash("git config push.default simple").await;
-    assert!(text(&report).contains("push.default"), "the user sees what changed: {}", text(&report));
+    let report = place.bash("git config fetch.prune true").await;
+    assert!(text(&report).contains("fetch.prune"), "the user sees what changed: {}", text(&report));
     // A change that the user makes in the meantime is not overwritten.
     let config = place.workspace.cwd.join(".git/config").display().to_string();
     let slow =
-        place.bash_on_git("git config push.default current; touch changed; until [ -e done ]; do :; done");
+        place.bash_on_git("git config fetch.prune false; touch changed; until [ -e done ]; do :; done");
     let user = async {
         while !place.workspace.cwd.join("changed").exists() {
             tokio::task::yield_now().await;
