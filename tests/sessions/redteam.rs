@@ -26,6 +26,22 @@ use range::{Expect, Group, Row};
 /// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
+/// What finds a hole if the code that closes it is taken out. Update it by trying.
+const WHAT_FINDS: &str = "\n## What finds a hole\n\n\
+    The code that closes each of these was taken out, one at a time. `lines` are those of the generator \
+    (`cargo test --test services boundary_random`), which are a fourth of its attacks; other tests are named.\n\n\
+    | kind | taken out | found by |\n| --- | --- | --- |\n\
+    | Git | symbolic links in a Git directory are removed | lines, seed 69 |\n\
+    | Git | the order of settings that name programs stays | lines, seed 49 |\n\
+    | Git | files that settings include are read-only | lines, seed 53 |\n\
+    | Git | lists of unfinished operations that run a program are put aside | lines, seed 61 |\n\
+    | programs on the `PATH` | `PATH` and variables lose what commands may change | lines, seed 81 |\n\
+    | programs on the `PATH` | links in a directory of the `PATH` protect what they lead to | lines, seed 85 |\n\
+    | programs on the `PATH` | variables that name what commands may change are removed | lines, seed 81 |\n\
+    | settings of a home | deep links of the home protect what they lead to | lines, seed 101 |\n\
+    | secrets | hidden entries of a home | lines, seed 125 |\n\
+    ";
+
 const GROUPS: [fn() -> Group; 14] = [
     paths::group,
     secrets::group,
@@ -133,6 +149,7 @@ fn the_red_team_page_lists_these_attempts() {
          After each attempt, the test checks that no file named `pwned` exists and that the model has seen nothing of a \
          secret. {limits} attempts, marked with a star, succeed: they show known limits, with the reason.\n",
     );
+    page += WHAT_FINDS;
     for group in &groups {
         let _ = write!(
             page,
