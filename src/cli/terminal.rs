@@ -72,6 +72,7 @@ impl Style {
             Color::Red => "31",
             Color::Green => "32",
             Color::Yellow => "33",
+            Color::Magenta => "35",
             Color::Cyan => "36",
         };
         match self {

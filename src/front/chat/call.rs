@@ -6,7 +6,7 @@ use epitome_thread::terminal_text::drawn;
 use epitome_thread::visible::{unfenced, visible, visible_line};
 use ratatui::style::Style;
 
-use crate::markdown::{Color, code_spans};
+use crate::markdown::{CodeColors, Color, code_spans, of_patch_line};
 use crate::rows::{ScreenRows, ink};
 
 /// Lines shown without details: of a diff, and of an output, from its end.
@@ -198,7 +198,7 @@ fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: boo
             _ => {}
         },
         wire::ToolCallContent::Diff(diff) => match &diff.patch {
-            Some(patch) => render_patch(&patch.text, rows, details),
+            Some(patch) => render_patch(&patch.text, language_of(diff), rows, details),
             None => rows.indented("a change that is too long to show", ink(&[Color::Dim])),
         },
         // The output of a terminal is shown with its call.
@@ -206,17 +206,37 @@ fn render_part(part: &wire::ToolCallContent, rows: &mut ScreenRows, details: boo
     }
 }
 
-/// Shows the changed lines of a patch with the lines around them.
-fn render_patch(patch: &str, rows: &mut ScreenRows, details: bool) {
+/// The colors of the file that a change changes, if it is only one.
+fn language_of(diff: &wire::Diff) -> Option<CodeColors> {
+    use wire::DiffChangeOperation::{Add, Delete, Modify};
+    match &diff.changes[..] {
+        [change] => match &change.operation {
+            Add(file) | Delete(file) | Modify(file) => CodeColors::of(file.path.0.extension()?.to_str()?),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Shows the changed lines of a patch with the lines around them. Changed lines keep their color, and only what stands
+/// out in their code is marked.
+fn render_patch(patch: &str, mut colors: Option<CodeColors>, rows: &mut ScreenRows, details: bool) {
     let mut lines = patch.lines().skip_while(|line| !line.starts_with("@@"));
     for line in lines.by_ref().take(if details { usize::MAX } else { DIFF_LINES_MAX }) {
-        let styles: &[Color] = match line.as_bytes().first() {
-            Some(b'+') => &[Color::Green],
-            Some(b'-') => &[Color::Red],
-            Some(b'@') => &[Color::Dim],
-            _ => &[],
+        let (base, mark) = (ink(of_patch_line(line)), line.chars().next());
+        let Some((colors, mark)) = colors.as_mut().zip(mark.filter(|mark| matches!(mark, '+' | '-' | ' ')))
+        else {
+            rows.output(line, base);
+            continue;
         };
-        rows.output(line, ink(styles));
+        let style = |color: &[Color]| match (mark, color) {
+            (' ', _) => ink(color),
+            (_, [Color::Magenta]) => base.patch(ink(&[Color::Bold])),
+            (_, [Color::Dim]) => base.patch(ink(&[Color::Dim])),
+            _ => base,
+        };
+        let parts = colors.line(&line[1..]).into_iter().map(|(text, color)| (text, style(color)));
+        rows.output_parts(&std::iter::once((&line[..1], base)).chain(parts).collect::<Vec<_>>());
     }
     left_out(lines.count(), rows);
 }

@@ -6,11 +6,13 @@
 //! character except the markup is kept. The result is text with styles, which the caller turns into escape sequences or
 //! cells; the input must have passed through `thread::visible`.
 
+mod code;
 mod inline;
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+pub use code::{CodeColors, of_patch_line};
 pub use inline::code_spans;
 use inline::{LINE_BYTES_MAX, pieces};
 
@@ -24,6 +26,7 @@ pub enum Color {
     Red,
     Green,
     Yellow,
+    Magenta,
     Cyan,
 }
 
@@ -70,6 +73,8 @@ pub struct Markdown {
     within_line: bool,
     /// The fence that ends the current code block.
     fence: Option<String>,
+    /// The colors of its language, if that is known.
+    code: FencedCode,
     table: Vec<String>,
     /// The column of the cursor.
     column: usize,
@@ -81,6 +86,36 @@ pub struct Markdown {
     before: LineBefore,
     /// Whether an indented line belongs to a list item.
     in_list: bool,
+}
+
+/// The code of a block.
+enum FencedCode {
+    Unknown,
+    Patch,
+    Colored(CodeColors),
+}
+
+impl FencedCode {
+    fn of(language: &str) -> FencedCode {
+        match CodeColors::of(language) {
+            Some(colors) => FencedCode::Colored(colors),
+            None if matches!(language, "diff" | "patch") => FencedCode::Patch,
+            None => FencedCode::Unknown,
+        }
+    }
+
+    fn line(&mut self, line: &str, out: &mut StyledPieces) {
+        let colored = |text: &str, colors| StyledText { is_code: true, ..StyledText::new(text, colors) };
+        match self {
+            FencedCode::Unknown => out.push(StyledText::code(line)),
+            FencedCode::Patch => out.push(colored(line, of_patch_line(line))),
+            // An empty line is code, too.
+            FencedCode::Colored(_) if line.is_empty() => out.push(StyledText::code(line)),
+            FencedCode::Colored(colors) => {
+                out.extend(colors.line(line).into_iter().map(|(text, color)| colored(text, color)));
+            }
+        }
+    }
 }
 
 /// The kind of a line, as far as the next line depends on it.
@@ -99,6 +134,7 @@ impl Markdown {
             pending: String::new(),
             within_line: false,
             fence: None,
+            code: FencedCode::Unknown,
             table: Vec::new(),
             column: 0,
             gap: false,
@@ -131,7 +167,7 @@ impl Markdown {
         let mut out = Vec::new();
         let rest = std::mem::take(&mut self.pending);
         if self.fence.is_some() {
-            out.push(StyledText::code(rest));
+            self.code.line(&rest, &mut out);
         } else if self.within_line {
             self.words(&rest, &[], &mut out);
         } else if !rest.is_empty() && self.starts_table(&rest) {
@@ -157,7 +193,7 @@ impl Markdown {
                 out.push(StyledText::new(line, &[Color::Dim]));
                 self.fence = None;
             } else {
-                out.push(StyledText::code(line));
+                self.code.line(line, out);
             }
         } else if self.starts_table(line) {
             self.table.push(line.to_owned());
@@ -204,6 +240,9 @@ impl Markdown {
         let hashes = text.chars().take_while(|c| *c == '#').count();
         if ticks.len() >= 3 {
             out.push(StyledText::new(line, &[Color::Dim]));
+            let info = text[ticks.len()..].trim();
+            let is_name = |c: char| c.is_alphanumeric() || matches!(c, '+' | '#' | '-' | '_');
+            self.code = FencedCode::of(&info[..info.find(|c| !is_name(c)).unwrap_or(info.len())]);
             self.fence = Some(ticks);
         } else if (1..=6).contains(&hashes) && text[hashes..].starts_with(' ') {
             self.words(&text[hashes..], &[Color::Bold, Color::Underline], out);

@@ -32,6 +32,7 @@ pub fn ink(styles: &[Color]) -> Style {
         Color::Red => style.fg(Ink::Red),
         Color::Green => style.fg(Ink::Green),
         Color::Yellow => style.fg(Ink::Yellow),
+        Color::Magenta => style.fg(Ink::Magenta),
         Color::Cyan => style.fg(Ink::Cyan),
     })
 }
@@ -176,8 +177,15 @@ impl ScreenRows {
 
     /// Adds a whole line of an output or a change, which belongs to a call.
     pub fn output(&mut self, text: &str, style: Style) {
-        self.put(INDENT, style);
-        self.put_marked(&visible(text), style, Some(OUTPUT_CONTINUED));
+        self.output_parts(&[(text, style)]);
+    }
+
+    /// Adds a line of an output whose parts have styles of their own.
+    pub fn output_parts(&mut self, parts: &[(&str, Style)]) {
+        self.put(INDENT, Style::new());
+        for (text, style) in parts {
+            self.put_marked(&visible(text), *style, Some(OUTPUT_CONTINUED));
+        }
         self.end_row();
     }
 }
