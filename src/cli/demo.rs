@@ -63,13 +63,14 @@ fn wrong(step: &str, what: &str) -> CliError {
 
 type DemoStep = fn(&mut Demo) -> Result<(), String>;
 
-const STEPS: [(&str, DemoStep); 6] = [
+const STEPS: [(&str, DemoStep); 7] = [
     ("1. An editor starts the daemon and gives it a task", Demo::task),
-    ("2. The conversation is compacted", Demo::compact),
-    ("3. Undo restores everything", Demo::undo),
-    ("4. The daemon is killed in the middle of an answer", Demo::kill),
-    ("5. A new daemon loads the same session", Demo::load),
-    ("6. And continues", Demo::go_on),
+    ("2. A fact is pinned, and a preview shows what a compaction would keep", Demo::preview),
+    ("3. The conversation is compacted, and explains what happened to it", Demo::compact),
+    ("4. Undo restores everything", Demo::undo),
+    ("5. The daemon is killed in the middle of an answer", Demo::kill),
+    ("6. A new daemon loads the same session", Demo::load),
+    ("7. And continues", Demo::go_on),
 ];
 
 /// The error of a step that runs without a daemon.
@@ -121,7 +122,7 @@ impl Demo {
             "  real      the daemon (a process of its own), the Agent Client Protocol over its pipes,",
             "            the tools, the files, the permission, the journal on disk, the kill",
             "  scripted  the model's replies: a mock server answers over HTTP on loopback",
-            "            No model is called, and nothing leaves this machine.",
+            "            No model is called, and nothing leaves this machine. Prices are examples.",
         ] {
             self.screen.line(line);
         }
@@ -147,13 +148,28 @@ impl Demo {
         self.measure("the task")
     }
 
+    fn preview(&mut self) -> Result<(), String> {
+        self.prompt(&format!("/pin {}", story::PINNED))?;
+        let requests = self.model.requests();
+        let end = self.prompt("/compact dry")?;
+        self.screen.pause_to_read();
+        let (before, after) = compacted(&end)?;
+        expect(after * 2 < before, || format!("a compaction from {before} to {after} tokens was previewed"))?;
+        expect(self.model.requests() == requests, || "the preview called the model".to_owned())
+    }
+
     fn compact(&mut self) -> Result<(), String> {
         let end = self.prompt("/compact")?;
         self.measure("/compact")?;
         let (before, after) = self.last_two()?;
         expect(after < before, || format!("the context meter went from {before} to {after} tokens"))?;
         let (before, after) = compacted(&end)?;
-        expect(after * 2 < before, || format!("the context went from {before} to {after} tokens only"))
+        expect(after * 2 < before, || format!("the context went from {before} to {after} tokens only"))?;
+        let entry = self.screen.seen.compaction.ok_or("the session has no entry of the compaction")?;
+        self.prompt(&format!("/why {entry}"))?;
+        self.screen.pause_to_read();
+        let why = &self.screen.seen.text;
+        expect(why.contains("quoted word for word"), || format!("/why {entry} explained {why:?}"))
     }
 
     fn undo(&mut self) -> Result<(), String> {

@@ -60,6 +60,11 @@ impl DemoModel {
         format!("http://{}/v1", self.address)
     }
 
+    /// Number of requests so far.
+    pub fn requests(&self) -> usize {
+        self.requests.lock().len()
+    }
+
     /// The body of the newest request.
     pub fn last_request(&self) -> Option<Value> {
         self.requests.lock().last().cloned()

@@ -11,13 +11,16 @@ use crate::cli::shown::{EventReader, ShownPart};
 use crate::cli::terminal::{Color, Style};
 use crate::session::{PermissionRequest, TextKind};
 use crate::thread::visible::visible;
-use crate::thread::{CallId, Change, OutcomeStatus, ToolDisplay, ToolOutcome, text};
+use crate::thread::{CallId, Change, OutcomeStatus, Seq, ToolDisplay, ToolOutcome, text};
 
 /// Pause after each streamed word on a terminal, about the pace of a fast model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
 
 /// Pause before the next step.
 const STEP_PAUSE: Duration = Duration::from_millis(450);
+
+/// Pause for reading a page.
+const PAGE_PAUSE: Duration = Duration::from_secs(4);
 
 /// Maximum number of lines of a tool's output that are shown.
 const OUTPUT_LINES_MAX: usize = 3;
@@ -33,6 +36,8 @@ pub struct ScreenContents {
     pub calls: Vec<(CallId, Option<OutcomeStatus>)>,
     /// Titles of permission requests.
     pub permissions: Vec<String>,
+    /// The entry of the newest compaction.
+    pub compaction: Option<Seq>,
     /// The last report of how full the context is.
     pub context: Option<ContextUsage>,
 }
@@ -114,6 +119,11 @@ impl Screen {
         self.pause(STEP_PAUSE);
     }
 
+    /// Leaves time to read what was shown.
+    pub fn pause_to_read(&self) {
+        self.pause(PAGE_PAUSE);
+    }
+
     fn pause(&self, time: Duration) {
         if self.has_pauses {
             // A pause for the reader only; it synchronizes nothing.
@@ -140,6 +150,7 @@ impl Screen {
                 Change::Said { message, origin } if origin.is_prompt() => {
                     self.seen.prompts.push(message.text());
                 }
+                Change::Compacted { .. } => self.seen.compaction = Some(entry.seq),
                 Change::Commanded { typed, .. } => self.seen.prompts.push(typed.clone()),
                 Change::TurnEnded { reason, .. } => {
                     if let Some(words) = text::ending(*reason) {

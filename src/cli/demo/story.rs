@@ -30,6 +30,9 @@ const LOG_PAGE_LINES: u32 = 400;
 /// One line of that log.
 pub const LOG_LINE: &str = "run 17: not ok: wanted a greeting";
 
+/// The fact that every compaction keeps.
+pub const PINNED: &str = "test.sh is right; never change it.";
+
 pub const TASK: &str = "The greeting test fails. Find out why, fix it, and run the test.";
 pub const INTERRUPTED: &str = "Explain the fix to somebody who is new here.";
 pub const LAST: &str = "You were cut off. In one sentence, please.";
@@ -45,7 +48,8 @@ pub fn write_files(workspace: &Path, home: &Path) -> io::Result<()> {
     std::fs::write(workspace.join(SCRIPT), SCRIPT_BEFORE)?;
     std::fs::write(workspace.join("test.sh"), TEST)?;
     std::fs::write(workspace.join("test.log"), log())?;
-    let settings = format!("[models.\"{MODEL}\"]\ncontext_window = {WINDOW}\n");
+    let settings =
+        format!("[models.\"{MODEL}\"]\ncontext_window = {WINDOW}\nprice = {{ input = 3, output = 15 }}\n");
     std::fs::write(home.join("config.toml"), settings)
 }
 
