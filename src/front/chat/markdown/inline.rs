@@ -133,7 +133,8 @@ fn mark_at(text: &str, at: usize) -> Option<(&'static str, Color)> {
 
 /// Returns the end of the emphasis in the text after its mark.
 fn closing(inner: &str, mark: &str) -> Option<usize> {
-    let mut from = 1;
+    // The emphasis has a character at least.
+    let mut from = inner.chars().next()?.len_utf8();
     while let Some(found) = inner.get(from..)?.find(mark) {
         let at = from + found;
         let before = inner[..at].chars().next_back();

@@ -11,7 +11,10 @@ fn tagged(pieces: &[StyledText]) -> String {
             Color::Italic => "i",
             Color::Underline => "u",
             Color::Cyan => "cyan",
-            other => panic!("Markdown has no {other:?}"),
+            Color::Red => "red",
+            Color::Green => "green",
+            Color::Yellow => "yellow",
+            Color::Magenta => "magenta",
         };
         format!("<{name}>{text}</>")
     };
@@ -54,6 +57,30 @@ fn emphasis_code_and_links_are_styled() {
     }
 }
 
+/// Regression: the marks stayed if the first character of an emphasis was not ASCII.
+#[test]
+fn emphasis_may_begin_with_any_character() {
+    for (text, shown) in
+        [("**ä**.", "<b>ä</>."), ("*Über* `ä`", "<i>Über</> <cyan>ä</>"), ("**中文**", "<b>中文</>")]
+    {
+        assert_eq!(rendered(text, 80), shown, "{text}");
+    }
+}
+
+#[test]
+fn fenced_code_has_the_colors_of_its_language() {
+    for (text, shown) in [
+        (
+            "```rust,ignore\nlet a = 1;\n\n```\nb",
+            "<dim>```rust,ignore</>\n<magenta>let</> a = <yellow>1</>;\n<cyan></>\n<dim>```</>\nb",
+        ),
+        ("```diff\n-a\n+b\n c\n```\nb", "<dim>```diff</>\n<red>-a</>\n<green>+b</>\n c\n<dim>```</>\nb"),
+        ("```\nlet a\n```\nb", "<dim>```</>\n<cyan>let a</>\n<dim>```</>\nb"),
+    ] {
+        assert_eq!(rendered(text, 80), shown, "{text}");
+    }
+}
+
 #[test]
 fn marks_that_mean_nothing_stay() {
     for text in [
@@ -88,7 +115,7 @@ fn lines_are_wrapped_at_words_by_their_width() {
 #[test]
 fn code_is_shown_as_it_is() {
     let text = "```rust\nlet a = **b**;   // a long line that is not wrapped\n\n```\nafter";
-    let shown = "<dim>```rust</>\n<cyan>let a = **b**;   // a long line that is not wrapped</>\n<cyan></>\n<dim>```</>\nafter";
+    let shown = "<dim>```rust</>\n<magenta>let</> a = **b**;   <dim>// a long line that is not wrapped</>\n<cyan></>\n<dim>```</>\nafter";
     assert_eq!(rendered(text, 20), shown);
 }
 
