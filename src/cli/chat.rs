@@ -11,6 +11,7 @@ use super::terminal::{self, Style};
 use super::text_editor::TextEditor;
 use super::{CliError, acp, log, login, serve, sessions};
 use crate::chat::{self, ChatEnd, ChatSetup};
+use crate::config::ChatKeys;
 use crate::daemon::front;
 use crate::paths::Paths;
 use crate::provider::endpoint::nothing_configured;
@@ -86,6 +87,7 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
         has_colors: Style::for_stdout() == Style::Colors,
         notification,
     };
+        has_vim_keys: settings.chat_keys == ChatKeys::Vim,
     loop {
         match chat::run(daemon(&overrides)?, &setup)? {
             ChatEnd::Left { session, rows } => {

@@ -11,6 +11,7 @@ use crate::markdown::Color;
 use crate::rows::ink;
 
 /// Prompts kept for the Up key.
+use crate::vim::VimKeys;
 pub const HISTORY_MAX: usize = 1_000;
 
 /// Longer pastes are shown as one line.
@@ -38,6 +39,10 @@ pub struct Draft {
 impl Default for Draft {
     fn default() -> Draft {
         Draft {
+    /// Images with the texts that stand for them in prompts, the newest last.
+    images: Vec<(String, PromptImage)>,
+    /// The keys of Vim, if the settings choose them.
+    vim: Option<VimKeys>,
             area: area(""),
             history: Vec::new(),
             recalled: None,
@@ -50,6 +55,8 @@ impl Default for Draft {
 }
 
 fn area(text: &str) -> TextArea<'static> {
+            images: Vec::new(),
+            vim: None,
     let mut area = TextArea::new(text.split('\n').map(str::to_owned).collect());
     area.set_wrap_mode(WrapMode::WordOrGlyph);
     area.set_cursor_line_style(Style::new());
@@ -106,6 +113,25 @@ impl Draft {
     pub fn edit(&mut self, key: KeyEvent) {
         self.area.input(key);
         self.edited();
+    }
+
+    pub fn use_vim_keys(&mut self) {
+        self.vim = Some(VimKeys::default());
+    }
+
+    /// The mode of Vim, if its keys are used.
+    pub fn vim_mode(&self) -> Option<&'static str> {
+        self.vim.as_ref().map(VimKeys::mode)
+    }
+
+    /// Carries out a key of Vim. Returns the key that the chat handles, if this is none.
+    pub fn press_vim(&mut self, key: KeyEvent) -> Option<KeyEvent> {
+        let Some(vim) = &mut self.vim else { return Some(key) };
+        let left = vim.press(key, &mut self.area);
+        if left.is_none() {
+            self.edited();
+        }
+        left
     }
 
     pub fn new_line(&mut self) {

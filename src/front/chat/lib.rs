@@ -30,4 +30,5 @@ mod shell;
 mod state;
 mod transcript;
 
+mod vim;
 pub use shell::{ChatEnd, ChatSetup, run};

@@ -65,6 +65,8 @@ pub struct ChatSetup {
     /// The bytes that are written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
 }
+    /// Whether the prompt has the keys of Vim.
+    pub has_vim_keys: bool,
 
 /// How the chat ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -166,6 +168,9 @@ impl FullScreen {
             ChatState::new(setup.cwd.clone(), start, &history::load(&setup.history));
         if let Some(remark) = &setup.remark {
             chat.remark(remark.as_str());
+        }
+        if setup.has_vim_keys {
+            chat.use_vim_keys();
         }
         // The thread that reads keys waits while the user's editor may have the terminal.
         let mut is_reader_waiting = false;

@@ -250,6 +250,15 @@ impl ChatState {
     }
 
     /// Why the connection has ended.
+    pub fn use_vim_keys(&mut self) {
+        self.draft.use_vim_keys();
+    }
+
+    /// The directory of the session.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
     pub fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -378,6 +387,17 @@ impl ChatState {
     fn escape(&mut self, now: Duration) {
         if self.is_busy() || !self.draft.is_empty() {
             return self.cancel();
+        let key = match focus {
+            // Esc first closes what is offered.
+            Focus::Draft(draft) if !(draft.completes && key.code == KeyCode::Esc) => {
+                self.draft.press_vim(key)
+            }
+            _ => Some(key),
+        };
+        let Some(key) = key else {
+            self.interrupted = None;
+            return;
+        };
         }
         match self.escaped.take().is_some_and(|at| now.saturating_sub(at) <= REWIND_WITHIN) {
             true if self.said.is_empty() => self.remark("there is no prompt to go back to"),

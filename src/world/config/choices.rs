@@ -94,6 +94,17 @@ impl TurnNotice {
 }
 
 named_enum! {
+    /// The keys that edit a prompt of the chat.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ChatKeys {
+        /// Those of most shells.
+        #[default]
+        Default = "default",
+        Vim = "vim",
+    }
+}
+
+named_enum! {
     /// The service for the model's web searches.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum SearchChoice {

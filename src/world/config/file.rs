@@ -14,9 +14,9 @@ use super::keys::{ConfigKey, KeyCollector, SetValue};
 use super::kind::{Kind, Slot, share, truth};
 use super::permissions::{asks_because, restricted_by};
 use super::values::{
-    ValueError, before_break, call_seconds, characters, editor_writes, headers, max_repeats, max_rounds,
-    messages, mode, model_name, notify, search_choice, small_tokens, store, summariser, summary_role,
-    thought, threshold, url, variable, wire_format,
+    ValueError, before_break, call_seconds, characters, chat_keys, editor_writes, headers, max_repeats,
+    max_rounds, messages, mode, model_name, notify, search_choice, small_tokens, store, summariser,
+    summary_role, thought, threshold, url, variable, wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -234,6 +234,7 @@ impl<'a> ConfigReader<'a> {
             },
             "acp_v2" => if self.is_users(&key) { self.set(value, &mut settings.acp_v2, truth()); },
             "notify" => if self.is_users(&key) { self.set(value, &mut settings.notify, notify()); },
+            "chat_keys" => if self.is_users(&key) { self.set(value, &mut settings.chat_keys, chat_keys()); },
             "store" => if self.is_users(&key) { self.set(value, &mut settings.store, store()); },
             "memory" => if self.is_users(&key) { self.set(value, &mut settings.memory, truth()); },
             "telemetry" => if self.is_users(&key) { self.telemetry(value, settings); },

@@ -34,7 +34,9 @@ use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
 pub use budget::BudgetSettings;
-pub use choices::{BuiltInSettings, EditorWrites, ProviderSettings, SearchChoice, TurnNotice, WireFormat};
+pub use choices::{
+    BuiltInSettings, ChatKeys, EditorWrites, ProviderSettings, SearchChoice, TurnNotice, WireFormat,
+};
 pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
 pub use epitome_thread::compaction_settings::{
@@ -108,6 +110,7 @@ pub struct Settings {
     pub web_search: SearchChoice,
     /// How the chat announces the end of a long turn. Only the user can set it.
     pub notify: TurnNotice,
+    pub chat_keys: ChatKeys,
     /// The address of the PostgreSQL database that has the sessions; `None` if they are in files.
     pub store: Option<String>,
     /// Whether the model may propose changes of its memory. Only the user can set it.
@@ -155,6 +158,7 @@ impl Default for Settings {
             fetch_private: false,
             web_search: SearchChoice::default(),
             notify: TurnNotice::default(),
+            chat_keys: ChatKeys::default(),
             store: None,
             memory: false,
             telemetry: None,

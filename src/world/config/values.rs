@@ -9,7 +9,8 @@ use toml::de::DeValue;
 
 use super::kind::{Kind, between, one_of, seconds, text, text_like, whole};
 use super::{
-    BeforeBreak, CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice, WireFormat,
+    BeforeBreak, ChatKeys, CompactionThreshold, EditorWrites, SearchChoice, Summariser, TurnNotice,
+    WireFormat,
 };
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
@@ -225,6 +226,10 @@ pub(super) fn before_break() -> Kind<BeforeBreak> {
 
 pub(super) fn notify() -> Kind<TurnNotice> {
     one_of("notify", &TurnNotice::ALL, TurnNotice::id)
+}
+
+pub(super) fn chat_keys() -> Kind<ChatKeys> {
+    one_of("chat_keys", &ChatKeys::ALL, ChatKeys::id)
 }
 
 pub(super) fn thought() -> Kind<ThoughtLevel> {

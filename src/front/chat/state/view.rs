@@ -249,6 +249,7 @@ fn status_line(chat: &ChatState, columns: u16) -> Line<'static> {
         chat.title.clone(),
     ];
     let left: Vec<String> =
+        chat.draft.vim_mode().map(str::to_owned),
         parts.into_iter().flatten().map(|part| visible_line(&part).into_owned()).collect();
     let room = usize::from(columns).saturating_sub(meter.width() + 1);
     let left = cut(&left.join(" · "), room);
