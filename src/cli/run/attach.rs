@@ -1,53 +1,28 @@
 //! `--attach FILE`: images and PDF documents as parts of the prompt.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::cli::{CliContext as _, CliError};
+use epitome_client::read_attachment;
+
+use crate::cli::CliError;
 use crate::thread::Content;
-use crate::thread::attached::{FileType, prompt_too_large};
-
-/// Number of bytes at the start of a file that determine its type.
-const START_BYTES: u64 = 16;
+use crate::thread::attached::prompt_too_large;
 
 /// Reads the files in order.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
     let mut content = Vec::new();
     for path in paths {
-        content.push(part(path)?);
+        content.push(
+            read_attachment(path).map_err(|error| {
+                CliError::failed(error.to_string()).hint_if(error.hint().map(str::to_owned))
+            })?,
+        );
         // Check after each file, to avoid reading the rest unnecessarily.
         if let Some(why) = prompt_too_large(&content) {
             return Err(CliError::failed(format!("the prompt has {why}")));
         }
     }
     Ok(content)
-}
-
-fn part(path: &Path) -> Result<Content, CliError> {
-    let unusable = format!("{} can't be attached", path.display());
-    // Opening a pipe would block until it has a writer.
-    let metadata = path.metadata().context(&unusable)?;
-    if !metadata.is_file() {
-        return Err("it is not a regular file").context(unusable);
-    }
-    let mut file = File::open(path).context(&unusable)?;
-    let mut bytes = Vec::new();
-    (&mut file).take(START_BYTES).read_to_end(&mut bytes).context(&unusable)?;
-    let Some(kind) = FileType::detect(&bytes) else {
-        let message = format!("{unusable}: it is not a PNG, JPEG, GIF, WebP or PDF file");
-        return Err(CliError::failed(message)
-            .hint("mention text files in the prompt instead; convert other files first"));
-    };
-    file.take(kind.bytes_max() as u64).read_to_end(&mut bytes).context(&unusable)?;
-    let size = bytes.len().max(usize::try_from(metadata.len()).unwrap_or(usize::MAX));
-    match kind.too_large(size) {
-        Some(why) => Err(format!("it is {why}")).context(unusable),
-        None => {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            Ok(kind.content(&bytes, None, name))
-        }
-    }
 }
 
 #[cfg(test)]

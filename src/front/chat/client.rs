@@ -21,6 +21,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::form::{FormDialog, form_of};
 
+use crate::images;
+use crate::picker::ChatSession;
 /// Bytes that wait to be sent, beyond which nothing more is typed by the user.
 const UNSENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -50,6 +52,7 @@ pub enum ChatRequest {
         session: wire::SessionId,
         text: String,
         cwd: PathBuf,
+        images: Vec<wire::ContentBlock>,
     },
     Cancel {
         session: wire::SessionId,
@@ -127,6 +130,7 @@ pub struct ChatConnection {
     /// The part of a line that has arrived.
     line: Vec<u8>,
     unsent: Vec<u8>,
+    takes_images: bool,
     /// The requests of prompts that are not answered, with their texts.
     prompts: Vec<(u64, String)>,
     is_ended: bool,
@@ -139,6 +143,7 @@ enum AnswerPurpose {
     Close,
     /// `is_next`: it continues a list.
     List {
+    takes_images: bool,
         is_next: bool,
     },
     /// The text of a prompt.
@@ -154,15 +159,17 @@ pub fn initialize(stream: local::Stream) -> Result<InitializedChat, String> {
     let has_login =
         handshake.call("auth/status", &wire::AuthStatusRequest::new())?["state"] != "unauthenticated";
     let (link, _, stream) = handshake.finish();
-    Ok(InitializedChat { link, stream, has_login })
+    Ok(InitializedChat { link, stream, has_login, takes_images })
 }
 
 impl ChatConnection {
-    pub fn new(InitializedChat { link, stream, .. }: InitializedChat) -> io::Result<ChatConnection> {
+    pub fn new(initialized: InitializedChat) -> io::Result<ChatConnection> {
+        let InitializedChat { link, stream, takes_images, .. } = initialized;
         stream.set_nonblocking(true)?;
         let (from_agent, to_agent) = AsyncStream::from_std(stream)?.into_split();
         let from_agent = BufReader::new(from_agent);
         Ok(ChatConnection {
+    let takes_images = handshake.takes_images();
             link,
             from_agent,
             to_agent,
@@ -179,6 +186,7 @@ impl ChatConnection {
     }
 
     /// Queues a request. It is sent while the next message is waited for.
+            takes_images,
     pub fn request(&mut self, request: ChatRequest) {
         let link = &mut self.link;
         match request {
@@ -199,8 +207,12 @@ impl ChatConnection {
                     wire::ListSessionsRequest::new().cwd(wire::AbsolutePath::new(cwd)).cursor(cursor);
                 link.request("session/list", &params, pending);
             }
-            ChatRequest::Prompt { session, text, cwd } => {
-                let params = wire::PromptRequest::new(session, content(&text, &cwd));
+            ChatRequest::Prompt { session, text, images, cwd } => {
+                let mut content = content(&text, images, &cwd);
+                if !self.takes_images {
+                    content.iter_mut().for_each(name_image);
+                }
+                let params = wire::PromptRequest::new(session, content);
                 let id = link.request("session/prompt", &params, AnswerPurpose::Prompt(text.clone()));
                 self.prompts.push((id, text));
             }
@@ -350,8 +362,8 @@ fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error>
     serde_json::from_value(params).map(Box::new)
 }
 
-/// A prompt: its text, and each file that it names as `@PATH`. A name without a file stays plain text.
-fn content(text: &str, cwd: &Path) -> Vec<wire::ContentBlock> {
+/// A prompt: its text, its images, and each file that it names as `@PATH`. A name without a file stays plain text.
+fn content(text: &str, images: Vec<wire::ContentBlock>, cwd: &Path) -> Vec<wire::ContentBlock> {
     let mut blocks = vec![text.into()];
     let mut attached = BTreeSet::new();
     for name in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
@@ -365,7 +377,15 @@ fn content(text: &str, cwd: &Path) -> Vec<wire::ContentBlock> {
     blocks
 }
 
-/// A file: its text, or a link that the agent can follow to what is larger or not text.
+/// Replaces an image by a link to it.
+fn name_image(block: &mut wire::ContentBlock) {
+    if let wire::ContentBlock::Image(image) = block {
+        let uri = image.uri.clone().unwrap_or_default();
+        *block = wire::ContentBlock::ResourceLink(wire::ResourceLink::new(images::name_of(image), uri));
+    }
+}
+
+/// A file: an image, a document or its text, or a link that the agent can follow to what is larger or something else.
 fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
     let mut text = String::new();
     let file = File::open(path).map(|file| file.take(ATTACHED_BYTES_MAX + 1));
@@ -376,6 +396,7 @@ fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
         return wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents));
     }
     wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, file_uri::of(path)))
+    blocks.extend(images);
 }
 
 #[cfg(test)]
@@ -390,6 +411,9 @@ mod tests {
         std::fs::write(scratch.path().join("chart.png"), [0x89, b'P', 0xff]).expect("written");
         let attached = |text: &str| -> Vec<(String, String)> {
             let blocks = content(text, scratch.path());
+    if let Ok(block) = images::attached(path) {
+        return block;
+    }
             assert_eq!(blocks[0], wire::ContentBlock::from(text));
             let attached = |block: &wire::ContentBlock| match block {
                 wire::ContentBlock::ResourceLink(link) => ("a link".to_owned(), link.uri.clone()),

@@ -7,6 +7,7 @@ use ratatui_textarea::{CursorMove, DataCursor, TextArea, WrapMode};
 
 use crate::complete::{completions, matching_files};
 use crate::keys::DraftContext;
+use crate::images::PromptImage;
 use crate::markdown::Color;
 use crate::rows::ink;
 
@@ -19,6 +20,9 @@ const PASTED_LINES_MAX: usize = 8;
 const PASTED_BYTES_MAX: usize = 2_000;
 
 /// Bytes of a prompt. The session refuses longer ones with a reason; this only keeps a wrong paste from filling memory.
+/// Images that are kept for prompts of this chat.
+const IMAGES_MAX: usize = 16;
+
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// See the module's documentation.
@@ -35,14 +39,14 @@ pub struct Draft {
     /// Long texts, in place of which the area has a line that names them.
     pasted: Vec<(String, String)>,
 }
-
-impl Default for Draft {
-    fn default() -> Draft {
-        Draft {
     /// Images with the texts that stand for them in prompts, the newest last.
     images: Vec<(String, PromptImage)>,
     /// The keys of Vim, if the settings choose them.
     vim: Option<VimKeys>,
+
+impl Default for Draft {
+    fn default() -> Draft {
+        Draft {
             area: area(""),
             history: Vec::new(),
             recalled: None,
@@ -51,12 +55,12 @@ impl Default for Draft {
             is_dismissed: false,
             pasted: Vec::new(),
         }
+            images: Vec::new(),
+            vim: None,
     }
 }
 
 fn area(text: &str) -> TextArea<'static> {
-            images: Vec::new(),
-            vim: None,
     let mut area = TextArea::new(text.split('\n').map(str::to_owned).collect());
     area.set_wrap_mode(WrapMode::WordOrGlyph);
     area.set_cursor_line_style(Style::new());
@@ -130,6 +134,68 @@ impl Draft {
         let left = vim.press(key, &mut self.area);
         if left.is_none() {
             self.edited();
+    pub fn edit(&mut self, key: KeyEvent) {
+        // What stands for an image or a long text is removed at once.
+        let marker = match (key.code, key.modifiers) {
+            (KeyCode::Backspace, KeyModifiers::NONE) => self.marker_before_cursor(),
+            _ => 0,
+        };
+        for _ in 1..marker {
+            self.area.delete_char();
+        }
+        self.area.input(key);
+        self.edited();
+    }
+
+    /// The characters of the marker that ends at the cursor.
+    fn marker_before_cursor(&self) -> usize {
+        let before = self.before_cursor();
+        let markers =
+            self.pasted.iter().map(|(name, _)| name).chain(self.images.iter().map(|(name, _)| name));
+        markers.filter(|name| before.ends_with(*name)).map(|name| name.chars().count()).max().unwrap_or(0)
+    }
+
+    /// The line of the cursor up to it.
+    fn before_cursor(&self) -> &str {
+        let DataCursor(row, column) = self.area.cursor();
+        let line = self.area.lines().get(row).map_or("", String::as_str);
+        &line[..line.char_indices().nth(column).map_or(line.len(), |(at, _)| at)]
+    }
+
+    /// Adds an image to the prompt, where its name stands for it. Returns whether there was room.
+    pub fn attach(&mut self, image: PromptImage) -> bool {
+        let text = self.text();
+        self.images.retain(|(_, known)| known.path != image.path);
+        if self.images.len() == IMAGES_MAX {
+            match self.images.iter().position(|(marker, _)| !text.contains(marker)) {
+                Some(unused) => drop(self.images.remove(unused)),
+                None => return false,
+            }
+        }
+        let is_free = |marker: &String| self.images.iter().all(|(known, _)| known != marker);
+        let first = std::iter::once(format!("[image {}]", image.name()));
+        let further = (2..).map(|number| format!("[image {} {number}]", image.name()));
+        if let Some(marker) = first.chain(further).find(is_free) {
+            self.area.insert_str(format!("{marker} "));
+            self.images.push((marker, image));
+        }
+        self.edited();
+        true
+    }
+
+    /// The images of a prompt.
+    pub fn images_of(&self, prompt: &str) -> Vec<wire::ContentBlock> {
+        let named = self.images.iter().filter(|(marker, _)| prompt.contains(marker));
+        named.map(|(_, image)| image.block.clone()).collect()
+    }
+
+    /// A prompt with the paths of its images, for later chats.
+    pub fn with_paths(&self, prompt: &str) -> String {
+        self.images.iter().fold(prompt.to_owned(), |prompt, (marker, image)| {
+            prompt.replace(marker, &image.path.to_string_lossy())
+        })
+    }
+
         }
         left
     }
@@ -194,10 +260,7 @@ impl Draft {
         if self.is_dismissed || self.recalled.is_some() {
             return None;
         }
-        let DataCursor(row, column) = self.area.cursor();
-        let line = self.area.lines().get(row)?;
-        let end = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
-        line[..end].rsplit(char::is_whitespace).next()?.strip_prefix('@')
+        self.before_cursor().rsplit(char::is_whitespace).next()?.strip_prefix('@')
     }
 
     pub fn offered_files<'a>(&self, files: &'a [String]) -> Vec<&'a str> {

@@ -22,6 +22,7 @@ mod draft;
 mod files;
 pub mod form;
 mod history;
+mod images;
 mod keys;
 pub mod markdown;
 mod picker;

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::client::{ChatConnection, initialize};
 use crate::state::{ChatEffect, ChatEvent, ChatStart, ChatState, draw};
-use crate::{files, history};
+use crate::{files, history, images};
 
 /// Minimum time between frames, and the time between frames of an animation.
 const FRAME: Duration = Duration::from_millis(33);
@@ -198,6 +198,11 @@ impl FullScreen {
                     }
                     ChatEffect::ListFiles => {
                         look_up(&report, &setup.cwd, |cwd| ChatEvent::Files(files::list(cwd)));
+                    }
+                    ChatEffect::ReadImages(pasted) => {
+                        let read = images::read_pasted(&pasted, chat.cwd());
+                        let event = ChatEvent::Images { pasted, read };
+                        followed.extend(chat.update(event, began.elapsed()));
                     }
                     ChatEffect::Diff => look_up(&report, &setup.cwd, |cwd| ChatEvent::Diff(files::diff(cwd))),
                     ChatEffect::Copy(text) => {

@@ -18,6 +18,7 @@ use crate::client::{AgentMessage, ChatRequest};
 use crate::complete::{ChatCommand, commands, own_command, own_help, unknown_command};
 use crate::draft::Draft;
 use crate::form::FormDialog;
+use crate::images::{self, PastedImages};
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
 use crate::picker::{Picker, PickerChoice, later_value, named_value};
@@ -44,6 +45,11 @@ pub enum ChatEvent {
     /// Up or down.
     Wheel {
         up: bool,
+    },
+    /// The images that a pasted text names.
+    Images {
+        pasted: String,
+        read: PastedImages,
     },
     Agent(AgentMessage),
     /// The files of the directory, for mentions.
@@ -76,6 +82,8 @@ pub enum ChatEffect {
 }
 
 /// Users who wait no longer than this still look at the screen.
+    /// Read the images that a pasted text names.
+    ReadImages(String),
 const LONG_TURN: Duration = Duration::from_secs(20);
 
 /// How a chat begins.
@@ -285,12 +293,15 @@ impl ChatState {
                 self.remark = None;
                 self.key(key, now)
             }
-            // It answers nothing. Below a card or a list, it waits in the draft.
-            ChatEvent::Paste(text) => {
-                self.draft.paste(&text);
-                if let Some(card) = self.cards.front_mut() {
-                    card.appear(now);
-                    self.remark("pasted into the prompt, below this card");
+            ChatEvent::Paste(text) if self.forms.is_empty() && images::are_named(&text) => {
+                self.effects.push(ChatEffect::ReadImages(text));
+            }
+            ChatEvent::Paste(text) => self.paste(&text, now),
+            ChatEvent::Images { read: PastedImages::Read(images), .. } => {
+                for image in images {
+                    if !self.draft.attach(image) {
+                        self.remark("a prompt has no room for more images");
+                    }
                 }
             }
             ChatEvent::Files(files) => self.files = Some(files),
@@ -306,7 +317,13 @@ impl ChatState {
             ChatEvent::Edited(Err(why)) | ChatEvent::Diff(Err(why)) => self.remark(why),
             ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
             ChatEvent::Agent(message) => self.receive(message, now),
+                self.pasted(now);
+            }
+            ChatEvent::Images { pasted, read: PastedImages::Unusable(why) } => {
+                self.paste(&pasted, now);
+                self.transcript.notice(Color::Yellow, &why);
         }
+            ChatEvent::Images { pasted, read: PastedImages::Absent } => self.paste(&pasted, now),
     }
 
     // ── The user ───────────────────────────────────────────────────────────────────────────────────
@@ -335,6 +352,19 @@ impl ChatState {
         if action != KeyAction::Interrupt {
             self.interrupted = None;
         }
+    fn paste(&mut self, text: &str, now: Duration) {
+        self.draft.paste(text);
+        self.pasted(now);
+    }
+
+    /// A paste answers nothing. Below a card or a list, it waits in the draft.
+    fn pasted(&mut self, now: Duration) {
+        if let Some(card) = self.cards.front_mut() {
+            card.appear(now);
+            self.remark("pasted into the prompt, below this card");
+        }
+    }
+
         match action {
             KeyAction::Edit if focus == Focus::Picker => {
                 let letter = match key.code {
@@ -538,7 +568,8 @@ impl ChatState {
         let Some(session) = self.session.clone() else { return };
         self.waiting.push_back(text.clone());
         self.scroll.below = 0;
-        self.request(ChatRequest::Prompt { session, text, cwd: self.cwd.clone() });
+        let images = self.draft.images_of(&text);
+        self.request(ChatRequest::Prompt { session, text, images, cwd: self.cwd.clone() });
     }
 
     fn fill(&mut self, now: Duration) {
@@ -968,7 +999,11 @@ fn typed(content: &[wire::ContentBlock]) -> String {
 fn text_of(content: &[wire::ContentBlock]) -> String {
     let shown = |block: &wire::ContentBlock| match block {
         wire::ContentBlock::Text(text) => text.text.clone(),
-        wire::ContentBlock::Image(image) => format!("[image: {}]", image.mime_type),
+        wire::ContentBlock::Image(image) => {
+            let marker = format!("[image {}", images::name_of(image));
+            // The text may name it already.
+            if said.contains(&marker) { String::new() } else { format!(" {marker}]") }
+        }
         wire::ContentBlock::ResourceLink(link) => format!(" [{}]", link.name),
         wire::ContentBlock::Resource(_) => " [attached file]".to_owned(),
         _ => "[not shown]".to_owned(),

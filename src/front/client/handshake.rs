@@ -16,6 +16,7 @@ pub struct Handshake<R, W> {
     reader: R,
     writer: W,
     agent_meta: Value,
+    takes_images: bool,
 }
 
 /// The two halves of a socket, in blocking mode.
@@ -31,7 +32,13 @@ impl<R: BufRead, W: Write> Handshake<R, W> {
         info: wire::Implementation,
         capabilities: wire::ClientCapabilities,
     ) -> Result<Handshake<R, W>, String> {
-        let mut handshake = Handshake { link: AcpLink::default(), reader, writer, agent_meta: Value::Null };
+        let mut handshake = Handshake {
+            link: AcpLink::default(),
+            reader,
+            writer,
+            agent_meta: Value::Null,
+            takes_images: false,
+        };
         let params = wire::InitializeRequest::new(ProtocolVersion::V2, info).capabilities(capabilities);
         let mut answer = handshake.call("initialize", &params)?;
         if answer["protocolVersion"] != json!(ProtocolVersion::V2) {
@@ -40,12 +47,18 @@ impl<R: BufRead, W: Write> Handshake<R, W> {
                 .to_owned());
         }
         handshake.agent_meta = answer["_meta"].take();
+        handshake.takes_images = answer["capabilities"]["session"]["prompt"]["image"].is_object();
         Ok(handshake)
     }
 
     /// Whether the agent adds the log to what it sends (see the crate).
     pub fn reports_log(&self) -> bool {
         self.agent_meta["epitome"]["log"] == true
+    }
+
+    /// Whether prompts may have images.
+    pub fn takes_images(&self) -> bool {
+        self.takes_images
     }
 
     /// Sends a request and waits for its answer.
