@@ -52,14 +52,15 @@ impl ChatArgs {
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    fn session(&self, paths: &Paths, cwd: &Path) -> Result<Option<String>, CliError> {
+    /// The session to continue, and its directory.
+    fn session(&self, paths: &Paths, cwd: &Path) -> Result<Option<(String, PathBuf)>, CliError> {
         let session = match &self.resume {
             Some(id) if id.is_empty() => None,
-            Some(id) => Some(sessions::named(paths, id)?),
-            None if self.follow => Some(sessions::newest(paths, cwd)?),
+            Some(id) => Some(sessions::named_with_directory(paths, id)?),
+            None if self.follow => Some((sessions::newest(paths, cwd)?, cwd.to_path_buf())),
             None => None,
         };
-        Ok(session.map(|session| session.0))
+        Ok(session.map(|(session, cwd)| (session.0, cwd)))
     }
 }
 
@@ -84,6 +85,7 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
         session,
         prompt,
         cwd,
+        search: |words| sessions::found(words).map_err(|error| error.message),
         has_colors: Style::for_stdout() == Style::Colors,
         notification,
     };

@@ -18,10 +18,11 @@ use super::{CliContext as _, CliError, inspect, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::{SessionQuery, Store};
-use crate::thread::{PartId, Seq, SessionId};
+use crate::thread::{PartId, Seq, SessionId, text};
 
 pub use crate::session_library::IN_USE_HINT;
 pub use list::short_title;
+pub use search::found;
 use terminal::print_json;
 
 /// List, search, export and delete sessions
@@ -117,6 +118,18 @@ pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
     serve::with_store(paths, |store| find(store, typed))
 }
 
+/// Finds a session like `find`, and the directory in which it works.
+pub fn named_with_directory(paths: &Paths, typed: &str) -> Result<(SessionId, PathBuf), CliError> {
+    serve::with_store(paths, |store| {
+        let session = find(store, typed)?;
+        let query = SessionQuery { prefix: session.0.clone(), ..SessionQuery::default() };
+        let header = session_library::list(store, &query)?.sessions.pop();
+        // One that can't be read fails when it is opened.
+        let cwd = header.map_or_else(serve::working_directory, |header| Ok(header.cwd))?;
+        Ok::<_, CliError>((session, cwd))
+    })
+}
+
 /// The name of the newest session of the current directory.
 pub const LATEST: &str = "latest";
 
@@ -183,17 +196,7 @@ fn local_time(milliseconds: u64) -> String {
 
 /// Formats how long ago a time was, in the largest unit that fits. Both are in milliseconds since the epoch.
 fn ago(milliseconds: u64, now: i64) -> String {
-    let seconds = now.saturating_sub_unsigned(milliseconds).max(0) / 1000;
-    let (count, unit) = match seconds {
-        0..60 => return "just now".to_owned(),
-        60..3_600 => (seconds / 60, "minute"),
-        3_600..86_400 => (seconds / 3_600, "hour"),
-        86_400..2_592_000 => (seconds / 86_400, "day"),
-        2_592_000..31_536_000 => (seconds / 2_592_000, "month"),
-        _ => (seconds / 31_536_000, "year"),
-    };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {unit}{plural} ago")
+    text::ago(now.saturating_sub_unsigned(milliseconds) / 1000)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::list::short_title;
-use super::{local_time, print_json, real_directory};
-use crate::cli::CliError;
-use crate::cli::terminal;
-use crate::session_library::{self, SearchRequest, SearchResults};
+use super::{ago, local_time, print_json, real_directory};
+use crate::chat::ChatSession;
+use crate::cli::{CliError, serve, terminal};
+use crate::session_library::{self, SearchRequest, SearchResults, SessionFind};
 use crate::store::Store;
 
 /// Search titles, messages, tool calls and their results in all sessions
@@ -44,6 +44,32 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<i32
         note!("epitome: session {} can't be searched: {}", problem.session, problem.problem);
     }
     Ok(0)
+}
+
+/// An excerpt without its byte offset, which is for programs.
+fn without_offset(excerpt: &str) -> &str {
+    excerpt.split_once(": ").map_or(excerpt, |(_, line)| line).trim()
+}
+
+/// The sessions of all directories in which these words occur, for the chat.
+pub fn found(words: &str) -> Result<Vec<ChatSession>, CliError> {
+    let request = SearchRequest { words, ..SearchRequest::default() };
+    let found = serve::with_store(&serve::paths(), |store| session_library::search(store, &request))?;
+    let now = jiff::Timestamp::now().as_millisecond();
+    let session = |found: SessionFind| ChatSession {
+        excerpt: found
+            .finds
+            .iter()
+            .flat_map(|find| &find.excerpts)
+            .map(|excerpt| without_offset(excerpt).to_owned())
+            .next()
+            .unwrap_or_default(),
+        id: found.session.0,
+        age: ago(found.updated_at, now),
+        cwd: found.cwd,
+        title: found.title,
+    };
+    Ok(found.sessions.into_iter().map(session).collect())
 }
 
 fn text_of(found: &SearchResults) -> String {

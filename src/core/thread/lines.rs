@@ -193,6 +193,20 @@ pub fn tokens(count: u64) -> String {
     }
 }
 
+/// How long ago a time was, in the largest unit that fits.
+pub fn ago(seconds: i64) -> String {
+    let (count, unit) = match seconds {
+        ..60 => return "just now".to_owned(),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
+        86_400..2_592_000 => (seconds / 86_400, "day"),
+        2_592_000..31_536_000 => (seconds / 2_592_000, "month"),
+        _ => (seconds / 31_536_000, "year"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural} ago")
+}
+
 /// Token usage for display, with the cost in dollars if known:
 /// `12.4k tokens in (85 % from the cache), 1.2k out`.
 pub fn spent(usage: &Usage, dollars: Option<f64>) -> String {

@@ -251,7 +251,8 @@ fn tail(text: &str, rows: &mut ScreenRows, details: bool) {
     }
 }
 
-fn left_out(lines: usize, rows: &mut ScreenRows) {
+/// Says that lines are not shown without details.
+pub fn left_out(lines: usize, rows: &mut ScreenRows) {
     if lines > 0 {
         let plural = if lines == 1 { "" } else { "s" };
         rows.indented(&format!("… {lines} more line{plural} (Ctrl+O)"), ink(&[Color::Dim]));

@@ -79,6 +79,15 @@ pub enum ChatRequest {
 }
 
 /// A message of the agent to the chat.
+impl ChatRequest {
+    /// Whether it sets an option to this value.
+    pub fn sets(&self, id: &str, to: &str) -> bool {
+        use wire::SessionConfigOptionValue::Id;
+        matches!(self, ChatRequest::SetOption { option, value: Id { value }, .. }
+            if *option.0 == *id && *value.0 == *to)
+    }
+}
+
 #[derive(Debug)]
 pub enum AgentMessage {
     Update(Box<wire::UpdateSessionNotification>),
@@ -101,7 +110,7 @@ pub enum AgentMessage {
     Options(Vec<wire::SessionConfigOption>),
     /// `is_next` if these follow others; `cursor` is where the list continues.
     Sessions {
-        sessions: Vec<wire::SessionInfo>,
+        sessions: Vec<ChatSession>,
         is_next: bool,
         cursor: Option<wire::SessionListCursor>,
     },
@@ -348,7 +357,8 @@ fn answered(
         }
         AnswerPurpose::List { is_next } => {
             let listed: wire::ListSessionsResponse = serde_json::from_value(answer)?;
-            Some(AgentMessage::Sessions { sessions: listed.sessions, is_next, cursor: listed.next_cursor })
+            let sessions = listed.sessions.into_iter().map(chat_session).collect();
+            Some(AgentMessage::Sessions { sessions, is_next, cursor: listed.next_cursor })
         }
         AnswerPurpose::SetOption => {
             let set: wire::SetSessionConfigOptionResponse = serde_json::from_value(answer)?;
@@ -359,6 +369,18 @@ fn answered(
 }
 
 fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error> {
+fn chat_session(info: wire::SessionInfo) -> ChatSession {
+    let used = info.updated_at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    let age = |at: jiff::Timestamp| ago(jiff::Timestamp::now().duration_since(at).as_secs());
+    ChatSession {
+        id: info.session_id.to_string(),
+        cwd: info.cwd.0,
+        title: info.title,
+        age: used.map(age).unwrap_or_default(),
+        excerpt: String::new(),
+    }
+}
+
     serde_json::from_value(params).map(Box::new)
 }
 

@@ -25,8 +25,8 @@ pub enum ChatCommand {
 const OWN: &[(&str, &str, ChatCommand)] = &[
     ("new", "Begin another session", ChatCommand::New),
     ("clear", "Begin another session; this one stays", ChatCommand::New),
-    ("sessions", "Open a session of this directory", ChatCommand::Sessions),
-    ("resume", "Open a session of this directory", ChatCommand::Sessions),
+    ("sessions", "Open a session, or search those of all directories", ChatCommand::Sessions),
+    ("resume", "Open a session, or search those of all directories", ChatCommand::Sessions),
     ("model", "Choose the model", ChatCommand::Option("model")),
     ("mode", "Choose what runs without asking", ChatCommand::Option("mode")),
     ("thinking", "Choose how much the model thinks", ChatCommand::Option("thought_level")),

@@ -19,11 +19,11 @@ pub const HISTORY_MAX: usize = 1_000;
 const PASTED_LINES_MAX: usize = 8;
 const PASTED_BYTES_MAX: usize = 2_000;
 
-/// Bytes of a prompt. The session refuses longer ones with a reason; this only keeps a wrong paste from filling memory.
 /// Images that are kept for prompts of this chat.
 const IMAGES_MAX: usize = 16;
 
 const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a prompt. The session refuses longer ones with a reason; this only keeps a wrong paste from filling memory.
 
 /// See the module's documentation.
 pub struct Draft {

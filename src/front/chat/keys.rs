@@ -79,7 +79,7 @@ pub const HELP: &[(&str, &str)] = &[
     ("PageUp, PageDown, wheel", "scroll"),
     ("Ctrl+O", "show outputs and thinking completely"),
     ("Shift+Tab", "next mode"),
-    ("F2", "sessions of this directory"),
+    ("F2", "sessions of this directory; type to search all"),
     ("Ctrl+L", "draw the screen again"),
     ("? or F1", "this help"),
 ];

@@ -31,5 +31,7 @@ mod shell;
 mod state;
 mod transcript;
 
+
+pub use picker::ChatSession;
 mod vim;
 pub use shell::{ChatEnd, ChatSetup, run};

@@ -7,12 +7,31 @@ use crate::client::ChatRequest;
 
 /// See the module's documentation.
 pub struct Picker {
+/// Letters from which the sessions of all directories are searched.
+const SEARCHED_CHARS_MIN: usize = 2;
+
+/// A stored session to choose from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatSession {
+    pub id: String,
+    pub cwd: PathBuf,
+    pub title: Option<String>,
+    /// How long ago it was used, in words.
+    pub age: String,
+    /// A line in which the searched words occur.
+    pub excerpt: String,
+}
+
     pub title: String,
     pub entries: Vec<PickerEntry>,
     /// Among the entries that match the filter.
     pub selected: usize,
     /// What was typed to find an entry.
     pub filter: String,
+    /// Whether it lists sessions, which are also searched.
+    has_sessions: bool,
+    /// The words that were searched for, and the sessions of all directories that have them.
+    found: Option<(String, Vec<PickerEntry>)>,
     /// The cursor of the next page, if the list is not complete.
     pub cursor: Option<wire::SessionListCursor>,
     /// Whether the next part has been requested.
@@ -35,26 +54,37 @@ pub enum PickerChoice {
 
 impl Picker {
     /// The sessions of a directory, newest first as the agent lists them.
-    pub fn of_sessions(sessions: Vec<wire::SessionInfo>, cursor: Option<wire::SessionListCursor>) -> Picker {
-        let entry = |info: wire::SessionInfo| PickerEntry {
-            label: info
-                .title
-                .as_deref()
-                .map_or("(no title)".into(), |title| visible_line(title))
-                .into_owned(),
-            detail: info
-                .updated_at
-                .map(|at| at.replace('T', " ").chars().take(16).collect())
-                .unwrap_or_default(),
-            choice: PickerChoice::Request(ChatRequest::Resume { session: info.session_id, cwd: info.cwd.0 }),
+    pub fn of_sessions(
+        sessions: Vec<ChatSession>,
+        cursor: Option<wire::SessionListCursor>,
+        cwd: &Path,
+    ) -> Picker {
+        let title = match sessions.is_empty() {
+            true => "No sessions of this directory · type to search all",
+            false => "Sessions of this directory · type to search all",
         };
-        let entries = sessions.into_iter().map(entry).collect();
-        Picker { cursor, ..Picker::new("Sessions of this directory", entries) }
+        let entries = sessions.into_iter().map(|session| session_entry(session, cwd)).collect();
+        Picker { cursor, has_sessions: true, ..Picker::new(title, entries) }
+    }
+
+    /// The words to search sessions for, if it lists sessions and the result is not known.
+    pub fn wanted(&self) -> Option<&str> {
+        let words = self.filter.trim();
+        let is_known = self.found.as_ref().is_some_and(|(known, _)| known == words);
+        let is_wanted = self.has_sessions && !is_known && words.chars().count() >= SEARCHED_CHARS_MIN;
+        is_wanted.then_some(words)
+    }
+
+    /// Adds the sessions that have these words.
+    pub fn add_found(&mut self, words: String, sessions: Vec<ChatSession>, cwd: &Path) {
+        let entries = sessions.into_iter().map(|session| session_entry(session, cwd));
+        self.found = self.has_sessions.then(|| (words, entries.collect()));
     }
 
     fn new(title: impl Into<String>, entries: Vec<PickerEntry>) -> Picker {
         let (title, filter) = (title.into(), String::new());
-        Picker { title, entries, selected: 0, filter, cursor: None, is_loading: false }
+        let (has_sessions, found) = (false, None);
+        Picker { title, entries, selected: 0, has_sessions, found, filter, cursor: None, is_loading: false }
     }
 
     /// Texts to choose from, each with what choosing it does; the newest comes last, and is shown first.
@@ -84,14 +114,19 @@ impl Picker {
         Picker::new("Give the agent full access?", entries)
     }
 
-    /// The places of the entries that contain all words of the filter.
-    pub fn matching(&self) -> Vec<usize> {
+    /// The entries that contain all words of the filter, and then other sessions that were found for them.
+    pub fn matching(&self) -> Vec<&PickerEntry> {
         let filter = self.filter.to_lowercase();
         let is_match = |entry: &PickerEntry| {
             let text = format!("{} {}", entry.label, entry.detail).to_lowercase();
             filter.split_whitespace().all(|word| text.contains(word))
         };
-        (0..self.entries.len()).filter(|at| is_match(&self.entries[*at])).collect()
+        let mut shown: Vec<&PickerEntry> = self.entries.iter().filter(is_match).collect();
+        if let Some((_, found)) = self.found.as_ref().filter(|(words, _)| words == self.filter.trim()) {
+            let is_new = |entry: &&PickerEntry| shown.iter().all(|known| known.choice != entry.choice);
+            shown.extend(found.iter().filter(is_new).collect::<Vec<_>>());
+        }
+        shown
     }
 
     /// Changes the filter by a letter, or removes the last one.
@@ -147,6 +182,18 @@ pub fn later_value(
     session: &wire::SessionId,
     option: &wire::SessionConfigOption,
     places: usize,
+fn session_entry(session: ChatSession, cwd: &Path) -> PickerEntry {
+    let title = session.title.as_deref().map(visible_line).filter(|title| !title.trim().is_empty());
+    let directory = if session.cwd == cwd { String::new() } else { session.cwd.display().to_string() };
+    let details = [session.age, directory, session.excerpt];
+    let details: Vec<String> = details.into_iter().filter(|detail| !detail.is_empty()).collect();
+    PickerEntry {
+        label: title.unwrap_or("(no title)".into()).into_owned(),
+        detail: details.join(" · "),
+        choice: PickerChoice::Request(ChatRequest::Resume { session: session.id.into(), cwd: session.cwd }),
+    }
+}
+
 ) -> Option<(String, ChatRequest)> {
     let values = values(option);
     let at = values.iter().position(|value| Some(&value.value) == current(option))?;

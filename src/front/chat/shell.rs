@@ -21,6 +21,7 @@ use ratatui::style::Color as Ink;
 use tokio::sync::mpsc;
 
 use crate::client::{ChatConnection, initialize};
+use crate::picker::ChatSession;
 use crate::state::{ChatEffect, ChatEvent, ChatStart, ChatState, draw};
 use crate::{files, history, images};
 
@@ -51,8 +52,8 @@ pub struct ChatSetup {
     pub cwd: PathBuf,
     /// Whether it begins with a list of the sessions.
     pub chooses: bool,
-    /// The session to continue, instead of beginning one.
-    pub session: Option<String>,
+    /// The session to continue, instead of beginning one, and its directory.
+    pub session: Option<(String, PathBuf)>,
     /// The first prompt.
     pub prompt: Option<String>,
     /// Is shown until the first key.
@@ -61,6 +62,8 @@ pub struct ChatSetup {
     pub history: PathBuf,
     /// Opens a text in the user's editor and returns it as it was left. Fails with a sentence.
     pub edit: fn(&str) -> Result<String, String>,
+    /// Searches the sessions of all directories for words. Fails with a sentence.
+    pub search: fn(&str) -> Result<Vec<ChatSession>, String>,
     pub has_colors: bool,
     /// The bytes that are written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
@@ -159,7 +162,7 @@ impl FullScreen {
         let mut ends = EndRequests::new()?;
         let mut jobs = JobControl::new()?;
         let began = Instant::now();
-        let session = setup.session.clone().map(Into::into);
+        let session = setup.session.clone().map(|(session, cwd)| (session.into(), cwd));
         let start = match setup.chooses {
             true => ChatStart::Choose,
             false => ChatStart::Session { session, prompt: setup.prompt.clone() },
@@ -204,7 +207,19 @@ impl FullScreen {
                         let event = ChatEvent::Images { pasted, read };
                         followed.extend(chat.update(event, began.elapsed()));
                     }
-                    ChatEffect::Diff => look_up(&report, &setup.cwd, |cwd| ChatEvent::Diff(files::diff(cwd))),
+                    ChatEffect::ListFiles => {
+                        look_up(&report, chat.cwd(), |cwd| ChatEvent::Files(files::list(&cwd)));
+                    }
+                    ChatEffect::Diff => {
+                        look_up(&report, chat.cwd(), |cwd| ChatEvent::Diff(files::diff(&cwd)));
+                    }
+                    ChatEffect::Search(words) => {
+                        let search = setup.search;
+                        look_up(&report, chat.cwd(), move |_| {
+                            let found = search(&words);
+                            ChatEvent::Found { words, found }
+                        });
+                    }
                     ChatEffect::Copy(text) => {
                         let text = &text[..text.floor_char_boundary(COPIED_BYTES_MAX)];
                         execute!(io::stdout(), Print(format!("\x1b]52;c;{}\x07", BASE64.encode(text))))?;

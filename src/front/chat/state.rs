@@ -21,7 +21,7 @@ use crate::form::FormDialog;
 use crate::images::{self, PastedImages};
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
-use crate::picker::{Picker, PickerChoice, later_value, named_value};
+use crate::picker::{ChatSession, Picker, PickerChoice, later_value, named_value};
 use crate::transcript::{ChatTranscript, Speaker};
 pub use view::draw;
 
@@ -60,6 +60,11 @@ pub enum ChatEvent {
     Diff(Result<String, String>),
 }
 
+    /// The sessions of all directories that have these words, or why they are not known.
+    Found {
+        words: String,
+        found: Result<Vec<ChatSession>, String>,
+    },
 /// Something that has to be done.
 #[derive(Debug, PartialEq)]
 pub enum ChatEffect {
@@ -82,6 +87,8 @@ pub enum ChatEffect {
 }
 
 /// Users who wait no longer than this still look at the screen.
+    /// Search the sessions of all directories.
+    Search(String),
     /// Read the images that a pasted text names.
     ReadImages(String),
 const LONG_TURN: Duration = Duration::from_secs(20);
@@ -91,7 +98,7 @@ pub enum ChatStart {
     /// With a list of the sessions.
     Choose,
     /// With a session that is continued, or a new one, and the prompt that is sent once it is open.
-    Session { session: Option<wire::SessionId>, prompt: Option<String> },
+    Session { session: Option<(wire::SessionId, PathBuf)>, prompt: Option<String> },
 }
 
 /// The current activity of the session.
@@ -138,6 +145,8 @@ pub struct ChatState {
     commands: Vec<CommandInfo>,
     options: Vec<wire::SessionConfigOption>,
     title: Option<String>,
+    /// Whether sessions are being searched. One search runs at a time.
+    is_searching: bool,
     usage: Option<wire::UsageUpdate>,
     /// A short remark for the user, until the next key.
     remark: Option<String>,
@@ -214,6 +223,7 @@ impl ChatState {
             commands: commands(Vec::new()),
             options: Vec::new(),
             title: None,
+            is_searching: false,
             usage: None,
             remark: None,
             interrupted: None,
@@ -229,7 +239,7 @@ impl ChatState {
             }
             ChatStart::Session { session, prompt } => {
                 chat.first_prompt = prompt;
-                chat.open(session.map(|session| (session, chat.cwd.clone())));
+                chat.open(session);
             }
         }
         let begin = std::mem::take(&mut chat.effects);
@@ -240,6 +250,15 @@ impl ChatState {
     pub fn resumable(&self) -> Option<String> {
         self.session.as_ref().filter(|_| !self.transcript.is_empty()).map(|session| session.to_string())
     }
+    pub fn use_vim_keys(&mut self) {
+        self.draft.use_vim_keys();
+    }
+
+    /// The directory of the session.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
 
     /// The newest rows of the conversation, for the terminal that the chat leaves.
     pub fn last_rows(&mut self, rows_max: usize) -> Vec<String> {
@@ -258,15 +277,6 @@ impl ChatState {
     }
 
     /// Why the connection has ended.
-    pub fn use_vim_keys(&mut self) {
-        self.draft.use_vim_keys();
-    }
-
-    /// The directory of the session.
-    pub fn cwd(&self) -> &Path {
-        &self.cwd
-    }
-
     pub fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -324,6 +334,18 @@ impl ChatState {
                 self.transcript.notice(Color::Yellow, &why);
         }
             ChatEvent::Images { pasted, read: PastedImages::Absent } => self.paste(&pasted, now),
+            ChatEvent::Found { words, found } => {
+                self.is_searching = false;
+                match found {
+                    Ok(sessions) => {
+                        self.picker.iter_mut().for_each(|picker| {
+                            picker.add_found(words.clone(), sessions.clone(), &self.cwd);
+                        });
+                        self.search();
+                    }
+                    Err(why) => self.remark(why),
+                }
+            }
     }
 
     // ── The user ───────────────────────────────────────────────────────────────────────────────────
@@ -387,6 +409,7 @@ impl ChatState {
             KeyAction::Complete => self.complete(),
             KeyAction::HistoryBack if self.draft.is_empty() && self.is_busy() && !self.waiting.is_empty() => {
                 self.take_back();
+                self.search();
             }
             KeyAction::HistoryBack => self.draft.back(),
             KeyAction::HistoryForward => self.draft.forward(),
@@ -546,7 +569,10 @@ impl ChatState {
             return self.run_own(command, argument);
         }
         if self.session.is_none() {
-            return self.remark("the session is not open yet");
+            return self.remark(match self.is_opening {
+                true => "the session is not open yet",
+                false => "no session is open · /new begins one, /sessions lists them",
+            });
         }
         if let Some(why) = unknown_command(&text, &self.commands)
             && self.unknown.as_ref() != Some(&text)
@@ -640,6 +666,14 @@ impl ChatState {
         let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
         let Some((session, mode)) = self.session.as_ref().zip(mode) else { return };
         let later = |places| later_value(session, mode, places);
+    /// Searches for the words that were typed below a list of sessions, if no other search is running.
+    fn search(&mut self) {
+        if let Some(words) = self.picker.as_ref().and_then(Picker::wanted).filter(|_| !self.is_searching) {
+            self.is_searching = true;
+            self.effects.push(ChatEffect::Search(words.to_owned()));
+        }
+    }
+
         match (later(1), later(2)) {
             // One key too many must not be enough for it.
             (Some((next, yes)), Some((_, no))) if next == FULL_ACCESS => {
@@ -656,7 +690,7 @@ impl ChatState {
 
     fn confirm(&mut self, focus: Focus, number: Option<usize>, now: Duration) {
         if focus == Focus::Picker {
-            return match self.picker.take().and_then(Picker::chosen) {
+            return match self.picker.take().and_then(|picker| picker.chosen()) {
                 Some(PickerChoice::Request(ChatRequest::Resume { session, cwd })) => {
                     self.open(Some((session, cwd)));
                 }
@@ -767,6 +801,10 @@ impl ChatState {
     fn receive(&mut self, message: AgentMessage, now: Duration) {
         match message {
             AgentMessage::Update(notification) => {
+                if cwd != self.cwd {
+                    self.remark(format!("this session works in {}", cwd.display()));
+                    (self.cwd, self.files) = (cwd.clone(), None);
+                }
                 // Others are those of subagents, and of a session that was just closed.
                 if self.session.as_ref() == Some(&notification.session_id) {
                     self.show(notification.update, now);
@@ -808,17 +846,14 @@ impl ChatState {
             AgentMessage::Options(options) => self.options = options,
             AgentMessage::Sessions { sessions, is_next: true, cursor } => {
                 // The list may have been closed since.
-                let next = Picker::of_sessions(sessions, cursor);
+                let next = Picker::of_sessions(sessions, cursor, &self.cwd);
                 if let Some(picker) = self.picker.as_mut().filter(|picker| picker.is_loading) {
                     picker.extend(next);
                     picker.select(true);
                 }
             }
-            AgentMessage::Sessions { sessions, .. } if sessions.is_empty() => {
-                self.remark("this directory has no sessions");
-            }
             AgentMessage::Sessions { sessions, cursor, .. } => {
-                self.picker = Some(Picker::of_sessions(sessions, cursor));
+                self.picker = Some(Picker::of_sessions(sessions, cursor, &self.cwd));
             }
             AgentMessage::PromptFailed { text, .. } if self.withdrawn.contains(&text) => {
                 self.withdrawn.retain(|withdrawn| *withdrawn != text);

@@ -25,6 +25,9 @@ const ITEMS_MAX: usize = 2_000;
 /// Rows of the model's thinking that are shown without details.
 const THINKING_ROWS_MAX: usize = 3;
 
+/// Rows of a message of the user that are shown without details.
+const USER_ROWS_MAX: usize = 20;
+
 /// The id of items that the chat itself has made.
 const OWN: &str = "own";
 

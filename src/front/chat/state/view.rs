@@ -14,7 +14,7 @@ use ratatui::widgets::{Block, Borders, Clear, Paragraph};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::{ChatState, SessionActivity};
+use super::{ChatState, EXPLAIN, SessionActivity};
 use crate::complete::hint;
 use crate::form::FormDialog;
 use crate::keys::HELP;
@@ -146,6 +146,10 @@ fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'s
         let matching = picker.matching().into_iter().map(|at| &picker.entries[at]);
         let entries: Vec<(String, &str)> =
             matching.map(|entry| (entry.label.clone(), entry.detail.as_str())).collect();
+        if entries.is_empty() && !picker.filter.is_empty() {
+            let words = if chat.is_searching { "  searching…" } else { "  nothing is found" };
+            return vec![heading, Line::styled(words, ink(&[Color::Dim]))];
+        }
         return std::iter::once(heading).chain(list(&entries, picker.selected, columns, rows_max)).collect();
     }
     if let Some(form) = chat.forms.front() {
