@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::CliContext as _;
 use super::overrides::{OverrideArgs, doubtful_model};
@@ -87,9 +87,9 @@ pub fn main(args: ChatArgs) -> Result<i32, CliError> {
         cwd,
         search: |words| sessions::found(words).map_err(|error| error.message),
         has_colors: Style::for_stdout() == Style::Colors,
+        has_vim_keys: settings.chat_keys == ChatKeys::Vim,
         notification,
     };
-        has_vim_keys: settings.chat_keys == ChatKeys::Vim,
     loop {
         match chat::run(daemon(&overrides)?, &setup)? {
             ChatEnd::Left { session, rows } => {

@@ -40,7 +40,7 @@ const fn keys(after: &'static str, typed: &'static str) -> Keys {
 pub const SCENES: &[Scene] = &[
     Scene {
         name: "demo",
-        title: "epitome demo: a conversation is compacted, the compaction is undone, the daemon is killed, nothing is lost",
+        title: "epitome demo: a pin, a preview, a compaction and its undo, and a session that survives kill -9",
         size: (100, 32),
         command: |_| Ok("epitome demo".to_owned()),
         keys: &[],

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::agent::{end_by, obey};
 use epitome_test_harness::user::User;
@@ -44,6 +46,11 @@ fn chat(user: &User) -> InTerminal {
 
 fn until(chat: &mut InTerminal, words: &str) -> String {
     chat.until_screen(words, |screen| screen.contains(words))
+}
+
+/// Waits for words that may be on several rows.
+fn until_text(chat: &mut InTerminal, words: &str) -> String {
+    chat.until_screen(words, |screen| screen.replace('\n', " ").contains(words))
 }
 
 fn prompt(chat: &mut InTerminal, words: &str) {
@@ -182,6 +189,161 @@ fn the_terminal_is_restored_for_a_stop_and_drawn_again() {
     chat.press("\x0c");
     prompt(&mut chat, "say one");
     until(&mut chat, "You said one.");
+}
+
+/// One press of Shift+Tab too many gave full access, and so did its name.
+#[test]
+fn full_access_is_reached_by_a_question_only() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    let until_mode = |chat: &mut InTerminal, mode: &str| {
+        let begin = format!("{mode} ·");
+        chat.until_screen(mode, |screen| screen.lines().last().is_some_and(|last| last.starts_with(&begin)));
+    };
+    for mode in ["Accept edits", "Auto", "Plan"] {
+        chat.press("\x1b[Z");
+        until_mode(&mut chat, mode);
+    }
+    chat.press("\x1b[Z");
+    until(&mut chat, "Give the agent full access?");
+    chat.press("\r");
+    until_mode(&mut chat, "Ask");
+    prompt(&mut chat, "/mode full");
+    until(&mut chat, "keep the mode");
+    chat.press("\x1b[B\r");
+    until_mode(&mut chat, "Full access");
+    prompt(&mut chat, "edit it");
+    until(&mut chat, "Done.");
+    assert!(user.project().join("new.txt").exists());
+}
+
+/// A permission request could only be rejected without a word, after which the agent guessed what was wrong.
+#[test]
+fn a_rejection_says_what_to_do_instead() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    prompt(&mut chat, "edit it");
+    until(&mut chat, "4. Reject, and say what to do instead");
+    // Keys that come right after the card appears are not taken for an answer.
+    within("the question", || {
+        chat.press("4");
+        chat.settle(Duration::from_millis(20));
+        chat.rows().join("\n").contains("type what the agent should do instead").then_some(())
+    });
+    chat.press("\x15say words");
+    let typing = until(&mut chat, "say words");
+    assert!(typing.contains("Enter sends it, Esc goes back"), "{typing}");
+    chat.press("\r");
+    let screen = until(&mut chat, "You said words.");
+    assert!(screen.contains("Refused by you.") && screen.contains("› say words"), "{screen}");
+    assert!(!user.project().join("new.txt").exists());
+}
+
+/// Up and Enter sent a prompt twice that was waiting for the agent.
+#[test]
+fn a_waiting_prompt_is_taken_back_edited_and_sent_once() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    prompt(&mut chat, "half");
+    until(&mut chat, "The first half,");
+    prompt(&mut chat, "say one");
+    until(&mut chat, "⏳ say one");
+    prompt(&mut chat, "say two");
+    until(&mut chat, "⏳ say two");
+    chat.press("\x1b[A");
+    chat.until_screen("the prompt in the input", |screen| {
+        screen.contains("\nsay two") && !screen.contains("⏳ say two")
+    });
+    prompt(&mut chat, " words");
+    until(&mut chat, "⏳ say two words");
+    user.model().release();
+    let screen = until(&mut chat, "You said two words.");
+    assert!(screen.contains("› say one"), "{screen}");
+    let sent = user.model().requests().pop().expect("a request").body.to_string();
+    assert_eq!((sent.matches("say two").count(), sent.matches("say two words").count()), (1, 1), "{sent}");
+}
+
+/// A pasted log of 2,000 lines filled the input, where nothing else could be seen.
+#[test]
+fn a_long_paste_is_one_line_of_the_prompt() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    let log: String = (1..=2_000).map(|line| format!("line {line}\n")).collect();
+    chat.press("read this: ");
+    chat.press(&format!("\x1b[200~{}\x1b[201~", log.trim_end()));
+    let screen = until(&mut chat, "read this: [pasted text 1: 2000 lines]");
+    assert!(!screen.contains("line 1999"), "{screen}");
+    chat.press("\r");
+    let screen = until(&mut chat, "They talked about numbers.");
+    assert!(screen.contains("… 1980 more lines (Ctrl+O)"), "{screen}");
+    let sent = user.model().requests().pop().expect("a request").last_user_text();
+    assert!(sent.contains("line 1\nline 2\n") && sent.ends_with("line 2000"), "{} bytes", sent.len());
+}
+
+#[test]
+fn the_last_reply_is_copied_to_the_clipboard() {
+    let user = User::with_model(script);
+    let mut chat = chat(&user);
+    prompt(&mut chat, "/copy");
+    until(&mut chat, "there is no reply to copy");
+    prompt(&mut chat, "say **ä**");
+    chat.until_screen("the reply", |screen| screen.contains("You said ä.") && !screen.contains("working"));
+    chat.press("/copy\r");
+    // The source of the reply, for the terminal's clipboard.
+    chat.until(&format!("\x1b]52;c;{}\x07", STANDARD.encode("You said **ä**.")));
+}
+
+/// Images could not be attached at all.
+#[test]
+fn pasted_images_are_sent_to_models_that_take_them() {
+    let user = User::with_model(script);
+    let png = b"\x89PNG\r\n\x1a\nbytes";
+    let (shot, plan) = (user.project().join("my shot.png"), user.project().join("plan.png"));
+    std::fs::write(&shot, png).expect("written");
+    std::fs::write(&plan, png).expect("written");
+    std::fs::write(user.project().join("large.png"), [&png[..], &[0; 4_000_000]].concat()).expect("written");
+    let mut chat = chat(&user);
+    let paste = |chat: &mut InTerminal, text: &str| chat.press(&format!("\x1b[200~{text}\x1b[201~"));
+    // As a terminal drops files: in quotes, or as URIs.
+    paste(&mut chat, &format!("'{}'", shot.display()));
+    paste(&mut chat, &format!("file://{}", plan.display()));
+    until(&mut chat, "[image my shot.png] [image plan.png]");
+    chat.press("\x7f\x7f");
+    chat.until_screen("one image", |screen| !screen.contains("plan.png"));
+    paste(&mut chat, "large.png");
+    until_text(&mut chat, "it is an image of 4.00 MB");
+    chat.press("\x17\x17\x17");
+    chat.until_screen("the image alone", |screen| !screen.contains("] large"));
+    prompt(&mut chat, "what is it?");
+    // The scripted model of these tests takes no images, which the session says.
+    let screen = until(&mut chat, "They talked about numbers.");
+    assert!(screen.contains("› [image my shot.png] what is it?"), "{screen}");
+    until_text(&mut chat, "takes no images");
+    let journal = std::fs::read_to_string(user.journal(&user.session())).expect("a journal");
+    // Its bytes are in a file of their own.
+    assert!(journal.contains("/message/content/1/data") && journal.contains("my%20shot.png"), "{journal}");
+    assert!(!journal.contains("plan.png"), "{journal}");
+}
+
+/// Only sessions of the same directory were listed, and found by their titles only.
+#[test]
+fn a_session_of_another_directory_is_found_by_its_text_and_opened_there() {
+    let user = User::with_model(script);
+    let other = user.home().join("elsewhere");
+    std::fs::create_dir(&other).expect("a directory");
+    let ran = user.command(&["run", "say porcupines"]).current_dir(&other).output().expect("it runs");
+    assert!(ran.status.success(), "{ran:?}");
+    let mut found = InTerminal::start(&user, &["--resume"]);
+    found.resize(100, 24);
+    until(&mut found, "No sessions of this directory");
+    found.press("porcup");
+    until(&mut found, "elsewhere · ");
+    found.press("\r");
+    until(&mut found, "this session works in");
+    until(&mut found, "You said porcupines.");
+    found.settle(Duration::from_millis(20));
+    prompt(&mut found, "!pwd");
+    until(&mut found, "annhome/elsewhere");
 }
 
 /// Without a model, the chat says what the command line says, and offers the login.

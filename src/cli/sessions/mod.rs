@@ -194,7 +194,7 @@ fn local_time(milliseconds: u64) -> String {
     }
 }
 
-/// Formats how long ago a time was, in the largest unit that fits. Both are in milliseconds since the epoch.
+/// Formats how long ago a time was. Both are in milliseconds since the epoch.
 fn ago(milliseconds: u64, now: i64) -> String {
     text::ago(now.saturating_sub_unsigned(milliseconds) / 1000)
 }

@@ -80,9 +80,7 @@ fn text_of(found: &SearchResults) -> String {
         for find in &session.finds {
             let _ = writeln!(out, "    {} {}", find.entry, find.what);
             for excerpt in &find.excerpts {
-                // The byte offset is for programs.
-                let excerpt = excerpt.split_once(": ").map_or(excerpt.as_str(), |(_, line)| line);
-                let _ = writeln!(out, "        {}", excerpt.trim());
+                let _ = writeln!(out, "        {}", without_offset(excerpt));
             }
         }
         if session.count > session.finds.len() {

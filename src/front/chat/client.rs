@@ -14,15 +14,16 @@ use epitome_client::{
 use epitome_platform::file_uri;
 use epitome_platform::local::{self, AsyncStream, OwnedReadHalf, OwnedWriteHalf};
 use epitome_session_api::{CommandInfo, QuestionReply};
+use epitome_thread::text::ago;
 use futures_util::FutureExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::form::{FormDialog, form_of};
-
 use crate::images;
 use crate::picker::ChatSession;
+
 /// Bytes that wait to be sent, beyond which nothing more is typed by the user.
 const UNSENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -51,8 +52,8 @@ pub enum ChatRequest {
     Prompt {
         session: wire::SessionId,
         text: String,
-        cwd: PathBuf,
         images: Vec<wire::ContentBlock>,
+        cwd: PathBuf,
     },
     Cancel {
         session: wire::SessionId,
@@ -78,7 +79,6 @@ pub enum ChatRequest {
     },
 }
 
-/// A message of the agent to the chat.
 impl ChatRequest {
     /// Whether it sets an option to this value.
     pub fn sets(&self, id: &str, to: &str) -> bool {
@@ -88,6 +88,7 @@ impl ChatRequest {
     }
 }
 
+/// A message of the agent to the chat.
 #[derive(Debug)]
 pub enum AgentMessage {
     Update(Box<wire::UpdateSessionNotification>),
@@ -129,6 +130,7 @@ pub struct InitializedChat {
     stream: local::Stream,
     /// Whether a model can be used, or the user has to log in first.
     pub has_login: bool,
+    takes_images: bool,
 }
 
 /// The connection to the agent.
@@ -139,9 +141,9 @@ pub struct ChatConnection {
     /// The part of a line that has arrived.
     line: Vec<u8>,
     unsent: Vec<u8>,
-    takes_images: bool,
     /// The requests of prompts that are not answered, with their texts.
     prompts: Vec<(u64, String)>,
+    takes_images: bool,
     is_ended: bool,
 }
 
@@ -152,7 +154,6 @@ enum AnswerPurpose {
     Close,
     /// `is_next`: it continues a list.
     List {
-    takes_images: bool,
         is_next: bool,
     },
     /// The text of a prompt.
@@ -167,6 +168,7 @@ pub fn initialize(stream: local::Stream) -> Result<InitializedChat, String> {
     let mut handshake = Handshake::begin(halves(stream)?, info, capabilities)?;
     let has_login =
         handshake.call("auth/status", &wire::AuthStatusRequest::new())?["state"] != "unauthenticated";
+    let takes_images = handshake.takes_images();
     let (link, _, stream) = handshake.finish();
     Ok(InitializedChat { link, stream, has_login, takes_images })
 }
@@ -178,13 +180,13 @@ impl ChatConnection {
         let (from_agent, to_agent) = AsyncStream::from_std(stream)?.into_split();
         let from_agent = BufReader::new(from_agent);
         Ok(ChatConnection {
-    let takes_images = handshake.takes_images();
             link,
             from_agent,
             to_agent,
             line: Vec::new(),
             unsent: Vec::new(),
             prompts: Vec::new(),
+            takes_images,
             is_ended: false,
         })
     }
@@ -195,7 +197,6 @@ impl ChatConnection {
     }
 
     /// Queues a request. It is sent while the next message is waited for.
-            takes_images,
     pub fn request(&mut self, request: ChatRequest) {
         let link = &mut self.link;
         match request {
@@ -368,7 +369,6 @@ fn answered(
     })
 }
 
-fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error> {
 fn chat_session(info: wire::SessionInfo) -> ChatSession {
     let used = info.updated_at.and_then(|at| at.parse::<jiff::Timestamp>().ok());
     let age = |at: jiff::Timestamp| ago(jiff::Timestamp::now().duration_since(at).as_secs());
@@ -381,12 +381,14 @@ fn chat_session(info: wire::SessionInfo) -> ChatSession {
     }
 }
 
+fn read<T: DeserializeOwned>(params: Value) -> Result<Box<T>, serde_json::Error> {
     serde_json::from_value(params).map(Box::new)
 }
 
 /// A prompt: its text, its images, and each file that it names as `@PATH`. A name without a file stays plain text.
 fn content(text: &str, images: Vec<wire::ContentBlock>, cwd: &Path) -> Vec<wire::ContentBlock> {
     let mut blocks = vec![text.into()];
+    blocks.extend(images);
     let mut attached = BTreeSet::new();
     for name in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
         // A sentence may end behind the name.
@@ -409,6 +411,9 @@ fn name_image(block: &mut wire::ContentBlock) {
 
 /// A file: an image, a document or its text, or a link that the agent can follow to what is larger or something else.
 fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
+    if let Ok(block) = images::attached(path) {
+        return block;
+    }
     let mut text = String::new();
     let file = File::open(path).map(|file| file.take(ATTACHED_BYTES_MAX + 1));
     let is_text = file.and_then(|mut file| file.read_to_string(&mut text)).is_ok();
@@ -418,7 +423,6 @@ fn attachment(name: &str, path: &Path) -> wire::ContentBlock {
         return wire::ContentBlock::Resource(wire::EmbeddedResource::new(contents));
     }
     wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name, file_uri::of(path)))
-    blocks.extend(images);
 }
 
 #[cfg(test)]
@@ -432,10 +436,7 @@ mod tests {
         std::fs::write(scratch.path().join("src/main.rs"), "fn main() {}").expect("written");
         std::fs::write(scratch.path().join("chart.png"), [0x89, b'P', 0xff]).expect("written");
         let attached = |text: &str| -> Vec<(String, String)> {
-            let blocks = content(text, scratch.path());
-    if let Ok(block) = images::attached(path) {
-        return block;
-    }
+            let blocks = content(text, Vec::new(), scratch.path());
             assert_eq!(blocks[0], wire::ContentBlock::from(text));
             let attached = |block: &wire::ContentBlock| match block {
                 wire::ContentBlock::ResourceLink(link) => ("a link".to_owned(), link.uri.clone()),

@@ -1,18 +1,19 @@
 //! The prompt that is being typed, with its history and the completion of commands. Pure.
 
+use agent_client_protocol::v2::schema as wire;
 use epitome_session_api::CommandInfo;
-use ratatui::crossterm::event::KeyEvent;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, DataCursor, TextArea, WrapMode};
 
 use crate::complete::{completions, matching_files};
-use crate::keys::DraftContext;
 use crate::images::PromptImage;
+use crate::keys::DraftContext;
 use crate::markdown::Color;
 use crate::rows::ink;
+use crate::vim::VimKeys;
 
 /// Prompts kept for the Up key.
-use crate::vim::VimKeys;
 pub const HISTORY_MAX: usize = 1_000;
 
 /// Longer pastes are shown as one line.
@@ -22,8 +23,8 @@ const PASTED_BYTES_MAX: usize = 2_000;
 /// Images that are kept for prompts of this chat.
 const IMAGES_MAX: usize = 16;
 
-const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a prompt. The session refuses longer ones with a reason; this only keeps a wrong paste from filling memory.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// See the module's documentation.
 pub struct Draft {
@@ -38,11 +39,11 @@ pub struct Draft {
     is_dismissed: bool,
     /// Long texts, in place of which the area has a line that names them.
     pasted: Vec<(String, String)>,
-}
     /// Images with the texts that stand for them in prompts, the newest last.
     images: Vec<(String, PromptImage)>,
     /// The keys of Vim, if the settings choose them.
     vim: Option<VimKeys>,
+}
 
 impl Default for Draft {
     fn default() -> Draft {
@@ -54,9 +55,9 @@ impl Default for Draft {
             selected: 0,
             is_dismissed: false,
             pasted: Vec::new(),
-        }
             images: Vec::new(),
             vim: None,
+        }
     }
 }
 
@@ -114,11 +115,6 @@ impl Draft {
         ends
     }
 
-    pub fn edit(&mut self, key: KeyEvent) {
-        self.area.input(key);
-        self.edited();
-    }
-
     pub fn use_vim_keys(&mut self) {
         self.vim = Some(VimKeys::default());
     }
@@ -134,6 +130,10 @@ impl Draft {
         let left = vim.press(key, &mut self.area);
         if left.is_none() {
             self.edited();
+        }
+        left
+    }
+
     pub fn edit(&mut self, key: KeyEvent) {
         // What stands for an image or a long text is removed at once.
         let marker = match (key.code, key.modifiers) {
@@ -194,10 +194,6 @@ impl Draft {
         self.images.iter().fold(prompt.to_owned(), |prompt, (marker, image)| {
             prompt.replace(marker, &image.path.to_string_lossy())
         })
-    }
-
-        }
-        left
     }
 
     pub fn new_line(&mut self) {

@@ -30,8 +30,7 @@ mod rows;
 mod shell;
 mod state;
 mod transcript;
-
+mod vim;
 
 pub use picker::ChatSession;
-mod vim;
 pub use shell::{ChatEnd, ChatSetup, run};

@@ -1,12 +1,12 @@
 //! A list to choose from: sessions, or the values of an option. Pure.
 
+use std::path::{Path, PathBuf};
+
 use agent_client_protocol::v2::schema as wire;
 use epitome_thread::visible::visible_line;
 
 use crate::client::ChatRequest;
 
-/// See the module's documentation.
-pub struct Picker {
 /// Letters from which the sessions of all directories are searched.
 const SEARCHED_CHARS_MIN: usize = 2;
 
@@ -22,22 +22,25 @@ pub struct ChatSession {
     pub excerpt: String,
 }
 
+/// See the module's documentation.
+pub struct Picker {
     pub title: String,
     pub entries: Vec<PickerEntry>,
     /// Among the entries that match the filter.
     pub selected: usize,
-    /// What was typed to find an entry.
-    pub filter: String,
     /// Whether it lists sessions, which are also searched.
     has_sessions: bool,
     /// The words that were searched for, and the sessions of all directories that have them.
     found: Option<(String, Vec<PickerEntry>)>,
+    /// What was typed to find an entry.
+    pub filter: String,
     /// The cursor of the next page, if the list is not complete.
     pub cursor: Option<wire::SessionListCursor>,
     /// Whether the next part has been requested.
     pub is_loading: bool,
 }
 
+#[derive(Debug, PartialEq)]
 pub struct PickerEntry {
     pub label: String,
     pub detail: String,
@@ -45,8 +48,12 @@ pub struct PickerEntry {
 }
 
 /// What choosing an entry does.
+#[derive(Clone, Debug, PartialEq)]
 pub enum PickerChoice {
     Request(ChatRequest),
+    /// Sets the mode in which everything runs, after the question about it.
+    FullAccess(ChatRequest),
+    Nothing,
     /// Puts a text into the draft.
     Draft(String),
     Prompt(String),
@@ -101,23 +108,22 @@ impl Picker {
     }
 
     /// The question before everything may run without one.
-    pub fn of_full_access(no: ChatRequest, yes: ChatRequest) -> Picker {
-        let entry = |label: &str, detail: &str, request| PickerEntry {
+    pub fn of_full_access(no: PickerChoice, yes: ChatRequest) -> Picker {
+        let entry = |label: &str, detail: &str, choice| PickerEntry {
             label: label.to_owned(),
             detail: detail.to_owned(),
-            choice: PickerChoice::Request(request),
+            choice,
         };
-        let entries = vec![
-            entry("No", "go on to the next mode", no),
-            entry("Yes", "commands and edits run without questions and without a sandbox", yes),
-        ];
+        let kept = if no == PickerChoice::Nothing { "keep the mode" } else { "go on to the next mode" };
+        let access = "commands and edits run without questions and without a sandbox";
+        let entries = vec![entry("No", kept, no), entry("Yes", access, PickerChoice::FullAccess(yes))];
         Picker::new("Give the agent full access?", entries)
     }
 
     /// The entries that contain all words of the filter, and then other sessions that were found for them.
     pub fn matching(&self) -> Vec<&PickerEntry> {
         let filter = self.filter.to_lowercase();
-        let is_match = |entry: &PickerEntry| {
+        let is_match = |entry: &&PickerEntry| {
             let text = format!("{} {}", entry.label, entry.detail).to_lowercase();
             filter.split_whitespace().all(|word| text.contains(word))
         };
@@ -139,9 +145,8 @@ impl Picker {
     }
 
     /// What the selected entry does.
-    pub fn chosen(mut self) -> Option<PickerChoice> {
-        let at = *self.matching().get(self.selected)?;
-        Some(self.entries.swap_remove(at).choice)
+    pub fn chosen(&self) -> Option<PickerChoice> {
+        self.matching().get(self.selected).map(|entry| entry.choice.clone())
     }
 
     /// Adds the next part of a list.
@@ -177,11 +182,6 @@ impl Picker {
     }
 }
 
-/// The value of an option this many places after the current one, and the request that sets it.
-pub fn later_value(
-    session: &wire::SessionId,
-    option: &wire::SessionConfigOption,
-    places: usize,
 fn session_entry(session: ChatSession, cwd: &Path) -> PickerEntry {
     let title = session.title.as_deref().map(visible_line).filter(|title| !title.trim().is_empty());
     let directory = if session.cwd == cwd { String::new() } else { session.cwd.display().to_string() };
@@ -194,6 +194,11 @@ fn session_entry(session: ChatSession, cwd: &Path) -> PickerEntry {
     }
 }
 
+/// The value of an option this many places after the current one, and the request that sets it.
+pub fn later_value(
+    session: &wire::SessionId,
+    option: &wire::SessionConfigOption,
+    places: usize,
 ) -> Option<(String, ChatRequest)> {
     let values = values(option);
     let at = values.iter().position(|value| Some(&value.value) == current(option))?;

@@ -65,11 +65,11 @@ pub struct ChatSetup {
     /// Searches the sessions of all directories for words. Fails with a sentence.
     pub search: fn(&str) -> Result<Vec<ChatSession>, String>,
     pub has_colors: bool,
+    /// Whether the prompt has the keys of Vim.
+    pub has_vim_keys: bool,
     /// The bytes that are written to the terminal at the end of a long turn.
     pub notification: Option<&'static str>,
 }
-    /// Whether the prompt has the keys of Vim.
-    pub has_vim_keys: bool,
 
 /// How the chat ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,11 +169,11 @@ impl FullScreen {
         };
         let (mut chat, mut effects) =
             ChatState::new(setup.cwd.clone(), start, &history::load(&setup.history));
-        if let Some(remark) = &setup.remark {
-            chat.remark(remark.as_str());
-        }
         if setup.has_vim_keys {
             chat.use_vim_keys();
+        }
+        if let Some(remark) = &setup.remark {
+            chat.remark(remark.as_str());
         }
         // The thread that reads keys waits while the user's editor may have the terminal.
         let mut is_reader_waiting = false;
@@ -198,9 +198,6 @@ impl FullScreen {
                     ChatEffect::Edit(text) => {
                         let edited = self.edit(&text, setup.edit)?;
                         followed.extend(chat.update(ChatEvent::Edited(edited), began.elapsed()));
-                    }
-                    ChatEffect::ListFiles => {
-                        look_up(&report, &setup.cwd, |cwd| ChatEvent::Files(files::list(cwd)));
                     }
                     ChatEffect::ReadImages(pasted) => {
                         let read = images::read_pasted(&pasted, chat.cwd());
@@ -321,10 +318,14 @@ fn left(chat: &mut ChatState) -> ChatEnd {
 }
 
 /// Looks something up on a thread of its own, and reports it.
-fn look_up(report: &mpsc::Sender<ChatEvent>, cwd: &Path, look: fn(&Path) -> ChatEvent) {
+fn look_up(
+    report: &mpsc::Sender<ChatEvent>,
+    cwd: &Path,
+    look: impl FnOnce(PathBuf) -> ChatEvent + Send + 'static,
+) {
     let (report, cwd) = (report.clone(), cwd.to_path_buf());
     // The chat may have ended meanwhile.
-    tokio::task::spawn_blocking(move || drop(report.blocking_send(look(&cwd))));
+    tokio::task::spawn_blocking(move || drop(report.blocking_send(look(cwd))));
 }
 
 /// Whether a key may open the user's editor, which then reads the keys.

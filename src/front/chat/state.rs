@@ -3,7 +3,7 @@
 mod view;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_client_protocol::schema::MaybeUndefined;
@@ -33,6 +33,10 @@ const REWIND_WITHIN: Duration = Duration::from_secs(1);
 
 /// The mode in which everything runs without a question.
 const FULL_ACCESS: &str = "full";
+const MODE_OPTION: &str = "mode";
+
+/// What to do after a rejection that is to be explained.
+const EXPLAIN: &str = "type what the agent should do instead · Enter sends it, Esc goes back";
 
 /// Rows that a turn of the wheel scrolls.
 const WHEEL_ROWS: isize = 3;
@@ -42,29 +46,29 @@ const WHEEL_ROWS: isize = 3;
 pub enum ChatEvent {
     Key(KeyEvent),
     Paste(String),
-    /// Up or down.
-    Wheel {
-        up: bool,
-    },
     /// The images that a pasted text names.
     Images {
         pasted: String,
         read: PastedImages,
+    },
+    /// Up or down.
+    Wheel {
+        up: bool,
     },
     Agent(AgentMessage),
     /// The files of the directory, for mentions.
     Files(Vec<String>),
     /// The draft as the user's editor left it, or why it can't be edited.
     Edited(Result<String, String>),
-    /// The uncommitted changes, or why they are not known.
-    Diff(Result<String, String>),
-}
-
     /// The sessions of all directories that have these words, or why they are not known.
     Found {
         words: String,
         found: Result<Vec<ChatSession>, String>,
     },
+    /// The uncommitted changes, or why they are not known.
+    Diff(Result<String, String>),
+}
+
 /// Something that has to be done.
 #[derive(Debug, PartialEq)]
 pub enum ChatEffect {
@@ -78,19 +82,19 @@ pub enum ChatEffect {
     /// Keep a prompt for later chats.
     Remember(String),
     ListFiles,
+    /// Read the images that a pasted text names.
+    ReadImages(String),
     /// Open the draft in the user's editor.
     Edit(String),
     Diff,
+    /// Search the sessions of all directories.
+    Search(String),
     /// Put a text into the clipboard.
     Copy(String),
     Leave,
 }
 
 /// Users who wait no longer than this still look at the screen.
-    /// Search the sessions of all directories.
-    Search(String),
-    /// Read the images that a pasted text names.
-    ReadImages(String),
 const LONG_TURN: Duration = Duration::from_secs(20);
 
 /// How a chat begins.
@@ -141,12 +145,12 @@ pub struct ChatState {
     cards: VecDeque<OpenCard>,
     forms: VecDeque<OpenForm>,
     picker: Option<Picker>,
+    /// Whether sessions are being searched. One search runs at a time.
+    is_searching: bool,
     has_help: bool,
     commands: Vec<CommandInfo>,
     options: Vec<wire::SessionConfigOption>,
     title: Option<String>,
-    /// Whether sessions are being searched. One search runs at a time.
-    is_searching: bool,
     usage: Option<wire::UsageUpdate>,
     /// A short remark for the user, until the next key.
     remark: Option<String>,
@@ -219,11 +223,11 @@ impl ChatState {
             cards: VecDeque::new(),
             forms: VecDeque::new(),
             picker: None,
+            is_searching: false,
             has_help: false,
             commands: commands(Vec::new()),
             options: Vec::new(),
             title: None,
-            is_searching: false,
             usage: None,
             remark: None,
             interrupted: None,
@@ -246,10 +250,6 @@ impl ChatState {
         (chat, begin)
     }
 
-    /// The open session, if something was said in it.
-    pub fn resumable(&self) -> Option<String> {
-        self.session.as_ref().filter(|_| !self.transcript.is_empty()).map(|session| session.to_string())
-    }
     pub fn use_vim_keys(&mut self) {
         self.draft.use_vim_keys();
     }
@@ -259,6 +259,10 @@ impl ChatState {
         &self.cwd
     }
 
+    /// The open session, if something was said in it.
+    pub fn resumable(&self) -> Option<String> {
+        self.session.as_ref().filter(|_| !self.transcript.is_empty()).map(|session| session.to_string())
+    }
 
     /// The newest rows of the conversation, for the terminal that the chat leaves.
     pub fn last_rows(&mut self, rows_max: usize) -> Vec<String> {
@@ -313,7 +317,13 @@ impl ChatState {
                         self.remark("a prompt has no room for more images");
                     }
                 }
+                self.pasted(now);
             }
+            ChatEvent::Images { pasted, read: PastedImages::Unusable(why) } => {
+                self.paste(&pasted, now);
+                self.transcript.notice(Color::Yellow, &why);
+            }
+            ChatEvent::Images { pasted, read: PastedImages::Absent } => self.paste(&pasted, now),
             ChatEvent::Files(files) => self.files = Some(files),
             ChatEvent::Edited(Ok(text)) => self.draft.set(text.trim_end()),
             ChatEvent::Diff(Ok(diff)) if diff.trim().is_empty() => {
@@ -324,16 +334,6 @@ impl ChatState {
                 let fenced = format!("```diff\n{}\n```", diff.trim_end().replace("```", "` ` `"));
                 self.transcript.show_markdown(&fenced);
             }
-            ChatEvent::Edited(Err(why)) | ChatEvent::Diff(Err(why)) => self.remark(why),
-            ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
-            ChatEvent::Agent(message) => self.receive(message, now),
-                self.pasted(now);
-            }
-            ChatEvent::Images { pasted, read: PastedImages::Unusable(why) } => {
-                self.paste(&pasted, now);
-                self.transcript.notice(Color::Yellow, &why);
-        }
-            ChatEvent::Images { pasted, read: PastedImages::Absent } => self.paste(&pasted, now),
             ChatEvent::Found { words, found } => {
                 self.is_searching = false;
                 match found {
@@ -346,6 +346,23 @@ impl ChatState {
                     Err(why) => self.remark(why),
                 }
             }
+            ChatEvent::Edited(Err(why)) | ChatEvent::Diff(Err(why)) => self.remark(why),
+            ChatEvent::Wheel { up } => self.scroll(if up { WHEEL_ROWS } else { -WHEEL_ROWS }),
+            ChatEvent::Agent(message) => self.receive(message, now),
+        }
+    }
+
+    fn paste(&mut self, text: &str, now: Duration) {
+        self.draft.paste(text);
+        self.pasted(now);
+    }
+
+    /// A paste answers nothing. Below a card or a list, it waits in the draft.
+    fn pasted(&mut self, now: Duration) {
+        if let Some(card) = self.cards.front_mut() {
+            card.appear(now);
+            self.remark("pasted into the prompt, below this card");
+        }
     }
 
     // ── The user ───────────────────────────────────────────────────────────────────────────────────
@@ -370,23 +387,21 @@ impl ChatState {
 
     fn key(&mut self, key: KeyEvent, now: Duration) {
         let focus = self.focus();
+        let key = match focus {
+            // Esc first closes what is offered.
+            Focus::Draft(draft) if !(draft.completes && key.code == KeyCode::Esc) => {
+                self.draft.press_vim(key)
+            }
+            _ => Some(key),
+        };
+        let Some(key) = key else {
+            self.interrupted = None;
+            return;
+        };
         let action = action(key, focus);
         if action != KeyAction::Interrupt {
             self.interrupted = None;
         }
-    fn paste(&mut self, text: &str, now: Duration) {
-        self.draft.paste(text);
-        self.pasted(now);
-    }
-
-    /// A paste answers nothing. Below a card or a list, it waits in the draft.
-    fn pasted(&mut self, now: Duration) {
-        if let Some(card) = self.cards.front_mut() {
-            card.appear(now);
-            self.remark("pasted into the prompt, below this card");
-        }
-    }
-
         match action {
             KeyAction::Edit if focus == Focus::Picker => {
                 let letter = match key.code {
@@ -394,6 +409,7 @@ impl ChatState {
                     _ => None,
                 };
                 self.picker.iter_mut().for_each(|picker| picker.filter_by(letter));
+                self.search();
             }
             KeyAction::Edit => {
                 self.draft.edit(key);
@@ -409,7 +425,6 @@ impl ChatState {
             KeyAction::Complete => self.complete(),
             KeyAction::HistoryBack if self.draft.is_empty() && self.is_busy() && !self.waiting.is_empty() => {
                 self.take_back();
-                self.search();
             }
             KeyAction::HistoryBack => self.draft.back(),
             KeyAction::HistoryForward => self.draft.forward(),
@@ -440,17 +455,6 @@ impl ChatState {
     fn escape(&mut self, now: Duration) {
         if self.is_busy() || !self.draft.is_empty() {
             return self.cancel();
-        let key = match focus {
-            // Esc first closes what is offered.
-            Focus::Draft(draft) if !(draft.completes && key.code == KeyCode::Esc) => {
-                self.draft.press_vim(key)
-            }
-            _ => Some(key),
-        };
-        let Some(key) = key else {
-            self.interrupted = None;
-            return;
-        };
         }
         match self.escaped.take().is_some_and(|at| now.saturating_sub(at) <= REWIND_WITHIN) {
             true if self.said.is_empty() => self.remark("there is no prompt to go back to"),
@@ -582,7 +586,7 @@ impl ChatState {
         }
         self.draft.set("");
         self.draft.remember(&text);
-        self.effects.push(ChatEffect::Remember(text.clone()));
+        self.effects.push(ChatEffect::Remember(self.draft.with_paths(&text)));
         match text.strip_prefix('!').map(str::trim) {
             Some(command) if !command.is_empty() => self.prompt(format!("/shell {command}")),
             _ => self.prompt(text),
@@ -640,7 +644,7 @@ impl ChatState {
                         self.picker = Some(Picker::of_option(session, option));
                     }
                     (Some(session), Some(option)) => match named_value(session, option, argument) {
-                        Ok(request) => self.request(request),
+                        Ok(request) => self.set_option(request),
                         Err(values) => {
                             let near = nearest(argument, values.iter().map(String::as_str));
                             let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
@@ -662,10 +666,6 @@ impl ChatState {
         self.request(ChatRequest::List { cwd: self.cwd.clone(), cursor });
     }
 
-    fn next_mode(&mut self) {
-        let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
-        let Some((session, mode)) = self.session.as_ref().zip(mode) else { return };
-        let later = |places| later_value(session, mode, places);
     /// Searches for the words that were typed below a list of sessions, if no other search is running.
     fn search(&mut self) {
         if let Some(words) = self.picker.as_ref().and_then(Picker::wanted).filter(|_| !self.is_searching) {
@@ -674,13 +674,25 @@ impl ChatState {
         }
     }
 
+    fn next_mode(&mut self) {
+        let mode = self.option(&wire::SessionConfigOptionCategory::Mode);
+        let Some((session, mode)) = self.session.as_ref().zip(mode) else { return };
+        let later = |places| later_value(session, mode, places);
         match (later(1), later(2)) {
             // One key too many must not be enough for it.
             (Some((next, yes)), Some((_, no))) if next == FULL_ACCESS => {
-                self.picker = Some(Picker::of_full_access(no, yes));
+                self.picker = Some(Picker::of_full_access(PickerChoice::Request(no), yes));
             }
             (Some((_, request)), _) => self.request(request),
             (None, _) => {}
+        }
+    }
+
+    /// Sets an option. Whichever way full access is chosen, it takes a second choice.
+    fn set_option(&mut self, request: ChatRequest) {
+        match request.sets(MODE_OPTION, FULL_ACCESS) {
+            true => self.picker = Some(Picker::of_full_access(PickerChoice::Nothing, request)),
+            false => self.request(request),
         }
     }
 
@@ -694,7 +706,9 @@ impl ChatState {
                 Some(PickerChoice::Request(ChatRequest::Resume { session, cwd })) => {
                     self.open(Some((session, cwd)));
                 }
-                Some(PickerChoice::Request(request)) => self.request(request),
+                Some(PickerChoice::Request(request)) => self.set_option(request),
+                Some(PickerChoice::FullAccess(request)) => self.request(request),
+                Some(PickerChoice::Nothing) => {}
                 Some(PickerChoice::Draft(text)) => self.draft.set(&text),
                 Some(PickerChoice::Prompt(text)) => self.prompt(text),
                 None => {}
@@ -711,7 +725,6 @@ impl ChatState {
             }
             CardAnswer::Explain(option) => {
                 self.explaining = Some((card.number(), option));
-                self.remark("type what the agent should do instead · Enter sends it, Esc goes back");
             }
         }
     }
@@ -788,6 +801,10 @@ impl ChatState {
         self.scroll = Scroll::default();
         match resumed {
             Some((session, cwd)) => {
+                if cwd != self.cwd {
+                    self.remark(format!("this session works in {}", cwd.display()));
+                    (self.cwd, self.files) = (cwd.clone(), None);
+                }
                 // The conversation comes before the answer.
                 self.session = Some(session.clone());
                 self.request(ChatRequest::Resume { session, cwd });
@@ -801,10 +818,6 @@ impl ChatState {
     fn receive(&mut self, message: AgentMessage, now: Duration) {
         match message {
             AgentMessage::Update(notification) => {
-                if cwd != self.cwd {
-                    self.remark(format!("this session works in {}", cwd.display()));
-                    (self.cwd, self.files) = (cwd.clone(), None);
-                }
                 // Others are those of subagents, and of a session that was just closed.
                 if self.session.as_ref() == Some(&notification.session_id) {
                     self.show(notification.update, now);
@@ -1032,6 +1045,7 @@ fn typed(content: &[wire::ContentBlock]) -> String {
 
 /// The text of a message; other content is named.
 fn text_of(content: &[wire::ContentBlock]) -> String {
+    let said = typed(content);
     let shown = |block: &wire::ContentBlock| match block {
         wire::ContentBlock::Text(text) => text.text.clone(),
         wire::ContentBlock::Image(image) => {

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use epitome_thread::terminal_text::Cleaner;
 use ratatui::text::Line;
 
-use crate::call::ShownCall;
+use crate::call::{ShownCall, left_out};
 use crate::markdown::Color;
 use crate::rows::{Flow, ScreenRows, ink};
 
@@ -330,6 +330,12 @@ fn render(content: &ItemContent, columns: usize, details: bool) -> Vec<Line<'sta
         }
         ItemContent::Text { speaker: Speaker::User, text, .. } => {
             rows.prose(&format!("› {}", text.trim_end()), ink(&[Color::Cyan, Color::Bold]));
+            let all = rows.as_slice();
+            if !details && all.len() > USER_ROWS_MAX {
+                let mut rest = ScreenRows::new(columns);
+                left_out(all.len() - USER_ROWS_MAX, &mut rest);
+                return [&all[..USER_ROWS_MAX], rest.as_slice()].concat();
+            }
         }
         ItemContent::Text { speaker: Speaker::Thinking, text, .. } => {
             rows.prose(text.trim(), ink(&[Color::Dim, Color::Italic]));

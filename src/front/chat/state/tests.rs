@@ -7,6 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::images::PromptImage;
 
 /// A chat whose session is open, with a clock that advances by one second per event.
 struct ChatFixture {
@@ -133,6 +134,7 @@ fn prompt(text: &str) -> ChatEffect {
     ChatEffect::Request(ChatRequest::Prompt {
         session: "s_1".to_owned().into(),
         text: text.to_owned(),
+        images: Vec::new(),
         cwd: PathBuf::from("/home/ann/project"),
     })
 }
@@ -416,17 +418,25 @@ fn prompts_that_wait_are_shown_until_they_are_taken() {
     assert!(!fixture.shows("⏳") && fixture.shows("› and then"));
 }
 
+fn session(id: &str, cwd: &str, title: &str) -> ChatSession {
+    ChatSession {
+        id: id.to_owned(),
+        cwd: cwd.into(),
+        title: Some(title.to_owned()),
+        age: "2 days ago".to_owned(),
+        excerpt: String::new(),
+    }
+}
+
 #[test]
 fn another_session_is_opened_from_the_list() {
     let mut fixture = ChatFixture::new();
     fixture.say("m", "old words");
     let list = ChatRequest::List { cwd: PathBuf::from("/home/ann/project"), cursor: None };
     assert_eq!(fixture.press(KeyCode::F(2)), [ChatEffect::Request(list)]);
-    let listed = json!([{ "sessionId": "s_2", "cwd": "/home/ann/project", "title": "Parser\u{1b}[2J",
-                          "updatedAt": "2026-11-26T10:00:00Z" }]);
-    let sessions = serde_json::from_value(listed).expect("sessions");
-    fixture.receive(AgentMessage::Sessions { sessions, is_next: false, cursor: None });
-    assert!(fixture.shows("Parser\\u{1b}[2J") && fixture.shows("2026-11-26 10:00"));
+    let parser = session("s_2", "/home/ann/project", "Parser\u{1b}[2J");
+    fixture.receive(AgentMessage::Sessions { sessions: vec![parser], is_next: false, cursor: None });
+    assert!(fixture.shows("Parser\\u{1b}[2J  2 days ago"));
     let effects = fixture.press(KeyCode::Enter);
     let resume = ChatRequest::Resume { session: "s_2".to_owned().into(), cwd: "/home/ann/project".into() };
     let close = ChatRequest::Close { session: "s_1".to_owned().into() };
@@ -592,12 +602,121 @@ fn an_answered_or_typed_ahead_question_takes_nothing_from_the_draft() {
     assert!(fixture.shows("hello"));
 }
 
+/// Only sessions of the same directory could be found, by their titles.
+#[test]
+fn sessions_of_all_directories_are_searched_by_their_texts() {
+    let mut fixture = ChatFixture::new();
+    fixture.press(KeyCode::F(2));
+    let here = vec![session("s_2", "/home/ann/project", "Fix the parser")];
+    fixture.receive(AgentMessage::Sessions { sessions: here.clone(), is_next: false, cursor: None });
+    // One search runs at a time, for what is typed when the last one ends.
+    assert_eq!(fixture.press(KeyCode::Char('p')), []);
+    assert_eq!(fixture.press(KeyCode::Char('a')), [ChatEffect::Search("pa".to_owned())]);
+    assert_eq!(fixture.press(KeyCode::Char('r')), []);
+    let found = |words: &str, found| ChatEvent::Found { words: words.to_owned(), found };
+    assert_eq!(fixture.event(found("pa", Ok(Vec::new()))), [ChatEffect::Search("par".to_owned())]);
+    let other = ChatSession { excerpt: "a parcel".to_owned(), ..session("s_3", "/srv/shop", "Post") };
+    assert_eq!(fixture.event(found("par", Ok([here, vec![other]].concat()))), []);
+    assert!(
+        fixture.shows("Post            2 days ago · /srv/shop · a parcel"),
+        "{:?}",
+        fixture.screen(80, 24)
+    );
+    assert_eq!(fixture.screen(80, 24).iter().filter(|row| row.contains("Fix the parser")).count(), 1);
+    fixture.press(KeyCode::Down);
+    let resume = ChatRequest::Resume { session: "s_3".to_owned().into(), cwd: "/srv/shop".into() };
+    let close = ChatRequest::Close { session: "s_1".to_owned().into() };
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(close), ChatEffect::Request(resume)]);
+    assert!(fixture.shows("this session works in /srv/shop"));
+    assert_eq!(fixture.chat.cwd(), Path::new("/srv/shop"));
+}
+
+#[test]
+fn a_search_that_fails_says_why() {
+    let mut fixture = ChatFixture::new();
+    fixture.press(KeyCode::F(2));
+    fixture.receive(AgentMessage::Sessions { sessions: Vec::new(), is_next: false, cursor: None });
+    assert!(fixture.shows("No sessions of this directory · type to search all"));
+    fixture.press(KeyCode::Char('z'));
+    assert_eq!(fixture.press(KeyCode::Char('z')), [ChatEffect::Search("zz".to_owned())]);
+    assert!(fixture.shows("searching…"));
+    let found = Err("the disk is full".to_owned());
+    fixture.event(ChatEvent::Found { words: "zz".to_owned(), found });
+    assert!(fixture.shows("nothing is found") && fixture.shows("the disk is full"));
+}
+
+#[test]
+fn a_pasted_image_is_sent_with_the_prompt_that_names_it() {
+    let mut fixture = ChatFixture::new();
+    let image = |path: &str| {
+        let image = wire::ImageContent::new("aGk=", "image/png").uri(format!("file://{path}"));
+        PromptImage { path: path.into(), block: wire::ContentBlock::Image(image) }
+    };
+    let paste = |fixture: &mut ChatFixture, path: &str| {
+        let pasted = fixture.event(ChatEvent::Paste(path.to_owned()));
+        assert_eq!(pasted, [ChatEffect::ReadImages(path.to_owned())]);
+        let read = PastedImages::Read(vec![image(path)]);
+        assert_eq!(fixture.event(ChatEvent::Images { pasted: path.to_owned(), read }), []);
+    };
+    fixture.types("compare ");
+    paste(&mut fixture, "/a/shot.png");
+    paste(&mut fixture, "/b/shot.png");
+    assert!(fixture.shows("compare [image shot.png] [image shot.png 2]"));
+    // An image is removed as a whole.
+    fixture.press(KeyCode::Backspace);
+    fixture.press(KeyCode::Backspace);
+    assert!(fixture.shows("compare [image shot.png]") && !fixture.shows("shot.png 2"));
+    fixture.types("please");
+    let sent = ChatRequest::Prompt {
+        session: "s_1".to_owned().into(),
+        text: "compare [image shot.png] please".to_owned(),
+        images: vec![image("/a/shot.png").block],
+        cwd: "/home/ann/project".into(),
+    };
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(sent)]);
+    // Later chats have the file, but not the image.
+    assert_eq!(fixture.remembered, [ChatEffect::Remember("compare /a/shot.png please".to_owned())]);
+    let blocks =
+        json!([{ "type": "text", "text": "compare [image shot.png] please" }, image("/a/shot.png").block]);
+    fixture.update(json!({ "sessionUpdate": "user_message", "messageId": "m1", "content": blocks }));
+    assert!(fixture.shows("› compare [image shot.png] please") && !fixture.shows("please [image"));
+}
+
+#[test]
+fn an_image_that_cannot_be_sent_is_pasted_as_text_with_the_reason() {
+    let mut fixture = ChatFixture::new();
+    fixture.event(ChatEvent::Paste("/a/shot.png".to_owned()));
+    let read = PastedImages::Unusable("it is too large".to_owned());
+    fixture.event(ChatEvent::Images { pasted: "/a/shot.png".to_owned(), read });
+    assert!(fixture.shows("it is too large"));
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("/a/shot.png")]);
+}
+
+#[test]
+fn the_keys_of_vim_edit_the_prompt_and_its_history() {
+    let mut fixture = ChatFixture::new();
+    fixture.chat.use_vim_keys();
+    fixture.types("first");
+    assert!(fixture.screen(80, 24)[23].starts_with("INSERT · "));
+    fixture.press(KeyCode::Enter);
+    fixture.types("second thing");
+    fixture.press(KeyCode::Esc);
+    assert!(fixture.screen(80, 24)[23].starts_with("NORMAL · "));
+    fixture.types("bD");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("second")]);
+    // In the first line, `k` is Up.
+    fixture.types("kk");
+    assert_eq!(fixture.press(KeyCode::Enter), [prompt("first")]);
+    fixture.state(json!({ "state": "running" }));
+    assert_eq!(fixture.press(KeyCode::Esc), [cancel()], "in normal mode, Esc is that of the chat");
+}
+
 #[test]
 fn a_long_list_of_sessions_is_loaded_in_parts() {
     let mut fixture = ChatFixture::new();
     let part = |numbers: std::ops::Range<usize>, is_next, cursor: Option<&str>| {
-        let info = |at| json!({ "sessionId": format!("s_{at}"), "cwd": "/home/ann/project", "title": format!("No {at}.") });
-        let sessions = numbers.map(|at| serde_json::from_value(info(at)).expect("a session")).collect();
+        let session = |at| session(&format!("s_{at}"), "/home/ann/project", &format!("No {at}."));
+        let sessions = numbers.map(session).collect();
         AgentMessage::Sessions { sessions, is_next, cursor: cursor.map(|cursor| cursor.to_owned().into()) }
     };
     let list = |cursor: Option<&str>| {
@@ -636,7 +755,10 @@ fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
     let session = wire::SessionId::from("s_1".to_owned());
     let (mut chat, effects) = ChatState::new(
         cwd.clone(),
-        ChatStart::Session { session: Some(session.clone()), prompt: Some("/compact".to_owned()) },
+        ChatStart::Session {
+            session: Some((session.clone(), cwd.clone())),
+            prompt: Some("/compact".to_owned()),
+        },
         &[],
     );
     assert_eq!(
@@ -648,7 +770,8 @@ fn a_chat_continues_a_session_and_sends_its_first_prompt_once_it_is_open() {
             AgentMessage::Opened { session: session.clone(), options: Vec::new(), commands: Vec::new() };
         chat.update(ChatEvent::Agent(opened), Duration::ZERO)
     };
-    let prompt = ChatRequest::Prompt { session: session.clone(), text: "/compact".to_owned(), cwd };
+    let (text, images) = ("/compact".to_owned(), Vec::new());
+    let prompt = ChatRequest::Prompt { session: session.clone(), text, images, cwd };
     let remembered = ChatEffect::Remember("/compact".to_owned());
     assert_eq!(opened(), [remembered, ChatEffect::Request(prompt)]);
     assert_eq!(opened(), [], "only the first session gets it");
@@ -705,6 +828,20 @@ fn full_access_is_reached_by_a_question_only() {
     fixture.press(KeyCode::BackTab);
     fixture.press(KeyCode::Down);
     assert_eq!(fixture.press(KeyCode::Enter), [mode("full")]);
+    // By its name, and from the list of modes.
+    for command in ["/mode full", "/mode"] {
+        fixture.types(command);
+        fixture.press(KeyCode::Enter);
+        if command == "/mode" {
+            fixture.press(KeyCode::Down);
+            assert_eq!(fixture.press(KeyCode::Enter), []);
+        }
+        assert!(fixture.shows("Give the agent full access?"), "{command}");
+        assert_eq!(fixture.press(KeyCode::Enter), [], "{command}");
+        fixture.types(command);
+        fixture.press(KeyCode::Esc);
+        fixture.ctrl('c');
+    }
 }
 
 /// Up and Enter sent a waiting prompt twice.

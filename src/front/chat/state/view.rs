@@ -143,7 +143,7 @@ fn above_draft(chat: &ChatState, columns: usize, rows_max: usize) -> Vec<Line<'s
             cut(&format!("{} (Enter, Esc) {}", picker.title, picker.filter), columns),
             ink(&[Color::Bold]),
         );
-        let matching = picker.matching().into_iter().map(|at| &picker.entries[at]);
+        let matching = picker.matching().into_iter();
         let entries: Vec<(String, &str)> =
             matching.map(|entry| (entry.label.clone(), entry.detail.as_str())).collect();
         if entries.is_empty() && !picker.filter.is_empty() {
@@ -210,6 +210,7 @@ fn list(entries: &[(String, &str)], selected: usize, columns: usize, rows_max: u
 fn rule_line(chat: &ChatState, columns: usize, now: Duration) -> Line<'static> {
     let (text, color) = match (&chat.remark, chat.activity) {
         (Some(remark), _) => (remark.clone(), Color::Yellow),
+        (None, _) if chat.explaining.is_some() => (EXPLAIN.to_owned(), Color::Yellow),
         (None, _) if chat.cards.is_empty() && !chat.forms.is_empty() => {
             ("? question · Enter answers, - declines, Esc cancels the turn".to_owned(), Color::Yellow)
         }
@@ -248,12 +249,12 @@ fn status_line(chat: &ChatState, columns: u16) -> Line<'static> {
     let meter = chat.usage.as_ref().map(|usage| meter(usage, columns)).unwrap_or_default();
     let named = |category| chat.option(&category).and_then(shown_value);
     let parts = [
+        chat.draft.vim_mode().map(str::to_owned),
         named(wire::SessionConfigOptionCategory::Mode),
         named(wire::SessionConfigOptionCategory::Model),
         chat.title.clone(),
     ];
     let left: Vec<String> =
-        chat.draft.vim_mode().map(str::to_owned),
         parts.into_iter().flatten().map(|part| visible_line(&part).into_owned()).collect();
     let room = usize::from(columns).saturating_sub(meter.width() + 1);
     let left = cut(&left.join(" · "), room);
