@@ -91,11 +91,15 @@ pub fn unknown_command(draft: &str, commands: &[CommandInfo]) -> Option<String> 
 /// The files that complete a mention: names before directories, beginnings before other parts, short paths first.
 pub fn matching_files<'a>(typed: &str, files: &'a [String]) -> Vec<&'a str> {
     let typed = typed.to_lowercase();
+    if files.iter().any(|file| file.to_lowercase() == typed) {
+        return Vec::new();
+    }
     let rank = |file: &&String| {
         let path = file.to_lowercase();
         let name = path.rsplit('/').next().unwrap_or(&path);
         let rank = match () {
-            () if path == typed => return None,
+            // A mention ends at a blank.
+            () if path.contains(char::is_whitespace) => return None,
             () if name.starts_with(&typed) => 0,
             () if path.starts_with(&typed) => 1,
             () if name.contains(&typed) => 2,
@@ -210,14 +214,23 @@ mod tests {
 
     #[test]
     fn files_are_found_by_parts_of_their_paths() {
-        let files: Vec<String> = ["src/main.rs", "src/lib.rs", "main.md", "docs/domain.md", "x/Makefile"]
-            .map(str::to_owned)
-            .to_vec();
+        let files: Vec<String> = [
+            "src/main.rs",
+            "src/lib.rs",
+            "old/src/lib.rs",
+            "main.md",
+            "docs/domain.md",
+            "x/Makefile",
+            "my main.rs",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         for (typed, expected) in [
             ("main", vec!["main.md", "src/main.rs", "docs/domain.md"]),
-            ("src/", vec!["src/lib.rs", "src/main.rs"]),
-            ("slr", vec!["src/lib.rs"]),
+            ("src/", vec!["src/lib.rs", "src/main.rs", "old/src/lib.rs"]),
+            ("slr", vec!["src/lib.rs", "old/src/lib.rs"]),
             ("make", vec!["x/Makefile"]),
+            // Enter sends a name that is complete, and another one may contain it.
             ("src/lib.rs", vec![]),
             ("zzz", vec![]),
         ] {

@@ -67,26 +67,17 @@ const LANGUAGES: &[CodeLanguage] = &[
                    typeof var void while yield",
     },
     CodeLanguage {
-        names: "go golang",
+        names: "go golang c h cpp c++ cc hpp cxx objc m java kotlin kt kts scala swift csharp cs dart php zig groovy proto",
         line_comment: &["//"],
         block_comment: C_COMMENT,
-        long_strings: &["`"],
+        long_strings: &["\"\"\"", "`"],
         strings: &["\"", "'"],
-        keywords: "break case chan const continue default defer else fallthrough for func go goto if import interface map \
-                   package range return select struct switch type var",
-    },
-    CodeLanguage {
-        names: "c h cpp c++ cc hpp cxx objc m java kotlin kt kts scala swift csharp cs dart php zig groovy proto",
-        line_comment: &["//"],
-        block_comment: C_COMMENT,
-        long_strings: &["\"\"\""],
-        strings: &["\"", "'"],
-        keywords: "abstract as async auto await bool break case catch char class const constexpr continue data def \
-                   default defer do double else enum export extends extern final finally float fn for foreach fun \
-                   func function goto if implements import in inline int interface is let long namespace new object \
-                   override package private protected public return short signed sizeof static struct super switch \
-                   template throw throws trait try typedef typename union unsigned using val var virtual void when \
-                   where while yield",
+        keywords: "abstract as async auto await bool break case catch chan char class const constexpr continue data \
+                   def default defer do double else enum export extends extern fallthrough final finally float fn for \
+                   foreach fun func function go goto if implements import in inline int interface is let long map \
+                   namespace new object override package private protected public range return select short signed \
+                   sizeof static struct super switch template throw throws trait try type typedef union unsigned \
+                   using val var virtual void when where while yield",
     },
     CodeLanguage {
         names: "sh bash zsh fish shell console dockerfile makefile make mk ruby rb elixir ex exs perl pl r toml ini conf \
