@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol::v2::schema as wire;
-use epitome_client::{AttachError, of_prompt, read_attachment};
+use epitome_client::{AttachmentError, of_prompt, read_attachment};
 use epitome_platform::file_uri;
 use epitome_thread::Content;
 use epitome_thread::visible::visible_line;
@@ -60,7 +60,7 @@ pub fn read_pasted(pasted: &str, cwd: &Path) -> PastedImages {
 }
 
 /// An image or a document as a part of a prompt.
-pub fn attached(path: &Path) -> Result<wire::ContentBlock, AttachError> {
+pub fn attached(path: &Path) -> Result<wire::ContentBlock, AttachmentError> {
     let mut content = read_attachment(path)?;
     if let Content::Image { uri, .. } = &mut content {
         *uri = Some(file_uri::of(path));

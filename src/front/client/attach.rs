@@ -13,27 +13,27 @@ const START_BYTES: u64 = 16;
 
 /// Why a file can't be attached: a sentence with its name.
 #[derive(Debug)]
-pub struct AttachError {
+pub struct AttachmentError {
     message: String,
     hint: Option<&'static str>,
 }
 
-impl AttachError {
+impl AttachmentError {
     /// A suggestion for the user.
     pub fn hint(&self) -> Option<&'static str> {
         self.hint
     }
 }
 
-impl fmt::Display for AttachError {
+impl fmt::Display for AttachmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
 /// Reads an image or a PDF document.
-pub fn read_attachment(path: &Path) -> Result<Content, AttachError> {
-    let failed = |why: &dyn fmt::Display| AttachError {
+pub fn read_attachment(path: &Path) -> Result<Content, AttachmentError> {
+    let failed = |why: &dyn fmt::Display| AttachmentError {
         message: format!("{} can't be attached: {why}", path.display()),
         hint: None,
     };
@@ -47,7 +47,7 @@ pub fn read_attachment(path: &Path) -> Result<Content, AttachError> {
     (&mut file).take(START_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     let Some(kind) = FileType::detect(&bytes) else {
         let hint = "mention text files in the prompt instead; convert other files first";
-        return Err(AttachError {
+        return Err(AttachmentError {
             hint: Some(hint),
             ..failed(&"it is not a PNG, JPEG, GIF, WebP or PDF file")
         });

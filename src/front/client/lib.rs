@@ -22,7 +22,7 @@ mod handshake;
 mod link;
 mod session_client;
 
-pub use attach::{AttachError, read_attachment};
+pub use attach::{AttachmentError, read_attachment};
 pub use blocks::of_prompt;
 pub use events::{ClientEvent, ContextUsage, PromptEnd, SessionChoices, slash_commands};
 pub use handshake::{Handshake, halves, sentence, with_hint};
