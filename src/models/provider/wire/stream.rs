@@ -20,7 +20,7 @@ const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 
 /// Maximum bytes kept of one reply, which is several times in memory when it becomes an entry of the log. Those 128,000 tokens
 /// are less than a megabyte of text.
-pub const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Maximum bytes of a body that is no stream of events, as part of the error.
 const HEAD_BYTES_MAX: usize = 4 * 1024;
