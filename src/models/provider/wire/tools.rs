@@ -527,9 +527,11 @@ fn finish(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), St
         schema.remove("anyOf");
     }
     let kind = schema.get("type").cloned().unwrap_or_default();
-    let is_list = |kinds: &Vec<Value>| !rules.is_typed && kinds.contains(&json!("array"));
-    let has_typed_members = rules.is_typed && schema.contains_key("anyOf");
-    if !has_typed_members && (kind == "array" || kind.as_array().is_some_and(is_list)) {
+    let is_list = |kind: &Value| {
+        let kinds = kind.as_array().filter(|_| !rules.is_typed);
+        *kind == "array" || kinds.is_some_and(|kinds| kinds.contains(&json!("array")))
+    };
+    if is_list(&kind) && !schema.contains_key("anyOf") {
         schema.entry("items").or_insert_with(|| rules.anything());
     }
     if let Some(Value::Array(members)) = schema.get_mut("anyOf")
@@ -538,7 +540,7 @@ fn finish(rules: &SchemaRules, schema: &mut Map<String, Value>) -> Result<(), St
         for member in members.iter_mut().filter_map(Value::as_object_mut) {
             if !member.contains_key("$ref") && !member.contains_key("anyOf") {
                 let kind = member.entry("type").or_insert_with(|| kind.clone());
-                if has_typed_members && *kind == "array" {
+                if is_list(kind) {
                     member.entry("items").or_insert_with(|| rules.anything());
                 }
             }
