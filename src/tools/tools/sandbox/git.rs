@@ -385,19 +385,18 @@ pub(super) fn links(git: &Path) -> Option<Vec<PathBuf>> {
 /// Returns the lines of unfinished operations in a Git directory and those of its worktrees with which Git runs another program
 /// as soon as the user continues: `exec`, and a strategy for merges that is a path.
 pub(super) fn running_lines(git: &Path) -> Vec<(PathBuf, String)> {
-    let is_exec = |line: &str| ["exec", "x"].contains(&line.split_whitespace().next().unwrap_or_default());
-    let is_path = |line: &str| line.contains('/');
-    let files: [(&str, &dyn Fn(&str) -> bool); 4] = [
-        ("rebase-merge/git-rebase-todo", &is_exec),
-        ("sequencer/todo", &is_exec),
-        ("rebase-merge/strategy", &is_path),
-        ("sequencer/opts", &is_path),
-    ];
+    let lists = ["rebase-merge/git-rebase-todo", "sequencer/todo"];
+    let runs = |name: &str, line: &str| match lists.contains(&name) {
+        true => ["exec", "x"].contains(&line.split_whitespace().next().unwrap_or_default()),
+        false => line.contains('/'),
+    };
     let mut found = Vec::new();
     for own in directories(&git.join("worktrees")).chain([git.to_path_buf()]) {
-        for (file, runs) in files.map(|(name, runs)| (own.join(name), runs)) {
+        for name in lists.into_iter().chain(["rebase-merge/strategy", "sequencer/opts"]) {
+            let file = own.join(name);
             let text = text_of(&file).unwrap_or_default();
-            found.extend(text.lines().filter(|line| runs(line)).map(|line| (file.clone(), line.to_owned())));
+            let running = text.lines().filter(|line| runs(name, line));
+            found.extend(running.map(|line| (file.clone(), line.to_owned())));
         }
     }
     found
