@@ -313,7 +313,7 @@ fn text_removed_by_a_hook_is_never_found() {
     assert!(answer(log, &read("e1")).unwrap_err().to_string().contains("a hook removed it"));
 }
 
-/// What the user had pinned was said to be of a hook.
+/// A text that the user had pinned was attributed to a hook.
 #[test]
 fn a_pinned_text_is_the_users() {
     let append = || ViewEdit::Append { role: Role::User, message: message("The port is 8123.") };

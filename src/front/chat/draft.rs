@@ -135,7 +135,7 @@ impl Draft {
     }
 
     pub fn edit(&mut self, key: KeyEvent) {
-        // What stands for an image or a long text is removed at once.
+        // The placeholder of an image or of a long text is removed at once.
         let marker = match (key.code, key.modifiers) {
             (KeyCode::Backspace, KeyModifiers::NONE) => self.marker_before_cursor(),
             _ => 0,

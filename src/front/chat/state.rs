@@ -35,7 +35,7 @@ const REWIND_WITHIN: Duration = Duration::from_secs(1);
 const FULL_ACCESS: &str = "full";
 const MODE_OPTION: &str = "mode";
 
-/// What to do after a rejection that is to be explained.
+/// The hint while the user explains a rejection.
 const EXPLAIN: &str = "type what the agent should do instead · Enter sends it, Esc goes back";
 
 /// Rows that a turn of the wheel scrolls.

@@ -28,8 +28,8 @@ pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
                             made fewer. Or choose a model with a larger window.";
 
-/// What services call the attachment that they refuse.
-const ATTACHMENTS: [&str; 4] = ["image", "pdf", "document", "audio"];
+/// Words of refusals that are about an attachment, and not about what the documentation says.
+const ATTACHMENTS: [&str; 5] = ["image", "pdf", ".document", "document ", "audio"];
 
 /// Maximum number of models suggested when the requested one doesn't exist.
 const MODELS_NAMED_MAX: usize = 6;

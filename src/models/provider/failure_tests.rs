@@ -737,6 +737,7 @@ fn refusals_have_remedies() {
         (&claude, 400, many, Remedy::OmitAttachments),
         (&test_chat_endpoint("openai/gpt-4o"), 400, invalid, Remedy::OmitAttachments),
         (&local(), 404, blind, Remedy::OmitAttachments),
+        (&local(), 400, r#"{"error":"see the documentation"}"#, Remedy::Shorten { is_likely: false }),
         (&local(), 400, litellm, Remedy::Shorten { is_likely: true }),
         (&local(), 500, "{}", Remedy::Shorten { is_likely: false }),
         (&local(), 422, r#"{"error":"no"}"#, Remedy::Shorten { is_likely: false }),

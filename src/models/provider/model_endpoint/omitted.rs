@@ -60,7 +60,7 @@ impl Omitted {
     }
 }
 
-/// Tells attachments apart. `data` is base64.
+/// A number that is equal for equal attachments. `data` is base64.
 pub fn attachment_digest(data: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(data)
 }

@@ -167,7 +167,7 @@ fn the_pins_of_a_repository_are_kept() {
     let made = || printed(&["--from", "openai", "--cwd", below.to_str().expect("text")], &request);
     std::fs::write(&pins, "Releases are cut from `stable`.\n").expect("written");
     assert!(made().contains("Releases are cut from `stable`."));
-    // What lies outside the repository is not the repository's.
+    // A link may lead out of the repository, so it is not followed.
     std::fs::rename(&pins, scratch.path().join("private")).expect("moved");
     std::os::unix::fs::symlink("../../private", &pins).expect("linked");
     assert!(!made().contains("stable"));
