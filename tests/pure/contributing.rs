@@ -21,6 +21,20 @@ fn block(section: &str, language: &str) -> String {
     rest.split_once("\n```").expect("the block ends").0.to_owned()
 }
 
+/// The README once named its test command in a sentence only. `.ci/run` looks for a line that begins with it, found none,
+/// and no change landed.
+#[test]
+fn the_readme_names_the_two_commands_on_lines_of_their_own() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).expect("it is there");
+    let commands: Vec<&str> = readme
+        .lines()
+        .filter(|line| line.starts_with("cargo "))
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .collect();
+    assert_eq!(commands, ["cargo run --release -- demo", "cargo test --workspace"]);
+}
+
 #[test]
 fn the_worked_recipe_renders() {
     let text = block("Add a recipe, worked", "markdown");
