@@ -404,7 +404,13 @@ impl ReconnectState {
                                 return DaemonMessage::Instead(self.cancelled(message.id, true));
                             }
                         }
-                        None => self.answered(waiting, message),
+                        None => {
+                            let mut lines = self.answered(waiting, message);
+                            if !lines.is_empty() {
+                                lines.extend_from_slice(message.lines);
+                                return DaemonMessage::Instead(lines);
+                            }
+                        }
                     }
                 }
             }
@@ -460,7 +466,8 @@ impl ReconnectState {
         }
     }
 
-    fn answered(&mut self, request: WaitingRequest, message: &FrontendMessage<'_>) {
+    /// Returns the lines to show before the answer.
+    fn answered(&mut self, request: WaitingRequest, message: &FrontendMessage<'_>) -> Vec<u8> {
         let succeeded = succeeded(message);
         match request.wants {
             RequestEffect::Initialize => {
@@ -481,10 +488,11 @@ impl ReconnectState {
             }
             // The daemon has it open nevertheless, unless it is the next one, which was only asked to attach.
             RequestEffect::Attach { was_open: true, .. } if !succeeded && request.repeats == 0 => {}
-            RequestEffect::Attach { session, params, .. } => {
+            RequestEffect::Attach { session, params, begun, .. } => {
                 self.resumed(&session, succeeded);
                 match succeeded {
                     true => drop(self.open.insert(session, params)),
+                    false if begun => return self.let_go(&session),
                     false => self.forget(&session),
                 }
             }
@@ -494,6 +502,21 @@ impl ReconnectState {
                 }
             }
             RequestEffect::Prompt(_) | RequestEffect::Steer | RequestEffect::Other => {}
+        }
+        Vec::new()
+    }
+
+    /// Forgets a session that the editor may still show as running. Returns the lines that show that it no longer runs.
+    fn let_go(&mut self, session: &str) -> Vec<u8> {
+        self.forget(session);
+        self.shown_idle(session)
+    }
+
+    /// Shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
+    fn shown_idle(&self, session: &str) -> Vec<u8> {
+        match self.version() {
+            AcpVersion::V2 => idle_line(session),
+            AcpVersion::V1 => Vec::new(),
         }
     }
 
@@ -516,8 +539,7 @@ impl ReconnectState {
                 let succeeded = succeeded(message);
                 let mut lines = Vec::new();
                 if !succeeded {
-                    self.forget(&session);
-                    lines = self.shown_idle(&session);
+                    lines = self.let_go(&session);
                 }
                 self.resumed(&session, succeeded);
                 lines.extend(self.pay(|owed| owed.behind.as_ref() == Some(&session)));
@@ -535,14 +557,6 @@ impl ReconnectState {
         let prompts = self.waiting.iter_mut().filter_map(WaitingRequest::prompt_mut);
         let resuming = prompts.filter(|it| it.session == session && it.fate == PromptFate::Resuming);
         resuming.for_each(|prompt| prompt.fate = PromptFate::Sent);
-    }
-
-    /// Shows a client of version 2 that a session no longer runs. Its prompt may have been answered before.
-    fn shown_idle(&self, session: &str) -> Vec<u8> {
-        match self.version() {
-            AcpVersion::V2 => idle_line(session),
-            AcpVersion::V1 => Vec::new(),
-        }
     }
 
     fn version(&self) -> AcpVersion {
@@ -585,7 +599,7 @@ impl ReconnectState {
     }
 
     /// Records that the daemon has died, and returns the lines to send to the editor immediately: cancellations of
-    /// the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
+    /// the daemon's requests, and the end of what ran in sessions that are not continued. The responses owed by the dead daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
         use RequestEffect::{Attach, Close, End, Fork, Initialize, New, Other, Prompt, Route, Steer};
         self.own.clear();
@@ -595,7 +609,7 @@ impl ReconnectState {
             lines.extend_from_slice(&cancellation(&card.to_string()));
         }
         for session in self.ending() {
-            self.forget(&session);
+            lines.extend(self.let_go(&session));
         }
         for mut waiting in std::mem::take(&mut self.waiting) {
             let (is_kept, may_repeat) = (waiting.line.is_some(), waiting.may_repeat());
@@ -617,10 +631,10 @@ impl ReconnectState {
                     continue;
                 }
                 // The editor learns that it has not opened it.
-                Attach { session, was_open: false, .. } if !may_repeat => {
-                    let session = session.clone();
-                    self.forget(&session);
-                }
+                Attach { session, was_open: false, begun, .. } if !may_repeat => match begun {
+                    true => lines.extend(self.let_go(session)),
+                    false => self.forget(session),
+                },
                 New(_) | Fork(_) | Attach { .. } | Close(_) | End(_) | Steer | Route(_) | Other => {}
             }
             match stays {
@@ -749,12 +763,15 @@ impl ReconnectState {
         self.pay(|_| true)
     }
 
-    /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
+    /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well, and shows
+    /// that nothing runs.
     pub fn give_up(&mut self) -> Vec<u8> {
         for waiting in std::mem::take(&mut self.waiting) {
             self.owe(waiting, None);
         }
-        self.answers_overdue()
+        let mut lines: Vec<u8> = self.open.keys().flat_map(|session| self.shown_idle(session)).collect();
+        lines.extend(self.answers_overdue());
+        lines
     }
 
     /// Whether any response is owed.

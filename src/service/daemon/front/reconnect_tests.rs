@@ -348,6 +348,45 @@ fn a_session_that_cannot_be_resumed_is_shown_as_idle_in_version_2() {
     assert_eq!(updates[0]["params"]["update"]["state"], "idle");
 }
 
+/// Regression: a running session was archived, and each daemon died before it had answered (world 922626). In version 2 the window
+/// was told that archiving had failed, and showed for good that the session was running.
+#[test]
+fn a_session_that_is_not_continued_is_shown_as_idle_in_version_2() {
+    let states = |lines: &[u8]| -> Vec<String> {
+        let states = messages(lines).into_iter().map(|line| line["params"]["update"]["state"].to_string());
+        states.filter(|state| state != "null").collect()
+    };
+    let idle = [r#""idle""#];
+    for method in ["session/archive", "session/delete", "session/close"] {
+        let mut fixture = ReconnectFixture::default();
+        fixture.request(0, "initialize", r#"{"protocolVersion":2}"#);
+        fixture.answered("0", r#"{"protocolVersion":2}"#);
+        fixture.request(1, "session/new", r#"{"cwd":"/w"}"#);
+        fixture.answered("1", r#"{"sessionId":"s_1"}"#);
+        assert_eq!(states(&fixture.reconnect.give_up()), idle, "no daemon can be reached");
+        fixture.request(2, method, r#"{"sessionId":"s_1"}"#);
+        assert_eq!(states(&fixture.reconnect.lost()), idle, "{method}");
+    }
+    // A load that began to show the session, and that no daemon answers or the next one refuses.
+    for deaths in 1..=3 {
+        let mut fixture = ReconnectFixture::default();
+        fixture.request(0, "initialize", r#"{"protocolVersion":2}"#);
+        fixture.answered("0", r#"{"protocolVersion":2}"#);
+        fixture.request(1, "session/load", r#"{"sessionId":"s_1","cwd":"/w"}"#);
+        fixture.shown("s_1", r#"{"seq":1}"#, true);
+        for death in 1..=deaths {
+            let lines = fixture.reconnect.lost();
+            assert_eq!(states(&lines).len(), usize::from(death == 3), "{death} of {deaths}");
+            fixture.reconnect.replay();
+        }
+        if deaths < 3 {
+            let DaemonMessage::Instead(lines) = fixture.refused("1") else { panic!("it is shown as idle") };
+            assert_eq!(states(&lines), idle);
+            assert_eq!(messages(&lines)[1]["id"], 1, "its answer follows");
+        }
+    }
+}
+
 /// The sessions that show with these lines what is waited for.
 fn shown_waiting(lines: &[u8]) -> Vec<String> {
     let updates = messages(lines);
