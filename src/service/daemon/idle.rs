@@ -7,9 +7,10 @@ use epitome_platform::memory_trim;
 use epitome_platform::process::resident_bytes;
 use epitome_session::registry::Sessions;
 
-/// Interval at which an idle process checks whether it has grown or sessions have changed. The next prompt needs many of the
-/// pages again, which takes about 0.5 ms: few prompts come as soon after one as this, and each check wakes the process up.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Time after a change until a process that is idle checks whether it has grown or sessions have changed. The next prompt needs many
+/// of the pages again, which takes about 0.5 ms: few prompts come as soon after one as this. Once it has checked, an idle process
+/// has no timer.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 /// Growth in bytes that triggers a release.
 const GROWN_BYTES: u64 = 1 << 20;
@@ -21,8 +22,9 @@ const NEEDED_BYTES: u64 = 4 << 20;
 /// Saves the list and releases memory whenever no turn runs, as long as it is polled.
 pub async fn tidy_while_idle(sessions: Sessions) {
     let (mut resident, mut has_released) = (0, false);
+    let mut activity = sessions.activity();
     while memory_trim::IS_SUPPORTED {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_AFTER).await;
         if sessions.has_running_turn() {
             continue;
         }
@@ -32,7 +34,7 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             let store = store.clone();
             drop(tokio::task::spawn_blocking(move || store.save_listing()).await);
         }
-        let Some(now) = resident_bytes() else { continue };
+        let now = resident_bytes().unwrap_or_default();
         if std::mem::take(&mut has_released) {
             resident = now.min(resident + NEEDED_BYTES);
         }
@@ -41,5 +43,6 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             resident = resident_bytes().unwrap_or_default();
             has_released = true;
         }
+        activity.next().await;
     }
 }

@@ -11,6 +11,7 @@
 //! was removed; if another daemon serves the path already, it leaves its clients to that one once no turn runs.
 
 use epitome_platform::os::try_lock;
+use epitome_platform::place_watch::PlaceWatch;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);
 /// Interval between checks whether turns still run when a newer build waits to take over.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Interval at which a daemon checks that its sockets and its token are still in place.
+/// Time after a change of the directory of its sockets until a daemon checks that they and its token are still in place, and the
+/// interval of these checks where changes are not reported.
 const PLACE_LOOK: Duration = Duration::from_secs(3);
 
 /// Delay after a failed accept, which usually means too many open files: an immediate retry would fail as
@@ -220,8 +222,7 @@ impl Serving {
         let mut newer = self.frontends.newer();
         let mut signals = EndRequests::new()?;
         let mut idle_since = tokio::time::Instant::now();
-        let mut place_checks = tokio::time::interval(PLACE_LOOK);
-        place_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut place_check = Box::pin(place_check(PlaceWatch::new(self.runtime_dir.path())));
         loop {
             let is_idle = *attached.borrow_and_update() == 0;
             let wanted = newer.borrow_and_update().clone();
@@ -245,10 +246,17 @@ impl Serving {
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
-                _ = place_checks.tick() => {
-                    if !self.is_found() && self.is_displaced(is_idle) && !self.works() {
-                        return Ok(ShutdownReason::Displaced);
+                () = &mut place_check => {
+                    // It begins before the check, so that no later change goes unseen.
+                    let mut watch = PlaceWatch::new(self.runtime_dir.path());
+                    if !self.is_found() {
+                        if self.is_displaced(is_idle) && !self.works() {
+                            return Ok(ShutdownReason::Displaced);
+                        }
+                        // It looks again, at the interval, until it is found.
+                        watch = Err(io::ErrorKind::NotFound.into());
                     }
+                    place_check.set(self::place_check(watch));
                 }
                 () = tokio::time::sleep_until(idle_since + self.idle), if is_idle => {
                     if self.works() {
@@ -409,6 +417,15 @@ impl Serving {
 fn is_at(file: &File, path: &Path) -> bool {
     let found = File::open(path).and_then(FileIdentity::read);
     FileIdentity::read(file).is_ok_and(|own| found.is_ok_and(|found| found == own))
+}
+
+/// Waits until a daemon should check that it is still found.
+async fn place_check(watch: io::Result<PlaceWatch>) {
+    if let Ok(watch) = watch {
+        // If it fails, the interval takes its place.
+        drop(watch.changed().await);
+    }
+    tokio::time::sleep(PLACE_LOOK).await;
 }
 
 async fn refused(error: &io::Error) {

@@ -1,14 +1,14 @@
 //! Counters of what the sessions of this process have done since it started, updated by each committed entry.
 
-use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use epitome_provider::spent::call_of;
 use epitome_thread::{Change, Usage};
 
 /// Counters of a process. They never decrease.
 #[derive(Default)]
-pub struct Counts(Mutex<CountsSnapshot>);
+pub struct Counts(watch::Sender<CountsSnapshot>);
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -32,29 +32,35 @@ pub struct CountsSnapshot {
 impl Counts {
     /// Counts a committed change and its cost in US dollars.
     pub fn take(&self, change: &Change, cost: Option<f64>) {
-        let mut counts = self.0.lock();
-        counts.entries += 1;
-        match change {
-            Change::TurnEnded { quiet_hooks, .. } => {
-                counts.turns += 1;
-                counts.hook_runs += u64::from(*quiet_hooks);
+        self.0.send_modify(|counts| {
+            counts.entries += 1;
+            match change {
+                Change::TurnEnded { quiet_hooks, .. } => {
+                    counts.turns += 1;
+                    counts.hook_runs += u64::from(*quiet_hooks);
+                }
+                Change::Replied { .. } => counts.rounds += 1,
+                Change::Compacted { .. } => counts.compactions += 1,
+                Change::ToolFinished { .. } => counts.tool_calls += 1,
+                Change::Hooked { runs, .. } => counts.hook_runs += runs.len() as u64,
+                Change::Pruned { .. } => counts.prunings += 1,
+                Change::Undone { .. } => counts.undone += 1,
+                _ => {}
             }
-            Change::Replied { .. } => counts.rounds += 1,
-            Change::Compacted { .. } => counts.compactions += 1,
-            Change::ToolFinished { .. } => counts.tool_calls += 1,
-            Change::Hooked { runs, .. } => counts.hook_runs += runs.len() as u64,
-            Change::Pruned { .. } => counts.prunings += 1,
-            Change::Undone { .. } => counts.undone += 1,
-            _ => {}
-        }
-        if let Some((_, usage)) = call_of(change) {
-            counts.tokens.add(usage);
-            counts.cost += cost.unwrap_or_default();
-        }
+            if let Some((_, usage)) = call_of(change) {
+                counts.tokens.add(usage);
+                counts.cost += cost.unwrap_or_default();
+            }
+        });
     }
 
     pub fn read(&self) -> CountsSnapshot {
-        *self.0.lock()
+        *self.0.borrow()
+    }
+
+    /// Is told of each change.
+    pub fn subscribe(&self) -> watch::Receiver<CountsSnapshot> {
+        self.0.subscribe()
     }
 }
 

@@ -93,6 +93,24 @@ pub struct LiveSession {
     pub unsynced: bool,
 }
 
+/// Changes of the sessions of this process.
+pub struct SessionsActivity {
+    entries: watch::Receiver<CountsSnapshot>,
+    tasks: watch::Receiver<usize>,
+}
+
+impl SessionsActivity {
+    /// Waits for the next change since the last wait.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.entries.changed() => {}
+            _ = self.tasks.changed() => {}
+        }
+        self.entries.mark_unchanged();
+        self.tasks.mark_unchanged();
+    }
+}
+
 /// The registry's handle to a session's task.
 struct LiveTask {
     activity: Arc<Activity>,
@@ -328,6 +346,11 @@ impl Sessions {
     /// Counts of the sessions' activities since the process started.
     pub fn counts(&self) -> CountsSnapshot {
         self.inner.counts.read()
+    }
+
+    /// Reports that an entry was committed, or that a session was opened, closed or suspended.
+    pub fn activity(&self) -> SessionsActivity {
+        SessionsActivity { entries: self.inner.counts.subscribe(), tasks: self.inner.count.subscribe() }
     }
 
     pub fn has_running_turn(&self) -> bool {

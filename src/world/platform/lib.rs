@@ -11,7 +11,7 @@
 //! | `local` | connects processes |
 //! | `root`, `directories` | open paths below directories that can't be redirected |
 //! | `disk`, `unnamed_file` | sync file systems, and create files without a name |
-//! | `directory_watch`, `entry_watch` | report which entries of a directory have changed, and that files were replaced |
+//! | `directory_watch`, `entry_watch`, `place_watch` | report which entries of a directory have changed, that files were replaced, and that they may have moved |
 //! | `holder` | finds the process that holds a file lock |
 //! | `process` | this process: its memory, its streams, and how it detaches from its parent |
 //! | `program` | finds programs and the shell |
@@ -69,5 +69,6 @@ pub const IS_PORTABLE: bool = cfg!(not(all(target_os = "linux", not(feature = "p
 pub const COMMAND_VARIABLE: &str = "EPITOME_COMMAND";
 
 pub use system::{
-    confinement, directory_watch, entry_watch, holder, launcher, library_threads, memory_trim, sealed,
+    confinement, directory_watch, entry_watch, holder, launcher, library_threads, memory_trim, place_watch,
+    sealed,
 };

@@ -13,7 +13,7 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 use rustix::io::{Errno, ioctl_fionread};
 
 /// Bytes of events per read.
-const EVENTS_BYTES: usize = 16 * 1024;
+pub(super) const EVENTS_BYTES: usize = 16 * 1024;
 
 /// Most events between two calls. The kernel keeps as many by default, so more come faster than they are read.
 const EVENTS_MAX: usize = 16_384;
@@ -35,7 +35,7 @@ impl DirectoryWatch {
     /// Fails if changes may go unreported, as on a network file system.
     pub fn new(directory: &Path) -> io::Result<DirectoryWatch> {
         let identity = identity(directory)?;
-        if !LOCAL.contains(&(rustix::fs::statfs(directory)?.f_type as u32)) {
+        if !is_local(directory)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -81,6 +81,11 @@ impl DirectoryWatch {
     fn is_in_place(&self) -> bool {
         identity(&self.directory).is_ok_and(|found| found == self.identity)
     }
+}
+
+/// Whether the kernel reports all changes of a directory.
+pub(super) fn is_local(directory: &Path) -> io::Result<bool> {
+    Ok(LOCAL.contains(&(rustix::fs::statfs(directory)?.f_type as u32)))
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

@@ -7,6 +7,7 @@ pub mod holder;
 pub mod launcher;
 pub mod library_threads;
 pub mod memory_trim;
+pub mod place_watch;
 pub mod sandbox;
 pub mod sealed;
 pub mod stragglers;

@@ -8,7 +8,7 @@ mod absent;
 pub mod library_threads;
 pub mod sandbox;
 
-pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim, sealed};
+pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim, place_watch, sealed};
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};

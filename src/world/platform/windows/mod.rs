@@ -9,7 +9,7 @@ mod absent;
 #[path = "../portable/library_threads.rs"]
 pub mod library_threads;
 
-pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim, sealed};
+pub use absent::{confinement, directory_watch, entry_watch, holder, memory_trim, place_watch, sealed};
 
 /// Sandboxes, which Windows does not have.
 pub mod sandbox {
