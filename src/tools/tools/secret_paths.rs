@@ -268,12 +268,14 @@ fn search_path(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
     std::env::split_paths(path.unwrap_or_default()).collect()
 }
 
-/// Tickets of Kerberos, which are in a directory for temporary files.
+/// Tickets of Kerberos, which are in a directory for temporary files. It may have thousands of others, so little is done for each.
 fn tickets() -> impl Iterator<Item = PathBuf> {
-    entries(Path::new("/tmp"))
+    fs::read_dir("/tmp")
         .into_iter()
-        .filter(|entry| entry.name.starts_with("krb5cc"))
-        .map(|entry| entry.path)
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"krb5cc"))
+        .map(|entry| entry.path())
 }
 
 /// Variables whose paths programs need, and the ends of the names of such variables.
