@@ -129,7 +129,9 @@ pub(crate) fn spawn(
         let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
         return Err(error);
     }
-    RunningCommand::new(Leader::new(group, Some(mark)), policy, reaper.clone(), key)
+    // No process outlives its process namespace, so none has to be searched for.
+    let searched = (!request.confinement.support.own_processes).then_some(mark);
+    RunningCommand::new(Leader::new(group, searched), policy, reaper.clone(), key)
 }
 
 impl Launcher {
