@@ -20,13 +20,14 @@ pub use export::{draft_from_log, entry_json, is_export, json_lines, read};
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// The agents whose sessions can be found on a machine: the name on the command line, and the one shown to the user.
-pub const AGENTS: [(&str, &str); 8] = [
+pub const AGENTS: [(&str, &str); 9] = [
     ("claude-code", "Claude Code"),
     ("codex", "Codex"),
     ("opencode", "opencode"),
     ("gemini", "Gemini CLI"),
     ("cline", "Cline and Roo Code"),
     ("copilot", "Copilot CLI"),
+    ("kimi", "Kimi Code and Kimi CLI"),
     ("kodelet", "kodelet"),
     ("aider", "aider"),
 ];
@@ -46,6 +47,7 @@ pub enum ImportSource {
     Gemini,
     Cline,
     Copilot,
+    Kimi,
     Kodelet,
     Aider,
     Messages,
@@ -64,6 +66,7 @@ impl ImportSource {
             ImportSource::Gemini => "a session of Gemini CLI",
             ImportSource::Cline => "a session of Cline",
             ImportSource::Copilot => "a session of Copilot CLI",
+            ImportSource::Kimi => "a session of Kimi",
             ImportSource::Kodelet => "a session of kodelet",
             ImportSource::Aider => "a session of aider",
             ImportSource::Messages => "messages of a request",

@@ -79,6 +79,12 @@ const FOREIGN_AGENTS: [ForeignAgent; AGENTS.len()] = [
         files: &["session-state/*/events.jsonl"],
     },
     ForeignAgent {
+        name: "kimi",
+        variable: Some("KIMI_CODE_HOME"),
+        folders: &["~/.kimi-code", "~/.kimi"],
+        files: &["sessions/*/*/agents/main/wire.jsonl", "sessions/*/*/context.jsonl"],
+    },
+    ForeignAgent {
         name: "kodelet",
         variable: Some("KODELET_BASE_PATH"),
         folders: &["~/.kodelet"],

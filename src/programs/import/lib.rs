@@ -12,6 +12,7 @@
 //! | Gemini CLI | an object with `sessionId`, and `projectHash` or times; a message of the type `gemini` | `gemini` |
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
+//! | Kimi Code and Kimi CLI | a line has `protocol_version`, a `context.append_…` or a role that begins with `_` | `kimi` |
 //! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
 //! | aider | `# aider chat started at` | `aider` |
 //! | a request to a model, of Anthropic or OpenAI | `messages` or `input`, or messages with `role` | `messages` |
@@ -31,6 +32,7 @@ mod copilot;
 mod database;
 mod files;
 mod gemini;
+mod kimi;
 mod kodelet;
 mod messages;
 mod opencode;
@@ -81,6 +83,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Gemini) => gemini::read(file, text, context),
         Some(ImportSource::Cline) => cline::read(file, text, context),
         Some(ImportSource::Copilot) => copilot::read(file, text, context),
+        Some(ImportSource::Kimi) => kimi::read(file, text, context),
         Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
         Some(ImportSource::Messages) => messages::read(file, text, context),
@@ -89,7 +92,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
                 hint: Some(
                     "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
                      --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
-                     CLI, Cline, Copilot CLI, aider and pi"
+                     CLI, Cline, Copilot CLI, Kimi, aider and pi"
                         .to_owned(),
                 ),
                 ..Problem::new(path, "this is not a conversation in a known format")
@@ -153,6 +156,7 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
             ImportSource::Gemini
         }
         _ if is("type", "gemini") && has("timestamp") => ImportSource::Gemini,
+        _ if kimi::is_record(value) => ImportSource::Kimi,
         _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
         _ if messages::is_request(value) => ImportSource::Messages,

@@ -12,7 +12,7 @@ use epitome_thread::{Content, Message, Origin};
 type FileTexts = &'static [(&'static str, &'static str)];
 
 /// The file, the expected result, and the files in the same folder.
-const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
+const SESSIONS: [(&str, &str, &str, FileTexts); 8] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
@@ -32,6 +32,18 @@ const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
         include_str!("cline-cli.json"),
         include_str!("cline-cli.txt"),
         &[("1795443640833_q7re2.json", r#"{"cwd":"/w","metadata":{"title":"Notes and files"}}"#)],
+    ),
+    (
+        "sessions/wd_w_1/session_1/agents/main/wire.jsonl",
+        include_str!("kimi-code.jsonl"),
+        include_str!("kimi-code.txt"),
+        &[],
+    ),
+    (
+        "sessions/0cc175b9/5fa1/context.jsonl",
+        include_str!("kimi-cli.jsonl"),
+        include_str!("kimi-cli.txt"),
+        &[],
     ),
     (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
 ];
