@@ -21,6 +21,7 @@
 //! counted. Contents that can't be represented in a log (another branch, an unknown kind of image) are skipped and
 //! reported.
 
+#[cfg(feature = "stored")]
 mod agents;
 mod aider;
 mod builder;
@@ -28,15 +29,21 @@ mod claude_code;
 mod cline;
 mod codex;
 mod copilot;
+#[cfg(feature = "stored")]
 mod database;
+#[cfg(feature = "stored")]
 mod files;
 mod gemini;
 mod kodelet;
+#[cfg(feature = "stored")]
+mod kodelet_store;
 mod messages;
 mod opencode;
+#[cfg(feature = "stored")]
 mod opencode_store;
 mod pi;
 mod recorded;
+#[cfg(feature = "stored")]
 mod stored;
 
 use std::borrow::Cow;
@@ -48,9 +55,17 @@ use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
+#[cfg(feature = "stored")]
 pub use agents::{ForeignAgent, Machine};
+#[cfg(feature = "stored")]
 pub use files::{read_bytes, read_path, read_sibling};
 pub use messages::{has_call, is_result};
+
+/// Without the feature `stored`, a session is one text.
+#[cfg(not(feature = "stored"))]
+pub fn read_sibling(_: &Path, _: &Path) -> Option<String> {
+    None
+}
 
 /// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.
 const TOKENS_MAX: u64 = 1 << 40;
@@ -69,11 +84,28 @@ pub struct ImportContext<'a> {
 /// Reads the conversations of a file. `path` is used for messages and as a hint to the session's directory and id. A
 /// transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
-    let file = ImportFile { path };
-    let text = &*without_comments(text);
+    let (file, text) = (ImportFile { path }, &*without_comments(text));
     let draft = match detect(text) {
         Some(ImportSource::Transcript) => return recorded::read(file, text, context),
         Some(ImportSource::Export) => epitome_transfer::read(file, text),
+        source => of_agent(source, file, text, context),
+    };
+    draft.map(|draft| vec![draft])
+}
+
+/// Reads the conversation of another agent. Programs that read nothing else don't contain the readers of Epitome's formats.
+pub fn read_foreign(path: &Path, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    let text = &*without_comments(text);
+    of_agent(detect(text), ImportFile { path }, text, context)
+}
+
+fn of_agent(
+    source: Option<ImportSource>,
+    file: ImportFile,
+    text: &str,
+    context: &ImportContext,
+) -> Result<ImportDraft, Problem> {
+    match source {
         Some(ImportSource::Pi) => pi::read(file, text, context),
         Some(ImportSource::ClaudeCode) => claude_code::read(file, text, context),
         Some(ImportSource::Codex) => codex::read(file, text, context),
@@ -84,19 +116,19 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
         Some(ImportSource::Messages) => messages::read(file, text, context),
-        None => {
-            return Err(Problem {
-                hint: Some(
-                    "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
-                     --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
-                     CLI, Cline, Copilot CLI, aider and pi"
-                        .to_owned(),
-                ),
-                ..Problem::new(path, "this is not a conversation in a known format")
-            });
+        Some(ImportSource::Export | ImportSource::Transcript) => {
+            Err(file.problem(1, "this is a conversation of Epitome, not of another agent"))
         }
-    };
-    draft.map(|draft| vec![draft])
+        None => Err(Problem {
+            hint: Some(
+                "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
+                 --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
+                 CLI, Cline, Copilot CLI, aider and pi"
+                    .to_owned(),
+            ),
+            ..Problem::new(file.path, "this is not a conversation in a known format")
+        }),
+    }
 }
 
 /// Reads the messages of a request, whatever else their form could be.

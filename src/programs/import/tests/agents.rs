@@ -47,6 +47,26 @@ fn read_with(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Impor
     )
 }
 
+/// The whole of a parser of YAML was linked for four fields, half a megabyte in the program that compacts transcripts.
+#[test]
+fn the_title_of_a_copilot_session_is_any_scalar_of_yaml() {
+    for (fields, title) in [
+        ("id: a\nname: Notes: and files\nuser_named: true\n", "Notes: and files"),
+        ("name: Notes\nuser_named: false\nsummary: 'It''s done'\n", "It's done"),
+        ("summary: \"a \\\"b\\\" c\"\nname: null\nuser_named: true\n", "a \"b\" c"),
+        ("summary: >-\n  Two lines:\n  one title\nname: x\n", "Two lines: one title"),
+        ("summary: a long text\n  that goes on\n", "a long text that goes on"),
+    ] {
+        let drafts = read_with("events.jsonl", include_str!("copilot.jsonl"), &[("workspace.yaml", fields)]);
+        let drafts = drafts.expect("it can be read");
+        let found = drafts[0].entries.iter().rev().find_map(|entry| match &entry.change {
+            Change::Titled { title } => Some(title.as_str()),
+            _ => None,
+        });
+        assert_eq!(found, Some(title), "{fields}");
+    }
+}
+
 /// Formats a log in short form, with one entry per line.
 fn describe(draft: &ImportDraft) -> String {
     let words = |message: &Message| {
