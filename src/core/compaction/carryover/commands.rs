@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::Render;
+use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line, noted};
 use epitome_shell::{Joint, Pipeline, ShellCommand, ShellStatement};
@@ -69,6 +70,9 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
     failed.sort_by_key(|runs| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
     failed.retain(|runs| !ended_well(runs));
+    // A commit that was refused, and made in another way since.
+    let committed = history.calls().rev().find(|call| commits_of(call) > 0).map(|call| call.entry);
+    failed.retain(|runs| !runs.run.text.starts_with("git commit ") || Some(runs.last.entry) > committed);
     failed
 }
 
@@ -217,7 +221,7 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
         is_last: true,
     };
     let mut is_reading = true;
-    for pipeline in chain {
+    for (at, pipeline) in chain.iter().enumerate() {
         let commands = &pipeline.commands[..];
         if commands.iter().all(|command| SETUP.contains(&program(command))) {
             continue;
@@ -234,6 +238,10 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
             pipeline.joint != Joint::Or && !pipeline.is_negated && !is_piped && !is_compound;
         // A program that reads also fails if it finds nothing.
         run.failure_is_own &= !pipeline.is_negated && !is_filtered && !does_look;
+        // `sleep 9 && make` is a run of `make`.
+        if does_look && run.text.is_empty() && chain.get(at + 1).is_some_and(|next| next.joint != Joint::Or) {
+            continue;
+        }
         run.text.push_str(match pipeline.joint {
             _ if run.text.is_empty() => "",
             Joint::First => "; ",
@@ -310,7 +318,9 @@ mod tests {
             ("a; b", "a ; b+-"),
             ("set -e\na\nb", "a; b+-"),
             ("server & sleep 1; curl x", "server ; curl x+-"),
-            ("grep -q x y && make", "grep -q x y && make+"),
+            ("grep -q x y && make", "make+"),
+            ("sleep 9 && make | tail", "make"),
+            ("test -f x || make", "test -f x || make"),
             ("for f in *; do cat $f; done", ""),
             ("for f in *; do make $f; done", "for f in *; do make $f; done-"),
             ("a | | b", ""),
