@@ -48,6 +48,7 @@ pub enum ImportSource {
     Copilot,
     Kodelet,
     Aider,
+    SweAgent,
     Messages,
 }
 
@@ -66,13 +67,15 @@ impl ImportSource {
             ImportSource::Copilot => "a session of Copilot CLI",
             ImportSource::Kodelet => "a session of kodelet",
             ImportSource::Aider => "a session of aider",
+            ImportSource::SweAgent => "a trajectory of SWE-agent",
             ImportSource::Messages => "messages of a request",
         }
     }
 
     /// Whether it is a session of another agent with a permanent id.
     pub fn is_foreign(self) -> bool {
-        !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Messages)
+        use ImportSource::{Export, Messages, SweAgent, Transcript};
+        !matches!(self, Export | Transcript | SweAgent | Messages)
     }
 }
 

@@ -14,6 +14,7 @@
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
 //! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
 //! | aider | `# aider chat started at` | `aider` |
+//! | a trajectory of SWE-agent | an object with `trajectory` and `history` | `swe_agent` |
 //! | a request to a model, of Anthropic or OpenAI | `messages` or `input`, or messages with `role` | `messages` |
 //!
 //! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
@@ -45,6 +46,7 @@ mod pi;
 mod recorded;
 #[cfg(feature = "stored")]
 mod stored;
+mod swe_agent;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -115,6 +117,7 @@ fn of_agent(
         Some(ImportSource::Copilot) => copilot::read(file, text, context),
         Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
+        Some(ImportSource::SweAgent) => swe_agent::read(file, text, context),
         Some(ImportSource::Messages) => messages::read(file, text, context),
         Some(ImportSource::Export | ImportSource::Transcript) => {
             Err(file.problem(1, "this is a conversation of Epitome, not of another agent"))
@@ -123,7 +126,7 @@ fn of_agent(
             hint: Some(
                 "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
                  --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
-                 CLI, Cline, Copilot CLI, aider and pi"
+                 CLI, Cline, Copilot CLI, aider, SWE-agent and pi"
                     .to_owned(),
             ),
             ..Problem::new(file.path, "this is not a conversation in a known format")
@@ -187,6 +190,7 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if is("type", "gemini") && has("timestamp") => ImportSource::Gemini,
         _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
+        _ if value["trajectory"].is_array() && value["history"].is_array() => ImportSource::SweAgent,
         _ if messages::is_request(value) => ImportSource::Messages,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
         _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,

@@ -12,7 +12,7 @@ use epitome_thread::{Content, Message, Origin};
 type FileTexts = &'static [(&'static str, &'static str)];
 
 /// The file, the expected result, and the files in the same folder.
-const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
+const SESSIONS: [(&str, &str, &str, FileTexts); 7] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
@@ -34,6 +34,8 @@ const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
         &[("1795443640833_q7re2.json", r#"{"cwd":"/w","metadata":{"title":"Notes and files"}}"#)],
     ),
     (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
+    // In both of its forms, by hand.
+    ("task.traj", include_str!("swe-agent.json"), include_str!("swe-agent.txt"), &[]),
 ];
 
 fn read_with(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<ImportDraft>, Problem> {
