@@ -71,7 +71,7 @@ mod tests {
 
     use rusqlite::Connection;
 
-    use super::super::stored;
+    use super::super::{ImportContext, stored};
     use super::*;
     use epitome_thread::Change;
 

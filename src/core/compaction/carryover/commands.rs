@@ -21,14 +21,15 @@ const OUTPUT_LINES: usize = 2;
 const FAILED_MAX: usize = 200;
 
 /// Programs that only read or wait. Their results say nothing about the state of the work.
-const LOOKING: [&str; 38] = [
+const LOOKING: [&str; 37] = [
     "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "echo", "printf", "which",
-    "tree", "less", "stat", "file", "diff", "test", "[", "[[", "sleep", "env", "nl", "sort", "uniq", "cut",
-    "tr", "jq", "true", "date", "basename", "dirname", "realpath", "command", "type", "wait",
+    "tree", "less", "stat", "file", "diff", "test", "[", "[[", "env", "nl", "sort", "uniq", "cut", "tr",
+    "jq", "true", "date", "basename", "dirname", "realpath", "command", "type", "wait",
 ];
 
-/// Programs and built-in commands that prepare the shell for what follows on the line.
-const SETUP: [&str; 9] = ["cd", "export", "set", "source", ".", "pushd", "popd", "unset", "declare"];
+/// Programs and built-in commands that prepare what follows on the line.
+const SETUP: [&str; 10] =
+    ["cd", "export", "set", "source", ".", "pushd", "popd", "unset", "declare", "sleep"];
 
 /// The line that Claude Code adds below the output of a command that left the session's directory.
 const MOVED: &str = "Shell cwd was reset to ";
@@ -221,7 +222,7 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
         is_last: true,
     };
     let mut is_reading = true;
-    for (at, pipeline) in chain.iter().enumerate() {
+    for pipeline in chain {
         let commands = &pipeline.commands[..];
         if commands.iter().all(|command| SETUP.contains(&program(command))) {
             continue;
@@ -238,10 +239,6 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
             pipeline.joint != Joint::Or && !pipeline.is_negated && !is_piped && !is_compound;
         // A program that reads also fails if it finds nothing.
         run.failure_is_own &= !pipeline.is_negated && !is_filtered && !does_look;
-        // `sleep 9 && make` is a run of `make`.
-        if does_look && run.text.is_empty() && chain.get(at + 1).is_some_and(|next| next.joint != Joint::Or) {
-            continue;
-        }
         run.text.push_str(match pipeline.joint {
             _ if run.text.is_empty() => "",
             Joint::First => "; ",
@@ -318,9 +315,9 @@ mod tests {
             ("a; b", "a ; b+-"),
             ("set -e\na\nb", "a; b+-"),
             ("server & sleep 1; curl x", "server ; curl x+-"),
-            ("grep -q x y && make", "make+"),
+            ("grep -q x y && make", "grep -q x y && make+"),
+            // It was not seen that this is a run of `make`, which stayed listed as failed.
             ("sleep 9 && make | tail", "make"),
-            ("test -f x || make", "test -f x || make"),
             ("for f in *; do cat $f; done", ""),
             ("for f in *; do make $f; done", "for f in *; do make $f; done-"),
             ("a | | b", ""),
