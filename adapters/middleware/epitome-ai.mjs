@@ -5,6 +5,9 @@
 // The model gets Epitome's message in place of the older ones. Needs `epitome-compact` on the PATH.
 import { spawn } from "node:child_process";
 
+/** Nobody waits longer for the program: it is ended. */
+const TIME_MAX_MS = 60_000;
+
 export function epitome({ maxChars = 400_000, keep = 6, program = process.env.EPITOME_COMPACT ?? "epitome-compact" } = {}) {
   return async ({ messages }) => {
     if (JSON.stringify(messages).length <= maxChars) return undefined;
@@ -21,7 +24,7 @@ export function epitome({ maxChars = 400_000, keep = 6, program = process.env.EP
 
 function compacted(program, messages) {
   return new Promise((resolve, reject) => {
-    const child = spawn(program, ["--from", "openai"], { stdio: ["pipe", "pipe", "pipe"] });
+    const child = spawn(program, ["--from", "openai"], { timeout: TIME_MAX_MS, stdio: ["pipe", "pipe", "pipe"] });
     let [out, error] = ["", ""];
     child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
     child.stderr.setEncoding("utf8").on("data", (text) => (error += text));
@@ -30,7 +33,7 @@ function compacted(program, messages) {
     child.on("close", (code) => {
       if (code === 0) resolve(out.trimEnd());
       else if (code === 3) resolve(undefined);
-      else reject(new Error(error.trim() || `exit status ${code}`));
+      else reject(new Error(error.trim() || (code === null ? "it took too long" : `exit status ${code}`)));
     });
     child.stdin.end(JSON.stringify(messages));
   });

@@ -3,17 +3,23 @@
 import { spawn } from "node:child_process"
 
 const PROGRAM = process.env.EPITOME_COMPACT ?? "epitome-compact"
+/** Nobody waits longer for the program: it is ended. */
+const TIME_MAX_MS = 60_000
 const WORD = "Reply with the single word OK."
 
 function compacted(args: string[], input: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(PROGRAM, args, { stdio: ["pipe", "pipe", "pipe"] })
+    const child = spawn(PROGRAM, args, { timeout: TIME_MAX_MS, stdio: ["pipe", "pipe", "pipe"] })
     let [out, error] = ["", ""]
     child.stdout.setEncoding("utf8").on("data", (text) => (out += text))
     child.stderr.setEncoding("utf8").on("data", (text) => (error += text))
     child.stdin.on("error", () => {})
     child.on("error", reject)
-    child.on("close", (code) => (code === 0 ? resolve(out) : reject(new Error(error.trim() || `exit status ${code}`))))
+    child.on("close", (code) => {
+      const why = code === null ? "it took too long" : `exit status ${code}`
+      if (code === 0) resolve(out)
+      else reject(new Error(error.trim() || why))
+    })
     child.stdin.end(input)
   })
 }

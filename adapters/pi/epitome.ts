@@ -2,18 +2,24 @@
 import { spawn } from "node:child_process";
 
 const PROGRAM = process.env.EPITOME_COMPACT ?? "epitome-compact";
+/** Nobody waits longer for the program: it is ended. */
+const TIME_MAX_MS = 60_000;
 
 /** Runs the program. Exit status 3 means that the conversation should stay as it is. */
 function compacted(args: string[], input: string, signal?: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(PROGRAM, args, { signal, stdio: ["pipe", "pipe", "pipe"] });
+    const child = spawn(PROGRAM, args, { signal, timeout: TIME_MAX_MS, stdio: ["pipe", "pipe", "pipe"] });
     let [out, error] = ["", ""];
     child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
     child.stderr.setEncoding("utf8").on("data", (text) => (error += text));
     // The program may end before it has read everything; its exit status says why.
     child.stdin.on("error", () => {});
     child.on("error", reject);
-    child.on("close", (code) => (code === 0 ? resolve(out) : reject(new Error(error.trim() || `exit status ${code}`))));
+    child.on("close", (code) => {
+      const why = code === null ? "it took too long" : `exit status ${code}`;
+      if (code === 0) resolve(out);
+      else reject(new Error(error.trim() || why));
+    });
     child.stdin.end(input);
   });
 }

@@ -17,7 +17,7 @@ use epitome::thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, OutcomeStatus, Seq,
     SessionId, ThoughtLevel, Thread,
 };
-use epitome::tokens::{Counter, Ruler, Vocabulary};
+use epitome::tokens::{Counter, ExactCounter as _, Ruler, Vocabulary};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{SandboxRules, TEMPORARY};
 use epitome::tools::{ToolContext, Toolbox, Workspace};

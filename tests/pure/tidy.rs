@@ -77,6 +77,22 @@ fn the_program_links_none_of_what_few_use() {
     }
 }
 
+/// What compacts a text into another one runs where there is no thread, no socket and no database, in WebAssembly for example. It
+/// linked all of them, by the crate that also finds sessions on this machine.
+#[test]
+fn transcripts_are_compacted_without_a_system() {
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["tree", "--offline", "--edges", "normal", "--prefix", "none", "-p", "epitome-compact"]);
+    let tree = cargo.arg("--no-default-features").current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let tree = String::from_utf8(tree.expect("cargo runs").stdout).expect("text");
+    let linked: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(linked.contains("epitome-compaction"), "{tree}");
+    for name in ["tokio", "mio", "hyper", "reqwest", "rusqlite", "sled", "epitome-platform", "epitome-files"]
+    {
+        assert!(!linked.contains(name), "it links {name}");
+    }
+}
+
 #[test]
 fn some_external_crates_have_one_user_only() {
     for member in members() {

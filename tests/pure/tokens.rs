@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use epitome::thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Native, Origin, Seq, SessionId, Thread, Usage,
 };
-use epitome::tokens::{Calibration, Count, Counter, Ruler, Vocabulary, estimate};
+use epitome::tokens::{Calibration, Count, Counter, ExactCounter as _, Ruler, Vocabulary, estimate};
 use tiktoken_rs::CoreBPE;
 
 const QWEN: &[u8] = include_bytes!("tokens/qwen.bin");

@@ -2,8 +2,9 @@
 //! imported looks up there what has left its view.
 
 use std::borrow::Cow;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -21,10 +22,15 @@ use crate::secrets;
 use crate::session_library;
 use crate::store::{SessionQuery, Store};
 use crate::thread::SessionId;
+use crate::tools::child_output::{self, OutputLimits};
 use crate::tools::recall_tool;
 
 /// Sessions that are listed.
 const LISTED_MAX: usize = 20;
+
+/// Limits of a slash command. It waits for the session, which another process may be using.
+const COMMAND_LIMITS: OutputLimits<'static> =
+    OutputLimits { time: Duration::from_secs(60), bytes: ANSWER_BYTES_MAX as u64, is_over: &|| None };
 
 const INSTRUCTIONS: &str = "Conversations that Epitome has stored, among them those imported from other agents. `recall` \
                             searches and reads one from its beginning, also what was compacted; `sessions` lists those of \
@@ -148,16 +154,10 @@ fn command(paths: &Paths, input: &Value, name: &str, property: &str) -> Result<S
     let session = serve::with_store(paths, |store| session(store, input))?;
     let words = input[property].as_str().unwrap_or_default();
     let own = std::env::current_exe().context("the program is not found")?;
-    let run = Command::new(own)
-        .args(["run", "--resume", &session.to_string(), &format!("/{name} {words}")])
-        .stdin(Stdio::null())
-        .output()
-        .context("the program can't be started")?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    match run.status.success() {
-        true => Ok(text(&run.stdout)),
-        false => Err(CliError::failed(text(&run.stderr))),
-    }
+    let mut run = Command::new(own);
+    run.args(["run", "--resume", &session.to_string(), &format!("/{name} {words}")]);
+    let printed = child_output::output_within(run, &COMMAND_LIMITS);
+    printed.map(|text| text.trim().to_owned()).map_err(|error| CliError::failed(error.to_string()))
 }
 
 fn recall(store: &Store, input: &Value) -> Result<String, CliError> {

@@ -17,7 +17,7 @@ pub use calibration::Calibration;
 pub use counter::{Count, Counter};
 pub use estimate::estimate;
 pub use media::{document_tokens, image_sides, image_tokens};
-pub use ruler::Ruler;
+pub use ruler::{ExactCounter, Ruler};
 pub use rulers::Rulers;
 pub use tally::Tally;
 pub use vocabulary::{Vocabulary, VocabularyError};

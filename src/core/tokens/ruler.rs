@@ -1,5 +1,6 @@
 //! Counts the tokens of a request to a model. Pure.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::adjust::{adjust, margin_percent};
@@ -8,7 +9,6 @@ use super::counter::Count;
 use super::estimate::estimate;
 use super::media;
 use super::tally::Tally;
-use super::vocabulary::Vocabulary;
 use crate::model_name::Family;
 use epitome_thread::{
     Change, Content, ContextSizes, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread,
@@ -39,7 +39,12 @@ pub struct Ruler {
     family: Family,
     calibration: Calibration,
     /// If `None`, text is estimated.
-    vocabulary: Option<Arc<Vocabulary>>,
+    vocabulary: Option<Arc<dyn ExactCounter>>,
+}
+
+/// Counts the tokens of a text. Behind a trait, so that programs that only estimate don't contain a tokenizer.
+pub trait ExactCounter: fmt::Debug + Send + Sync {
+    fn count(&self, text: &str) -> u64;
 }
 
 impl Ruler {
@@ -55,7 +60,7 @@ impl Ruler {
     }
 
     /// Uses a vocabulary, if available.
-    pub fn exact(self, vocabulary: Option<Arc<Vocabulary>>) -> Ruler {
+    pub fn exact(self, vocabulary: Option<Arc<dyn ExactCounter>>) -> Ruler {
         Ruler { vocabulary, ..self }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::calibration::Calibration;
-use super::ruler::Ruler;
+use super::ruler::{ExactCounter, Ruler};
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use epitome_thread::ModelName;
@@ -48,7 +48,8 @@ impl Rulers {
 
     /// Returns the current ruler for a model; `None` if no model is chosen.
     pub fn for_model(&self, model: Option<&ModelName>) -> Ruler {
-        let ruler = Ruler::for_model(model).exact(self.ready());
+        let vocabulary = self.ready().map(|vocabulary| vocabulary as Arc<dyn ExactCounter>);
+        let ruler = Ruler::for_model(model).exact(vocabulary);
         match model.and_then(|model| self.learnt.lock().get(model).copied()) {
             Some(calibration) => ruler.calibrated(calibration),
             None => ruler,

@@ -50,6 +50,7 @@ pub enum ImportSource {
     Kimi,
     Kodelet,
     Aider,
+    SweAgent,
     Messages,
 }
 
@@ -69,13 +70,15 @@ impl ImportSource {
             ImportSource::Kimi => "a session of Kimi",
             ImportSource::Kodelet => "a session of kodelet",
             ImportSource::Aider => "a session of aider",
+            ImportSource::SweAgent => "a trajectory of SWE-agent",
             ImportSource::Messages => "messages of a request",
         }
     }
 
     /// Whether it is a session of another agent with a permanent id.
     pub fn is_foreign(self) -> bool {
-        !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Messages)
+        use ImportSource::{Export, Messages, SweAgent, Transcript};
+        !matches!(self, Export | Transcript | SweAgent | Messages)
     }
 }
 

@@ -102,14 +102,11 @@ pub fn compact(
 ) -> Result<CompactedTranscript, CompactError> {
     let (text, rest) = transcript.split(options.keep)?;
     let context = ImportContext { cwd: transcript.cwd, now: 0, read_sibling: transcript.read_sibling };
-    let drafts = match rest {
-        Some(_) => epitome_import::read_request(transcript.path, &text, &context).map(|draft| vec![draft]),
-        None => epitome_import::read(transcript.path, &text, &context),
+    let draft = match rest {
+        Some(_) => epitome_import::read_request(transcript.path, &text, &context),
+        None => epitome_import::read_foreign(transcript.path, &text, &context),
     };
-    let drafts = drafts.map_err(CompactError::Unreadable)?;
-    let [draft] = <[_; 1]>::try_from(drafts).map_err(|drafts| {
-        CompactError::Usage(format!("this file has {} conversations, and one is compacted", drafts.len()))
-    })?;
+    let draft = draft.map_err(CompactError::Unreadable)?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
     let mut log = earlier::unfolded(draft.entries);

@@ -1,9 +1,11 @@
 //! `epitome-compact`: compacts a conversation of any coding agent into one message.
 
-use std::ffi::OsStr;
+#[cfg(feature = "stored")]
+mod store;
+
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use serde_json::json;
@@ -61,7 +63,8 @@ struct CompactCli {
     #[arg(long, value_name = "TEXT")]
     focus: Option<String>,
     /// Import the session into Epitome, or add what is new in it: what leaves the view can be searched there
-    #[arg(long, requires = "file")]
+    #[cfg_attr(feature = "stored", arg(long, requires = "file"))]
+    #[cfg_attr(not(feature = "stored"), arg(skip))]
     store: bool,
     /// What the message says about finding what is no longer in view [default: cli with --store]
     #[arg(long, value_enum, value_name = "WAY")]
@@ -169,10 +172,13 @@ fn run(cli: &CompactCli) -> Result<String, CompactError> {
     if cli.recall.is_some_and(|way| way != RecallWay::None) && !cli.store {
         return Err(CompactError::Usage("--recall mcp and cli need --store".to_owned()));
     }
-    let session = if cli.store { Some(stored(path, is_request, cwd)?) } else { None };
-    let pinned = session.as_deref().map(|session| pinned(session, path)).transpose()?.unwrap_or_default();
+    #[cfg(feature = "stored")]
+    let stored = if cli.store { Some(store::stored(path, is_request, cwd)?) } else { None };
+    #[cfg(not(feature = "stored"))]
+    let stored: Option<(String, Vec<String>)> = None;
+    let (session, pinned) = stored.unzip();
     let pins = pins.chain(focus).chain(pins_of_repository(cwd).map(|file| read(&file)));
-    let pins = pins.chain(pinned.into_iter().map(Ok));
+    let pins = pins.chain(pinned.into_iter().flatten().map(Ok));
     let recall = session.and_then(|session| match cli.recall {
         Some(RecallWay::Mcp) => Some(format!(
             "the tool `recall` of the MCP server `epitome` finds and reads them, with the session {session}"
@@ -255,47 +261,6 @@ impl SourceFormat {
             None => Ok(false),
         }
     }
-}
-
-/// Imports a session by the program `epitome`, which writes the store, and returns its ID there.
-fn stored(path: &Path, is_request: bool, cwd: &Path) -> Result<String, CompactError> {
-    if is_request {
-        return Err(CompactError::Usage("--store needs the session file of an agent".to_owned()));
-    }
-    let arguments = ["sessions", "import", "--json", "--cwd"].map(OsStr::new);
-    let arguments = arguments.into_iter().chain([cwd.as_os_str(), path.as_os_str()]);
-    let imported = epitome(arguments, path)?;
-    let session = imported[0]["session"].as_str().map(str::to_owned);
-    session.ok_or_else(|| not_stored(path, "epitome named no session"))
-}
-
-/// The texts that are pinned in a stored session, with `epitome mcp serve` for example.
-fn pinned(session: &str, path: &Path) -> Result<Vec<String>, CompactError> {
-    let listed = epitome(["sessions", "pin", "--json", session].map(OsStr::new), path)?;
-    let texts = listed["pin"]["texts"].as_array().into_iter().flatten();
-    Ok(texts.filter_map(|text| text.as_str().map(str::to_owned)).collect())
-}
-
-/// Runs the program `epitome` and returns what it prints, as JSON. `path` is the session file, for errors.
-fn epitome<'a>(
-    arguments: impl IntoIterator<Item = &'a OsStr>,
-    path: &Path,
-) -> Result<serde_json::Value, CompactError> {
-    let beside =
-        std::env::current_exe().ok().map(|own| own.with_file_name("epitome")).filter(|own| own.is_file());
-    let program = beside.unwrap_or_else(|| "epitome".into());
-    let run = std::process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let run =
-        run.map_err(|error| not_stored(path, &format!("the program epitome can't be started ({error})")))?;
-    if !run.status.success() {
-        return Err(not_stored(path, String::from_utf8_lossy(&run.stderr).trim()));
-    }
-    serde_json::from_slice(&run.stdout)
-        .map_err(|error| not_stored(path, &format!("epitome printed no JSON ({error})")))
-}
-
-fn not_stored(path: &Path, why: &str) -> CompactError {
-    CompactError::Unreadable(Problem::new(path, format!("it can't be stored: {why}")))
 }
 
 /// The file `.epitome/pins.md` of the directory, or of the nearest one above it in its repository. A link is not followed, since it

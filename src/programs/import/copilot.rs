@@ -8,7 +8,6 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::builder::Builder;
@@ -109,8 +108,6 @@ fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
 }
 
 /// The contents of a session's `workspace.yaml`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
 struct WorkspaceFile {
     cwd: Option<String>,
     name: Option<String>,
@@ -119,9 +116,39 @@ struct WorkspaceFile {
 }
 
 impl WorkspaceFile {
+    /// Reads the fields, which all are scalars. Their values may go on in indented lines.
     fn load(context: &ImportContext) -> WorkspaceFile {
-        let text = (context.read_sibling)(Path::new("workspace.yaml"));
-        text.and_then(|text| serde_saphyr::from_str(&text).ok()).unwrap_or_default()
+        let text = (context.read_sibling)(Path::new("workspace.yaml")).unwrap_or_default();
+        let mut fields: Vec<(&str, String)> = Vec::new();
+        for line in text.lines() {
+            let (is_indented, line) = (line.starts_with(' '), line.trim());
+            match (line.split_once(':'), fields.last_mut()) {
+                (_, Some((_, value))) if is_indented => *value = format!("{value} {line}"),
+                (Some((name, value)), _) => fields.push((name, value.trim().to_owned())),
+                (None, _) => {}
+            }
+        }
+        let field = |wanted: &str| {
+            let found = fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| scalar(value));
+            found.filter(|value| !matches!(value.as_str(), "" | "null" | "~"))
+        };
+        WorkspaceFile {
+            cwd: field("cwd"),
+            name: field("name"),
+            user_named: field("user_named").as_deref() == Some("true"),
+            summary: field("summary"),
+        }
+    }
+}
+
+/// The text of a scalar of YAML, in one line.
+fn scalar(value: &str) -> String {
+    let within = |quote| value.strip_prefix(quote).and_then(|rest: &str| rest.strip_suffix(quote));
+    match (within('"'), within('\''), value.strip_prefix(['|', '>'])) {
+        (Some(inner), _, _) => serde_json::from_str(value).unwrap_or_else(|_| inner.to_owned()),
+        (_, Some(inner), _) => inner.replace("''", "'"),
+        (_, _, Some(block)) => block.trim_start_matches(['-', '+']).trim().to_owned(),
+        (None, None, None) => value.to_owned(),
     }
 }
 

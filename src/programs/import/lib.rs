@@ -15,6 +15,7 @@
 //! | Kimi Code and Kimi CLI | a line has `protocol_version`, a `context.append_…` or a role that begins with `_` | `kimi` |
 //! | kodelet | an object with `kodelet`, from a row of its database | `kodelet` |
 //! | aider | `# aider chat started at` | `aider` |
+//! | a trajectory of SWE-agent | an object with `trajectory` and `history` | `swe_agent` |
 //! | a request to a model, of Anthropic or OpenAI | `messages` or `input`, or messages with `role` | `messages` |
 //!
 //! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
@@ -22,6 +23,7 @@
 //! counted. Contents that can't be represented in a log (another branch, an unknown kind of image) are skipped and
 //! reported.
 
+#[cfg(feature = "stored")]
 mod agents;
 mod aider;
 mod builder;
@@ -29,17 +31,24 @@ mod claude_code;
 mod cline;
 mod codex;
 mod copilot;
+#[cfg(feature = "stored")]
 mod database;
+#[cfg(feature = "stored")]
 mod files;
 mod gemini;
 mod kimi;
 mod kodelet;
+#[cfg(feature = "stored")]
+mod kodelet_store;
 mod messages;
 mod opencode;
+#[cfg(feature = "stored")]
 mod opencode_store;
 mod pi;
 mod recorded;
+#[cfg(feature = "stored")]
 mod stored;
+mod swe_agent;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -50,9 +59,17 @@ use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
+#[cfg(feature = "stored")]
 pub use agents::{ForeignAgent, Machine};
+#[cfg(feature = "stored")]
 pub use files::{read_bytes, read_path, read_sibling};
 pub use messages::{has_call, is_result};
+
+/// Without the feature `stored`, a session is one text.
+#[cfg(not(feature = "stored"))]
+pub fn read_sibling(_: &Path, _: &Path) -> Option<String> {
+    None
+}
 
 /// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.
 const TOKENS_MAX: u64 = 1 << 40;
@@ -71,11 +88,28 @@ pub struct ImportContext<'a> {
 /// Reads the conversations of a file. `path` is used for messages and as a hint to the session's directory and id. A
 /// transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
-    let file = ImportFile { path };
-    let text = &*without_comments(text);
+    let (file, text) = (ImportFile { path }, &*without_comments(text));
     let draft = match detect(text) {
         Some(ImportSource::Transcript) => return recorded::read(file, text, context),
         Some(ImportSource::Export) => epitome_transfer::read(file, text),
+        source => of_agent(source, file, text, context),
+    };
+    draft.map(|draft| vec![draft])
+}
+
+/// Reads the conversation of another agent. Programs that read nothing else don't contain the readers of Epitome's formats.
+pub fn read_foreign(path: &Path, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+    let text = &*without_comments(text);
+    of_agent(detect(text), ImportFile { path }, text, context)
+}
+
+fn of_agent(
+    source: Option<ImportSource>,
+    file: ImportFile,
+    text: &str,
+    context: &ImportContext,
+) -> Result<ImportDraft, Problem> {
+    match source {
         Some(ImportSource::Pi) => pi::read(file, text, context),
         Some(ImportSource::ClaudeCode) => claude_code::read(file, text, context),
         Some(ImportSource::Codex) => codex::read(file, text, context),
@@ -86,20 +120,21 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
         Some(ImportSource::Kimi) => kimi::read(file, text, context),
         Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
         Some(ImportSource::Aider) => aider::read(file, text, context),
+        Some(ImportSource::SweAgent) => swe_agent::read(file, text, context),
         Some(ImportSource::Messages) => messages::read(file, text, context),
-        None => {
-            return Err(Problem {
-                hint: Some(
-                    "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
-                     --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
-                     CLI, Cline, Copilot CLI, Kimi, aider and pi"
-                        .to_owned(),
-                ),
-                ..Problem::new(path, "this is not a conversation in a known format")
-            });
+        Some(ImportSource::Export | ImportSource::Transcript) => {
+            Err(file.problem(1, "this is a conversation of Epitome, not of another agent"))
         }
-    };
-    draft.map(|draft| vec![draft])
+        None => Err(Problem {
+            hint: Some(
+                "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
+                 --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
+                 CLI, Cline, Copilot CLI, Kimi, aider, SWE-agent and pi"
+                    .to_owned(),
+            ),
+            ..Problem::new(file.path, "this is not a conversation in a known format")
+        }),
+    }
 }
 
 /// Reads the messages of a request, whatever else their form could be.
@@ -159,6 +194,7 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
         _ if kimi::is_record(value) => ImportSource::Kimi,
         _ if value["kodelet"].is_object() => ImportSource::Kodelet,
         _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
+        _ if value["trajectory"].is_array() && value["history"].is_array() => ImportSource::SweAgent,
         _ if messages::is_request(value) => ImportSource::Messages,
         _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
         _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,

@@ -51,12 +51,14 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let messages = messages_of(&request).ok_or_else(|| {
         file.problem(1, "this is neither an array of messages nor a request with `messages` or `input`")
     })?;
-    let mut reader = MessagesReader {
-        log: Builder::new(None, None, context),
-        model: model_name(None, "unknown", request["model"].as_str()),
-    };
+    log_of(messages, request["model"].as_str(), context).finish(ImportSource::Messages, file, None)
+}
+
+pub(super) fn log_of(messages: &[Value], model: Option<&str>, context: &ImportContext) -> Builder {
+    let mut reader =
+        MessagesReader { log: Builder::new(None, None, context), model: model_name(None, "unknown", model) };
     messages.iter().for_each(|message| reader.message(message));
-    reader.log.finish(ImportSource::Messages, file, None)
+    reader.log
 }
 
 struct MessagesReader {

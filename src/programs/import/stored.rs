@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::database::Database;
-use super::{kodelet, opencode_store};
+use super::{kodelet_store, opencode_store};
 use epitome_transfer::ForeignSession;
 
 /// Whether the path is that of a session in a database.
@@ -22,8 +22,8 @@ pub(super) fn is_database(path: &Path) -> bool {
 /// Returns the sessions of a database that have messages, newest first, without those of subagents.
 pub(super) fn sessions(path: &Path) -> io::Result<Vec<ForeignSession>> {
     let database = Database::open(path)?;
-    match database.has_table(kodelet::TABLE)? {
-        true => kodelet::sessions(&database, path),
+    match database.has_table(kodelet_store::TABLE)? {
+        true => kodelet_store::sessions(&database, path),
         false => opencode_store::sessions(&database, path),
     }
 }
@@ -34,8 +34,8 @@ pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
         return opencode_store::text_of_files(path);
     }
     let (database, id) = (path.parent()?, path.file_name()?.to_str()?);
-    let read = |database: Database| match database.has_table(kodelet::TABLE)? {
-        true => kodelet::session(&database, id),
+    let read = |database: Database| match database.has_table(kodelet_store::TABLE)? {
+        true => kodelet_store::session(&database, id),
         false => opencode_store::session(&database, id),
     };
     Some(Database::open(database).and_then(read))

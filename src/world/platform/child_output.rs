@@ -52,14 +52,13 @@ pub enum OutputError {
     Failed { program: String, message: String },
 }
 
-/// Runs a command in a directory and returns what it printed.
+/// Runs a command that must not run what is in this directory, in it, and returns what it printed.
 pub fn output_of(
     mut command: Command,
     directory: &Path,
     limits: &OutputLimits<'_>,
 ) -> Result<String, OutputError> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.current_dir(for_programs(directory)).process_group(0);
+    command.current_dir(for_programs(directory));
     // This process was started by an editor, whose `PATH` may have directories of repositories.
     let own: Vec<_> = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     let temporary = std::env::temp_dir();
@@ -69,6 +68,13 @@ pub fn output_of(
     let is_changeable =
         |path: &Path| path.starts_with(directory) || (path.starts_with(&temporary) && !is_in_home(path));
     command.env_remove("PATH").envs(without_changeable(&own, home.as_deref(), is_changeable));
+    output_within(command, limits)
+}
+
+/// Runs a command and returns what it printed.
+pub fn output_within(mut command: Command, limits: &OutputLimits<'_>) -> Result<String, OutputError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |source| OutputError::Run { program: program.clone(), source };
     let mut child = command.spawn().map_err(failed)?;
@@ -119,4 +125,19 @@ fn text(reader: PipeReader) -> String {
 fn end(mut child: Child) {
     kill_group(&mut child);
     drop(child.wait());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Agents waited without a limit for `/pin` in a session that another process held.
+    #[test]
+    fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & wait"]);
+        let limits = OutputLimits { time: Duration::from_millis(20), bytes: 100, is_over: &|| None };
+        let error = output_within(command, &limits).expect_err("it does not end by itself");
+        assert!(matches!(error, OutputError::Late { .. }), "{error}");
+    }
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::Render;
+use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line, noted};
 use epitome_shell::{Joint, Pipeline, ShellCommand, ShellStatement};
@@ -20,14 +21,15 @@ const OUTPUT_LINES: usize = 2;
 const FAILED_MAX: usize = 200;
 
 /// Programs that only read or wait. Their results say nothing about the state of the work.
-const LOOKING: [&str; 38] = [
+const LOOKING: [&str; 37] = [
     "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "echo", "printf", "which",
-    "tree", "less", "stat", "file", "diff", "test", "[", "[[", "sleep", "env", "nl", "sort", "uniq", "cut",
-    "tr", "jq", "true", "date", "basename", "dirname", "realpath", "command", "type", "wait",
+    "tree", "less", "stat", "file", "diff", "test", "[", "[[", "env", "nl", "sort", "uniq", "cut", "tr",
+    "jq", "true", "date", "basename", "dirname", "realpath", "command", "type", "wait",
 ];
 
-/// Programs and built-in commands that prepare the shell for what follows on the line.
-const SETUP: [&str; 9] = ["cd", "export", "set", "source", ".", "pushd", "popd", "unset", "declare"];
+/// Programs and built-in commands that prepare what follows on the line.
+const SETUP: [&str; 10] =
+    ["cd", "export", "set", "source", ".", "pushd", "popd", "unset", "declare", "sleep"];
 
 /// The line that Claude Code adds below the output of a command that left the session's directory.
 const MOVED: &str = "Shell cwd was reset to ";
@@ -69,6 +71,9 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
     failed.sort_by_key(|runs| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
     failed.retain(|runs| !ended_well(runs));
+    // A commit that was refused, and made in another way since.
+    let committed = history.calls().rev().find(|call| commits_of(call) > 0).map(|call| call.entry);
+    failed.retain(|runs| !runs.run.text.starts_with("git commit ") || Some(runs.last.entry) > committed);
     failed
 }
 
@@ -311,6 +316,8 @@ mod tests {
             ("set -e\na\nb", "a; b+-"),
             ("server & sleep 1; curl x", "server ; curl x+-"),
             ("grep -q x y && make", "grep -q x y && make+"),
+            // It was not seen that this is a run of `make`, which stayed listed as failed.
+            ("sleep 9 && make | tail", "make"),
             ("for f in *; do cat $f; done", ""),
             ("for f in *; do make $f; done", "for f in *; do make $f; done-"),
             ("a | | b", ""),

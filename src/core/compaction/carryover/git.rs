@@ -1,5 +1,6 @@
 //! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -8,6 +9,7 @@ use regex::Regex;
 use super::Render;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
+use epitome_shell::ShellCommand;
 
 /// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
@@ -31,7 +33,7 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
 /// A pull or merge request: the repository and number in its URL in an output, or its number in a command line.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"https://[^\s/]+/([\w.-]+(?:/[\w.-]+)+?)/(?:-/)?(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)",
+        r"https://[^\s/]+/([\w.-]+/[\w.-]+|[\w./-]+/-)/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)",
     )
     .expect("a valid pattern")
 });
@@ -60,13 +62,22 @@ struct GitState {
 
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
+    // Branches whose next older commit was rewritten.
+    let mut amended = HashSet::new();
     for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
         let output = bounded(call.text());
         let elsewhere = directory(&command, history.cwd);
-        if has(&command, "git") {
+        if runs(call, &["git"]) {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
+                let is_replaced = amended.remove(&commit[1]);
+                if command.contains("--amend") {
+                    amended.insert(commit[1].to_owned());
+                }
+                if is_replaced {
+                    continue;
+                }
                 let commit = format!("- {} on {}{elsewhere}: {}", &commit[2], &commit[1], &commit[3]);
                 add(&mut found.commits, COMMITS_MAX, commit);
             }
@@ -80,11 +91,12 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         }
         // That a command ended well is not always known, but a URL in its output shows that it did something.
         let is_done = call.result() == CallStatus::Succeeded;
-        if (has(&command, "gh") || has(&command, "glab")) && call.result() != CallStatus::Failed {
+        if runs(call, &["gh", "glab"]) && call.result() != CallStatus::Failed {
             let requests = if READING.is_match(&command) { &mut found.read } else { &mut found.requests };
             let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
             for request in REQUEST.captures_iter(output).take(1).chain(in_command) {
-                let repository = request.get(1).map_or("", |repository| repository.as_str());
+                let repository =
+                    request.get(1).map_or("", |repository| repository.as_str().trim_end_matches("/-"));
                 if let Some(number) = request.iter().skip(2).flatten().next() {
                     add_request(requests, format!("{repository}#{}", number.as_str()));
                 }
@@ -97,13 +109,19 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 
 /// How many commits a call made, by its output.
 pub(super) fn commits_of(call: &CallRecord<'_>) -> usize {
-    let is_git = call.command().is_some_and(|command| has(&command, "git"));
-    if is_git { COMMIT.find_iter(bounded(call.text())).count() } else { 0 }
+    if runs(call, &["git"]) { COMMIT.find_iter(bounded(call.text())).count() } else { 0 }
 }
 
-/// Whether a program is on a command line.
-fn has(command: &str, program: &str) -> bool {
-    command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program)
+/// Whether a call's command line runs one of these programs, maybe by another one such as `timeout`. Files with such names are not
+/// meant: a guide to `gh` that was printed named somebody's pull request.
+fn runs(call: &CallRecord<'_>, programs: &[&str]) -> bool {
+    let is_one = |word: &str| programs.contains(&word.rsplit('/').next().unwrap_or(word));
+    let Some(statements) = call.statements() else {
+        return call.command().is_some_and(|line| line.split_whitespace().any(is_one));
+    };
+    let commands =
+        statements.iter().flat_map(|statement| &statement.pipelines).flat_map(|pipeline| &pipeline.commands);
+    commands.flat_map(ShellCommand::all).flat_map(|command| &command.words).any(|word| is_one(word))
 }
 
 fn bounded(output: &str) -> &str {

@@ -171,6 +171,27 @@ fn version_control_state_comes_from_git_output() {
     assert_eq!(lines, ["- branch: queue; pull requests: o/r#17", "- 1a2b3c4 on queue: Add the queue"]);
 }
 
+/// Regression, read in three of ten sessions: `org/repo#123`, an example in a printed guide whose path has `gh`, was a pull request of the
+/// work, and so was a review's page about one; an amended commit stood beside what it became; a commit that a hook had refused was
+/// listed as failing after it was made; and `brew` as failing after it had gone on behind `sleep`.
+#[test]
+fn what_a_later_command_or_another_site_made_of_it_is_not_stated() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cat skills/gh-fix/a.md", DONE, "see https://github.com/org/repo/pull/123");
+    shell(&mut conversation, "gh pr view", DONE, "https://review.io/stack/o/r/pull/17");
+    shell(&mut conversation, "git commit -m x", FAILED, "Exit code 1\nleaks found");
+    shell(&mut conversation, "brew install bfg", FAILED, "Exit code 1\nlocked");
+    shell(&mut conversation, "git commit --no-verify -m x", DONE, "[queue 1a2b3c4] Add the queue");
+    shell(&mut conversation, "git add a && git commit --amend -m y", DONE, "[queue 5d6e7f8] Add it");
+    shell(&mut conversation, "sleep 9 && brew install bfg | tail -1", DONE, "Bottle bfg");
+    let text = carried(&conversation, 5_000);
+    assert_eq!(
+        part(&text, "Version control, newest first"),
+        ["- branch: queue", "- 5d6e7f8 on queue: Add it"]
+    );
+    assert!(!text.contains("Commands that failed"), "{text}");
+}
+
 /// Regression: the branch of another repository, and a pull request that was only read, were listed as those of the work.
 #[test]
 fn branches_and_commits_name_another_repository_and_requests_that_were_only_read_are_apart() {

@@ -17,6 +17,7 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 use super::estimate::estimate;
+use super::ruler::ExactCounter;
 
 const PACKED: &[u8] = include_bytes!("o200k.bin");
 
@@ -98,8 +99,19 @@ impl Vocabulary {
         Ok(Vocabulary { tokenizer })
     }
 
-    /// Counts the tokens of a text. For a long text, the count is projected from pieces, so that the time is bounded.
-    pub fn count(&self, text: &str) -> u64 {
+    fn count_whole(&self, text: &str) -> u64 {
+        let mut tokens = Vec::with_capacity(text.len() / 3);
+        match self.tokenizer.encode_into(text, &EncodeOptions::no_specials(), &mut tokens) {
+            Ok(()) => tokens.len() as u64,
+            // Every byte is a token, so no text can be rejected.
+            Err(_) => estimate(text),
+        }
+    }
+}
+
+impl ExactCounter for Vocabulary {
+    /// For a long text, the count is projected from pieces, so that the time is bounded.
+    fn count(&self, text: &str) -> u64 {
         if text.len() <= WHOLE_BYTES_MAX {
             return self.count_whole(text);
         }
@@ -112,15 +124,6 @@ impl Vocabulary {
         }
         let rest = estimate(text) as f64 / estimated.max(1) as f64;
         (counted as f64 * rest).ceil() as u64
-    }
-
-    fn count_whole(&self, text: &str) -> u64 {
-        let mut tokens = Vec::with_capacity(text.len() / 3);
-        match self.tokenizer.encode_into(text, &EncodeOptions::no_specials(), &mut tokens) {
-            Ok(()) => tokens.len() as u64,
-            // Every byte is a token, so no text can be rejected.
-            Err(_) => estimate(text),
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use epitome_thread::{Content, Message, Origin};
 type FileTexts = &'static [(&'static str, &'static str)];
 
 /// The file, the expected result, and the files in the same folder.
-const SESSIONS: [(&str, &str, &str, FileTexts); 8] = [
+const SESSIONS: [(&str, &str, &str, FileTexts); 9] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
@@ -46,6 +46,8 @@ const SESSIONS: [(&str, &str, &str, FileTexts); 8] = [
         &[],
     ),
     (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
+    // In both of its forms, by hand.
+    ("task.traj", include_str!("swe-agent.json"), include_str!("swe-agent.txt"), &[]),
 ];
 
 fn read_with(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<ImportDraft>, Problem> {
@@ -57,6 +59,26 @@ fn read_with(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Impor
         text,
         &ImportContext { cwd: Path::new("/here"), now: 1_000, read_sibling: &sibling },
     )
+}
+
+/// The whole of a parser of YAML was linked for four fields, half a megabyte in the program that compacts transcripts.
+#[test]
+fn the_title_of_a_copilot_session_is_any_scalar_of_yaml() {
+    for (fields, title) in [
+        ("id: a\nname: Notes: and files\nuser_named: true\n", "Notes: and files"),
+        ("name: Notes\nuser_named: false\nsummary: 'It''s done'\n", "It's done"),
+        ("summary: \"a \\\"b\\\" c\"\nname: null\nuser_named: true\n", "a \"b\" c"),
+        ("summary: >-\n  Two lines:\n  one title\nname: x\n", "Two lines: one title"),
+        ("summary: a long text\n  that goes on\n", "a long text that goes on"),
+    ] {
+        let drafts = read_with("events.jsonl", include_str!("copilot.jsonl"), &[("workspace.yaml", fields)]);
+        let drafts = drafts.expect("it can be read");
+        let found = drafts[0].entries.iter().rev().find_map(|entry| match &entry.change {
+            Change::Titled { title } => Some(title.as_str()),
+            _ => None,
+        });
+        assert_eq!(found, Some(title), "{fields}");
+    }
 }
 
 /// Formats a log in short form, with one entry per line.
