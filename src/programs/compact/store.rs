@@ -9,9 +9,9 @@ use epitome_compact::CompactError;
 use epitome_platform::child_output::{self, OutputLimits};
 use epitome_thread::problem::Problem;
 
-/// Limits of each run of `epitome`: agents wait for this program.
+/// Limits of each run of `epitome`. There are two, and agents wait a minute for this program.
 const LIMITS: OutputLimits<'static> =
-    OutputLimits { time: Duration::from_secs(60), bytes: 1 << 20, is_over: &|| None };
+    OutputLimits { time: Duration::from_secs(25), bytes: 1 << 20, is_over: &|| None };
 
 /// Imports a session, or adds what is new in it. Returns its ID there, and the texts that are pinned in it, with `epitome mcp serve` for
 /// example.
