@@ -9,6 +9,7 @@ use crate::daemon::control::ControlClient;
 use crate::daemon::start;
 use crate::paths::Paths;
 use epitome_files::atomic_file::replace_private;
+use epitome_platform::child_output::keep_from_workspace;
 use epitome_platform::os::OPENER;
 
 /// Inspect sessions in a browser
@@ -82,6 +83,7 @@ fn open_privately(paths: &Paths, url: &str) -> bool {
 /// Opens an address in the browser; returns whether one was started. Its output is discarded.
 pub fn open(url: &str) -> bool {
     let mut opener = Command::new(OPENER[0]);
+    keep_from_workspace(&mut opener, &std::env::current_dir().unwrap_or_default());
     opener.args(&OPENER[1..]).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     opener.spawn().is_ok()
 }

@@ -1,5 +1,7 @@
 //! The chat as a user at the keyboard sees it: the program in a pseudo-terminal, with its daemon and a scripted model.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -359,4 +361,24 @@ fn without_a_login_it_offers_one() {
     // Not in a terminal, it prints the help as before.
     let ran = user.run(&[]).exited(2);
     assert!(ran.out.contains("Usage: epitome <COMMAND>"), "{ran:?}");
+}
+
+/// A command had put a program called `git` into the virtual environment in which the chat was started. Typing `@` ran it,
+/// outside of the sandbox.
+#[test]
+fn files_are_listed_without_programs_of_the_workspace() {
+    let mut user = User::with_model(script);
+    std::fs::write(user.project().join("notes.txt"), "words").expect("written");
+    let planted = user.project().join("planted");
+    let programs = user.project().join(".venv/bin");
+    std::fs::create_dir_all(&programs).expect("a directory");
+    let git = format!("#!/bin/sh\n: > '{}'\n", planted.display());
+    std::fs::write(programs.join("git"), git).expect("a program");
+    std::fs::set_permissions(programs.join("git"), Permissions::from_mode(0o755)).expect("set");
+    let path = std::env::var("PATH").expect("it is set");
+    user.set("PATH", format!("{}:{path}", programs.display()));
+    let mut chat = chat(&user);
+    chat.press("@not");
+    until(&mut chat, "notes.txt");
+    assert!(!planted.exists(), "a program of the workspace was run");
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::user::{Ran, User, program};
-use epitome_test_harness::{call, text as say};
+use epitome_test_harness::{call, text as say, within};
 use serde_json::{Value, json};
 
 /// A user of a model that sends these replies, one per call, and no other.
@@ -728,4 +728,30 @@ fn following_the_log_ends_with_its_reader() {
     drop(out);
     epitome_test_harness::write_file(&log, "one\ntwo\n");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// The address was an argument of the browser's command line, and another user of the machine took its ticket from the list of
+/// processes. And the program that opens the browser was looked for in the workspace.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_ticket_of_a_page_is_in_no_list_of_processes() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut user = User::new();
+    let opened = user.home().join("opened");
+    let programs = [user.project().join(".venv/bin"), user.home().join("bin")];
+    for (directory, prefix) in programs.iter().zip(["planted", ""]) {
+        std::fs::create_dir_all(directory).expect("a directory");
+        let opener = directory.join("xdg-open");
+        let script =
+            format!("#!/bin/sh\necho \"{prefix}$@\" > '{0}.new' && mv '{0}.new' '{0}'\n", opened.display());
+        std::fs::write(&opener, script).expect("a program");
+        std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).expect("set");
+    }
+    let [planted, own] = programs.map(|path| path.display().to_string());
+    user.set("PATH", format!("{planted}:{own}:{}", std::env::var("PATH").expect("it is set")));
+    let printed = user.run(&["inspect"]).ok();
+    let ticket = printed.trim().rsplit('=').next().expect("a ticket").to_owned();
+    let arguments = within("the browser", || std::fs::read_to_string(&opened).ok());
+    assert!(ticket.len() > 20 && !arguments.contains(&ticket), "{arguments}");
+    assert!(!arguments.contains("planted"), "{arguments}");
 }

@@ -47,8 +47,8 @@ const APPROVED: &str = "#!/bin/sh\ntrue\n";
 
 /// Lines that random system calls would hardly make: what commands once got through with. Every fourth attack is one of
 /// them. In these lines, `hook FILE` plants a program and `evil DIRECTORY` a repository with one in its settings; `link PATH`
-/// links to a repository whose last commit is `$H`.
-const LINES: [&str; 32] = [
+/// links to a repository whose last commit is `$H`; `cache` gives one hooks for what is pushed to it.
+const LINES: [&str; 35] = [
     // Links to repositories: only in a reflog, in the index, and in more repositories than are searched.
     "evil new; git add new && git commit -qm new && git reset -q --hard HEAD~1",
     "evil more && git add more",
@@ -62,13 +62,13 @@ const LINES: [&str; 32] = [
     "evil s; mkdir -p .git/modules; mv s/.git .git/modules/s; rmdir s || rm -r s; git config -f .gitmodules submodule.s.path s; \
      git config -f .gitmodules submodule.s.url https://s.example/s; link s",
     // Settings that make Git run something.
-    "mkdir -p cache.git/hooks; hook cache.git/hooks/update; git config remote.up.url ./cache.git",
-    "hook cache.git/hooks/update; git config remote.up.url https://up.example/x; git config remote.up.pushurl ./cache.git",
+    "cache; git config remote.up.url ./cache.git",
+    "cache; git config remote.up.url https://up.example/x; git config remote.up.pushurl ./cache.git",
     "hook cache.git/hooks/post-commit; git worktree add -q tree -b tree; git config core.hooksPath cache.git/hooks",
     "git config core.fsmonitor \"$PLANT; false\"",
     // A name that is no remote, which Git takes for a directory; a program that a later line switches off.
-    "hook cache.git/hooks/update; git config branch.main.remote cache.git; git config branch.main.merge refs/heads/main",
-    "hook cache.git/hooks/update; git config branch.main.pushRemote cache.git",
+    "cache; git config branch.main.remote cache.git; git config branch.main.merge refs/heads/main",
+    "cache; git config branch.main.pushRemote cache.git",
     "git config user.name q; c=$(readlink -f .git/config); { grep -v planted \"$c\"; printf '[core]\n'; grep planted \"$c\"; } > .c; \
      cat .c > \"$c\"",
     // Files that settings include, also one that an included file includes.
@@ -99,6 +99,11 @@ const LINES: [&str; 32] = [
     "cat ~/moved/tilde ~/moved/vault/* $VAULT_TOKEN_PATH",
     "env -0 | tr '\\0' '\\n'; cat /proc/*/environ",
     "cat ~/.ssh/id ~/.config/gh/hosts.yml ~/.config/fish/fish_variables",
+    // Logins that are made while the command starts.
+    "for n in $(seq 20); do cat ~/.cache/torch/hub/state ~/.gradle/gradle.properties ~/.newtool/login; sleep 0.01; done 2>&1",
+    // The index of another worktree; a remote in a file.
+    "git worktree add -q tree -b tree; cd tree; evil inner; link inner",
+    "cache; mkdir -p .git/remotes; printf 'URL: cache.git\n' > .git/remotes/up",
 ];
 
 /// What the lines call.
@@ -109,6 +114,7 @@ evil() {
     rm -rf "$1"; git init -q "$1" && git -C "$1" commit -q --allow-empty -m n && git -C "$1" config core.fsmonitor "$PLANT; false"
     H=$(git -C "$1" rev-parse HEAD)
 }
+cache() { mkdir -p cache.git/hooks cache.git/.githooks; hook cache.git/hooks/update; hook cache.git/.githooks/update; }
 link() { git update-index --add --cacheinfo "160000,$H,$1"; }
 "#;
 
@@ -216,6 +222,7 @@ impl World {
             "moved/vault",
             "moved/aws/readme",
             "home/.newtool/settings",
+            "home/.gradle/init.gradle",
             "home/.config/git/ignore",
             "home/.cache/huggingface/datasets",
             "beside/file",
@@ -322,8 +329,10 @@ impl World {
     }
 
     /// Logins that are made while an attack runs.
-    fn logins(&self) -> [PathBuf; 4] {
+    fn logins(&self) -> [PathBuf; 6] {
         [
+            "home/.cache/torch/hub/state",
+            "home/.gradle/gradle.properties",
             "home/.newtool/login",
             "home/.config/git/credentials",
             "home/.cache/huggingface/token",
@@ -420,6 +429,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         for git in [
             &["status"][..],
             &["-C", "lib", "status"],
+            &["-C", "tree", "status"],
             &["push", "-q", "up", "HEAD:refs/heads/pushed"],
             &["push", "-q"],
             &["rebase", "--continue"],
@@ -460,6 +470,7 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
     drop(fs::remove_dir_all(&programs).and_then(|()| fs::create_dir(&programs)));
     let logins = world.logins();
     logins.iter().for_each(|login| drop(fs::remove_file(login)));
+    drop(fs::remove_dir_all(world.root.join("home/.cache/torch")));
     let running = tools.get("bash").expect("a built-in tool").run(input, world.context());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = |number: u64| {
@@ -482,12 +493,22 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
     let workers = [1, 2, 3].map(worker);
     let started = world.root.join("home/w/started");
     drop(fs::remove_file(&started));
+    let line = line_of(seed).unwrap_or_default();
     let log_in = async {
-        while !started.exists() && !ended.load(Ordering::Relaxed) {
+        // A random moment while the command starts, or when it has started.
+        let pauses =
+            if line.contains("torch") { fastrand::Rng::with_seed(seed).u64(..40_000) } else { u64::MAX };
+        for _ in 0..pauses {
+            if started.exists() || ended.load(Ordering::Relaxed) {
+                break;
+            }
             tokio::task::yield_now().await;
         }
-        logins.iter().for_each(|login| fs::write(login, SECRET).expect("written"));
-        while line_of(seed).is_some_and(|line| line.contains("check")) && !ended.load(Ordering::Relaxed) {
+        for login in &logins {
+            let made = login.parent().map(fs::create_dir_all).expect("it has one");
+            made.and_then(|()| fs::write(login, SECRET)).expect("written");
+        }
+        while line.contains("check") && !ended.load(Ordering::Relaxed) {
             tokio::task::block_in_place(|| world.check());
             tokio::task::yield_now().await;
         }

@@ -35,11 +35,36 @@ const WHAT_FINDS: &str = "\n## What finds a hole\n\n\
     | Git | the order of settings that name programs stays | lines, seed 49 |\n\
     | Git | files that settings include are read-only | lines, seed 53 |\n\
     | Git | lists of unfinished operations that run a program are put aside | lines, seed 61 |\n\
+    | Git | a `.git` file is read as Git reads it | lines, seed 13 |\n\
+    | Git | new commits are searched, also those of a reflog | lines, seed 1 |\n\
+    | Git | the indexes of all worktrees are examined | lines, seed 133 |\n\
+    | Git | directories of new submodules are examined | lines, seed 21 |\n\
+    | Git | directories for hooks are read-only, and made if they are missing | lines, seed 65 |\n\
+    | Git | remotes in files are read-only | lines, seed 137 |\n\
+    | Git | remotes in settings are on a network | lines, seed 25 |\n\
+    | Git | a branch names a remote that is there | lines, seed 41 |\n\
     | programs on the `PATH` | `PATH` and variables lose what commands may change | lines, seed 81 |\n\
     | programs on the `PATH` | links in a directory of the `PATH` protect what they lead to | lines, seed 85 |\n\
     | programs on the `PATH` | variables that name what commands may change are removed | lines, seed 81 |\n\
     | settings of a home | deep links of the home protect what they lead to | lines, seed 101 |\n\
+    | programs on the `PATH` | what the chat starts is not found in the workspace | `files_are_listed_without_programs_of_the_workspace` |\n\
+    | exchanged files | the bytes that were hashed are those that run | lines, seed 93 |\n\
+    | exchanged files | a changed script needs a new approval | lines, seed 97 |\n\
     | secrets | hidden entries of a home | lines, seed 125 |\n\
+    | secrets | places that variables name | lines, seed 113 |\n\
+    | secrets | variables of commands are known or plain | lines, seed 121 |\n\
+    | secrets | directories of programs are read by the entries that they have | `what_appears_in_a_home_meanwhile_is_closed` |\n\
+    | remote scopes | methods that are not listed need `approve` | `random_messages_reach_no_more_than_the_scope_allows` |\n\
+    | remote scopes | sessions are in the directories of the token | the same |\n\
+    | remote scopes | a session is opened without servers and options | the same |\n\
+    | remote scopes | following and listing, in other directories | `a_client_sees_nothing_of_sessions_in_other_directories` |\n\
+    | remote scopes | commands that run programs need `approve` | `a_client_does_no_more_than_its_token_allows` |\n\
+    | MCP | names are compared after mapping | `a_rule_for_one_server_covers_no_other` |\n\
+    | MCP | addresses are compared after parsing | `no_spelling_of_an_address_leads_elsewhere` |\n\
+    | MCP | another origin needs a question | `another_origin_than_the_servers_needs_a_question` |\n\
+    | MCP | forms for secrets, by the words of their fields | `secret_forms_are_recognized_by_their_fields` |\n\
+    | others | permissions of a log count where they were given | `planted_rows_permit_nothing` |\n\
+    | others | the ticket of a page is in no command line | `the_ticket_of_a_page_is_in_no_list_of_processes` |\n\
     ";
 
 const GROUPS: [fn() -> Group; 14] = [

@@ -1,12 +1,18 @@
 //! What the chat looks up in its directory: the files for mentions, and the uncommitted changes.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use epitome_platform::child_output::{self, OutputLimits};
 
 /// Files that are offered at most, directories that are searched for them, and bytes of changes that are shown.
 const FILES_MAX: usize = 50_000;
 const DIRECTORIES_MAX: usize = 5_000;
 const DIFF_BYTES_MAX: usize = 256 * 1024;
+
+/// Limits of Git.
+const LIMITS: OutputLimits<'static> =
+    OutputLimits { time: Duration::from_secs(30), bytes: 16 << 20, is_over: &|| None };
 
 /// The files of a directory, relative to it: those that Git does not ignore, or all that are not hidden.
 pub fn list(cwd: &Path) -> Vec<String> {
@@ -54,18 +60,8 @@ pub fn diff(cwd: &Path) -> Result<String, String> {
 }
 
 fn git(cwd: &Path, arguments: &[&str]) -> Result<String, String> {
-    // A monitor is a program that a repository names.
-    let ran = Command::new("git")
-        .args(["--no-pager", "-c", "core.fsmonitor=false"])
-        .args(arguments)
-        .current_dir(cwd)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("git can't be started: {error}"))?;
-    match ran.status.success() {
-        true => Ok(String::from_utf8_lossy(&ran.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&ran.stderr).lines().next().unwrap_or("git failed").to_owned()),
-    }
+    child_output::output_of(child_output::git(arguments), cwd, &LIMITS)
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -112,4 +112,53 @@ mod tests {
         let of_files = OwnGrants { file: None, ..own };
         assert_eq!(of_files.foreign(&thread("/w", &planted), Mode::Ask), []);
     }
+
+    proptest::proptest! {
+        // Each row is written to the disk.
+        #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+
+        /// Whatever order the rows of several members come in, the log permits nothing that this user has not given, and
+        /// withdrawing that is enough.
+        #[test]
+        fn planted_rows_permit_nothing(
+            rows in proptest::collection::vec((proptest::bool::ANY, 0_usize..5, 0_usize..7), 0..24)
+        ) {
+            let directory = tempfile::tempdir().expect("a directory");
+            let own = OwnGrants { file: Some(directory.path().join("grants/s_1")), cwd: "/w".into() };
+            let line = |number: usize| ["make", "sh x", "make"][number % 3].to_owned();
+            let rule = |number: usize| match number {
+                0 | 1 => Rule::Command { line: line(number) },
+                2 => Rule::CommandOutside { line: line(number) },
+                3 => Rule::EditsInWorkspace,
+                4 => Rule::Fetch { host: line(number) },
+                5 => Rule::External { server: line(number), tool: line(number) },
+                _ => Rule::ReadsBelow { path: "/".into() },
+            };
+            let (mut changes, mut given, mut mode) = (Vec::new(), Vec::new(), Mode::Ask);
+            for (is_own, kind, number) in rows {
+                let modes = [Mode::Ask, Mode::ReadOnly, Mode::AcceptEdits, Mode::Auto, Mode::Full];
+                let change = match kind {
+                    0 | 1 => Change::Allowed { rule: rule(number) },
+                    2 => Change::Forgotten { rule: rule(number) },
+                    _ => Change::ModeChosen { mode: modes[number % modes.len()] },
+                };
+                if is_own {
+                    own.record(&change);
+                    match &change {
+                        Change::Allowed { rule } => given.push(rule.clone()),
+                        Change::Forgotten { rule } => given.retain(|known| known != rule),
+                        Change::ModeChosen { mode: chosen } => mode = *chosen,
+                        _ => {}
+                    }
+                }
+                changes.push(change);
+            }
+            let withdrawn = own.foreign(&thread("/w", &changes), Mode::Ask);
+            changes.extend(withdrawn);
+            let after = thread("/w", &changes);
+            proptest::prop_assert!(after.rules().iter().all(|rule| given.contains(rule)), "{:?}", after.rules());
+            proptest::prop_assert!([Mode::Ask, Mode::ReadOnly, mode].contains(&after.mode()), "{:?}", after.mode());
+            proptest::prop_assert_eq!(own.foreign(&after, Mode::Ask), []);
+        }
+    }
 }

@@ -259,6 +259,8 @@ impl SessionPort for Sessions {
         let store = &self.inner.services.store;
         let header = store.header(session).map_err(|error| store_error(session, error))?;
         opening.check_for(&Replay::Nothing, &header.cwd)?;
+        let granted = opening.attachment.outlet.grant().map(|grant| grant.check_directory(&header.cwd));
+        granted.unwrap_or(Ok(())).map_err(SessionError::Invalid)?;
         if let Some(at) = at.filter(|at| at.0 >= header.entries) {
             return Err(SessionError::Invalid(format!(
                 "session {session} has no entry {at}; the last is {}",

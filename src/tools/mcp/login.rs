@@ -347,6 +347,37 @@ mod tests {
         }
     }
 
+    /// The host that a browser contacts: up to a slash, a backslash, `?` or `#`, behind the last `@`, without its port.
+    fn contacted(rest: &str) -> (&str, bool) {
+        let authority = rest.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+        let (user, host) =
+            authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let host =
+            if host.starts_with('[') { host.split_inclusive(']').next() } else { host.split(':').next() };
+        (host.unwrap_or_default(), user.is_some())
+    }
+
+    proptest::proptest! {
+        /// The same for addresses that are put together: what is accepted leads a browser to no other place.
+        #[test]
+        fn no_spelling_of_an_address_leads_elsewhere(
+            scheme in "http|https|HTTP|ftp|javascript|file", middle in "://|:/|:|:///|://\\\\",
+            parts in proptest::collection::vec(
+                "127\\.0\\.0\\.1|localhost|LOCALHOST|\\[::1\\]|\\[::1|evil\\.example|[@:/?#.%&]|\\\\|80|%2f|%40|\t", 1..7
+            ),
+        ) {
+            let rest = parts.concat();
+            let link = format!("{scheme}{middle}{rest}");
+            if is_private(&link) {
+                let (host, has_user) = contacted(&rest);
+                let is_local = ["127.0.0.1", "localhost", "[::1]"].contains(&host);
+                proptest::prop_assert!(!has_user && (is_local || scheme.eq_ignore_ascii_case("https")), "{}", link);
+                proptest::prop_assert!(!link.contains(char::is_control) && scheme.to_ascii_lowercase().starts_with("http"));
+                proptest::prop_assert_eq!(middle.as_str(), "://");
+            }
+        }
+    }
+
     /// A server chose where Epitome registered and sent the code of a login, such as a service of the internal network.
     #[tokio::test]
     async fn another_origin_than_the_servers_needs_a_question() {

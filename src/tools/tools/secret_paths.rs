@@ -10,7 +10,7 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
 use super::real_path;
-use epitome_platform::os::{self, FileTypeExt as _};
+use epitome_platform::os::{self, FileTypeExt as _, PermissionsExt as _};
 
 /// Entries of a home directory, and of its directories for programs, that programs need and that hold no logins except in
 /// files with a telling name. All other hidden entries are secret: most programs keep logins, histories or messages there, and
@@ -56,17 +56,19 @@ const OPENED: &[(&str, &str)] = &[
     ("Library/Application Support", ""),
 ];
 
-/// Secret locations below a home directory that are in no hidden directory, or in an opened one.
-const IN_HOME: &[&str] = &[
+/// Beginnings of paths in opened directories of a home that are secret without a telling name. Programs write such a file
+/// under a longer name first, and then rename it.
+const WITHOUT_TELLING_NAME: [&str; 6] = [
     ".bundle/config",
-    ".cargo/credentials.toml",
-    ".cargo/credentials",
-    ".config/fish/fish_variables",
     ".gradle/gradle.properties",
     ".hex/hex.config",
-    ".m2/settings-security.xml",
-    ".m2/settings.xml",
+    ".m2/settings",
     ".nuget/NuGet",
+    "fish/fish_variables",
+];
+
+/// Secret locations below a home directory that are in no hidden directory.
+const IN_HOME: &[&str] = &[
     "snap/chromium",
     "snap/firefox",
     // macOS.
@@ -338,6 +340,12 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
                 found.extend(inside.into_iter().filter(|entry| !is_opened(entry)).map(|entry| entry.path));
             } else if !is_telling(&name) && is_of_toolchain() {
                 find_of_program(&inside, &mut found);
+                // What its owner keeps from others is no part of a toolchain, whose programs others may start.
+                let private =
+                    |path: &Path| path.metadata().is_ok_and(|entry| entry.permissions().mode() & 0o077 == 0);
+                if !private(&path.join("bin")) {
+                    found.extend(inside.into_iter().map(|entry| entry.path).filter(|path| private(path)));
+                }
             } else {
                 found.push(path);
             }
@@ -372,7 +380,10 @@ fn entries(directory: &Path) -> Vec<Listed> {
 fn is_secret_entry(name: &str, path: &Path) -> bool {
     let lower = name.to_ascii_lowercase();
     let (stem, _) = lower.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((&lower, ""));
+    let above = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let written = format!("{above}/{name}");
     is_secret_name(path)
+        || WITHOUT_TELLING_NAME.iter().any(|begin| written.starts_with(begin))
         || stem.ends_with("history")
         || lower.ends_with("history")
         || stem
@@ -476,12 +487,16 @@ mod tests {
             ".pulumi/credentials.json",
             ".config/composer/auth.json",
             ".composer/auth.json",
-            ".nuget/NuGet/NuGet.Config",
             ".kaggle/kaggle.json",
             ".config/wandb/settings",
             ".cache/huggingface/token",
             ".cache/huggingface/stored_tokens",
             ".cargo/credentials.toml",
+            ".config/fish/fish_variables",
+            ".config/fish/fish_variables.Qx81Zc",
+            ".gradle/gradle.properties~",
+            ".m2/settings.xml",
+            ".nuget/NuGet/NuGet.Config",
             ".local/share/opencode/auth.json",
             ".config/some-new-tool/access_tokens.db",
             ".some-new-tool/api-token",
@@ -539,12 +554,16 @@ mod tests {
             variable("DATA_PATH", at("data/x").display().to_string()),
             variable("TOKENS_DIR", "/tmp".to_owned()),
         ];
+        // A program kept its logins beside its own programs, in a file without a telling name.
+        fs::write(at("tool/state.db"), "").expect("written");
+        fs::set_permissions(at("tool/state.db"), fs::Permissions::from_mode(0o600)).expect("set");
         let locations = SecretPaths::find(Some(&home), &[], &environment);
         for (path, expected) in [
             ("creds/kube", true),
             ("tokens/a", true),
             ("keys/bin/x", true),
             ("tool/bin/x", false),
+            ("tool/state.db", true),
             ("creds/later", true),
             ("data/x", false),
         ] {

@@ -1,5 +1,6 @@
 //! Runs a command to its end and returns what it prints, within limits of time and size.
 
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,6 +53,30 @@ pub enum OutputError {
     Failed { program: String, message: String },
 }
 
+/// Removes the variables from the environment of a command, and the directories from its `PATH`, with which it would run or
+/// obey what is in this directory or in repositories.
+pub fn keep_from_workspace(command: &mut Command, directory: &Path) {
+    // This process was started by an editor, whose variables may name what is in repositories.
+    let own: Vec<_> = std::env::vars_os().collect();
+    let set: Vec<_> =
+        command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsStr::to_owned))).collect();
+    let temporary = std::env::temp_dir();
+    let home = std::env::home_dir();
+    let is_in_home =
+        |path: &Path| home.as_ref().is_some_and(|home| *home != temporary && path.starts_with(home));
+    let is_changeable = |path: &Path| {
+        (directory.parent().is_some() && path.starts_with(directory))
+            || (path.starts_with(&temporary) && !is_in_home(path))
+    };
+    command.env_clear().envs(without_changeable(&own, home.as_deref(), is_changeable));
+    for (name, value) in set {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
+
 /// Runs a command that must not run what is in this directory, in it, and returns what it printed.
 pub fn output_of(
     mut command: Command,
@@ -59,15 +84,7 @@ pub fn output_of(
     limits: &OutputLimits<'_>,
 ) -> Result<String, OutputError> {
     command.current_dir(for_programs(directory));
-    // This process was started by an editor, whose `PATH` may have directories of repositories.
-    let own: Vec<_> = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
-    let temporary = std::env::temp_dir();
-    let home = std::env::home_dir();
-    let is_in_home =
-        |path: &Path| home.as_ref().is_some_and(|home| *home != temporary && path.starts_with(home));
-    let is_changeable =
-        |path: &Path| path.starts_with(directory) || (path.starts_with(&temporary) && !is_in_home(path));
-    command.env_remove("PATH").envs(without_changeable(&own, home.as_deref(), is_changeable));
+    keep_from_workspace(&mut command, directory);
     output_within(command, limits)
 }
 

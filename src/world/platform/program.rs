@@ -72,7 +72,11 @@ pub fn without_changeable(
         let mut parts =
             value_text.split([':', '=', ' ', ',', ';']).filter(|part| part.contains('/')).map(Path::new);
         let is_named = |path: &Path| {
-            !is_socket(path) && (is_changed(path) || path.starts_with(".") || path.starts_with(".."))
+            // A library need not be there yet.
+            let is_relative = path.starts_with(".")
+                || path.starts_with("..")
+                || text.starts_with("LD_") && path.is_relative();
+            !is_socket(path) && (is_changed(path) || is_relative)
         };
         (is_data || !parts.any(is_named)).then(|| (name.clone(), value.clone()))
     });

@@ -193,6 +193,44 @@ async fn a_client_does_no_more_than_its_token_allows() {
     assert_eq!(names, ["bob"]);
 }
 
+/// A client whose token was for other directories could not load a session, but it could follow one, and see it in the list.
+#[tokio::test]
+async fn a_client_sees_nothing_of_sessions_in_other_directories() {
+    let user = user(obey);
+    let elsewhere = user.home().join("elsewhere");
+    fs::create_dir_all(&elsewhere).expect("a directory");
+    let elsewhere = elsewhere.to_str().expect("text");
+    let tokens = ["read", "prompt"].map(|scope| {
+        let create = ["token", "create", "--name", scope, "--scope", scope, "--directory", elsewhere];
+        user.run(&create).ok().trim().to_owned()
+    });
+    let server = serve(&user, &["--listen", "127.0.0.1:0"]);
+    let mut owner = user.start();
+    let session = user.new_session(&mut owner);
+    owner.turn(&session, "say hello");
+    for token in tokens {
+        let header = format!("Bearer {token}");
+        let mut eve =
+            connect(&server.address, "/acp", &[("authorization", header.as_str())]).await.expect("admitted");
+        eve.call(1, "initialize", json!({ "protocolVersion": 2, "clientCapabilities": {} })).await;
+        let watch = json!({ "epitome": { "watch": "e0" } });
+        for (method, params) in [
+            ("session/resume", json!({ "sessionId": session, "_meta": watch })),
+            ("session/resume", json!({ "sessionId": session, "cwd": elsewhere, "_meta": watch })),
+            ("session/resume", json!({ "sessionId": session, "cwd": elsewhere, "mcpServers": [] })),
+            ("session/fork", json!({ "sessionId": session, "cwd": elsewhere, "mcpServers": [] })),
+            ("session/fork", json!({ "sessionId": session })),
+        ] {
+            let refused = eve.refusal(2, method, params.clone()).await;
+            assert!(!refused.is_empty() && !refused.contains("hello"), "{method} {params}: {refused}");
+        }
+        let listed = eve.call(3, "session/list", json!({})).await;
+        assert!(!listed.to_string().contains(&session), "{listed}");
+    }
+    let stored = user.run(&["sessions", "list", "--json"]).objects();
+    assert_eq!(stored.len(), 1, "nothing was made from it: {stored:?}");
+}
+
 #[test]
 fn nothing_is_served_or_dialled_without_encryption_by_accident() {
     let user = User::new();

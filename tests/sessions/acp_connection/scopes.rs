@@ -53,6 +53,29 @@ const METHODS: [&str; 30] = [
     "_epitome/unknown",
 ];
 
+/// A method that the generator did not know could have been open to everybody.
+#[test]
+fn each_method_of_the_server_is_generated() {
+    let server = concat!(
+        include_str!("../../../src/service/acp/server.rs"),
+        include_str!("../../../src/service/acp/server/v2.rs"),
+        include_str!("../../../src/service/acp/server/scope.rs"),
+    );
+    let is_method =
+        |text: &&str| text.contains('/') && text.chars().all(|c| "/_$".contains(c) || c.is_ascii_lowercase());
+    let mut found = 0;
+    for line in
+        server.lines().map(str::trim).filter(|line| line.starts_with(['"', '|']) && line.contains('"'))
+    {
+        let arm = line.split("=>").next().unwrap_or_default();
+        for method in arm.split('"').skip(1).step_by(2).filter(|text| is_method(text)) {
+            assert!(METHODS.contains(&method), "{method} is not generated");
+            found += 1;
+        }
+    }
+    assert!(found >= METHODS.len() - 6, "{found} methods were found");
+}
+
 fn message(random: &mut fastrand::Rng, session: &str) -> Value {
     // The methods that open sessions have the most parameters.
     let methods = if random.u8(..3) == 0 { &METHODS[..4] } else { &METHODS[..] };

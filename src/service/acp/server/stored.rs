@@ -8,9 +8,9 @@ use crate::from_wire::{self, BadParams, RequestParams};
 use crate::model::AcpVersion;
 use crate::requests::RequestKind;
 use crate::v2_answers;
-use epitome_session_api::SessionError;
 use epitome_session_api::port::{Header, SessionQuery};
 use epitome_session_api::port::{OptionsQuery, SessionStatus, StoredSessionPort};
+use epitome_session_api::{AccessGrant, SessionError};
 use epitome_thread::SessionId;
 
 /// Sessions per page of a listing.
@@ -31,6 +31,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 return Err(BadParams("`archived` must be exclude, include or only".to_owned()).into());
             }
         };
+        let grant = self.config.grant.clone();
         self.in_background(id, RequestKind::Read, move |sessions| {
             let query = SessionQuery {
                 cwd,
@@ -42,7 +43,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
                 ..SessionQuery::default()
             };
             let headers = sessions.list(&query).map_err(|error| answers::session_error(&error))?;
-            answers::raw(&page(&headers))
+            answers::raw(&page(&headers, grant.as_deref()))
         })
     }
 
@@ -134,12 +135,14 @@ fn read_cursor(cursor: &str) -> Option<(u64, SessionId)> {
 }
 
 /// A page of sessions.
-fn page(headers: &[Header]) -> wire::ListSessionsResponse {
+/// A page of a list, without the sessions in other directories than those of the client's token.
+fn page(headers: &[Header], grant: Option<&AccessGrant>) -> wire::ListSessionsResponse {
     let shown = &headers[..headers.len().min(PAGE_SESSIONS)];
     let next = match shown.last() {
         Some(last) if shown.len() < headers.len() => Some(format!("{:x}.{}", last.updated_at, last.session)),
         Some(_) | None => None,
     };
-    let shown = shown.iter().map(answers::session_info);
+    let is_granted = |header: &&Header| grant.is_none_or(|grant| grant.check_directory(&header.cwd).is_ok());
+    let shown = shown.iter().filter(is_granted).map(answers::session_info);
     wire::ListSessionsResponse::new(shown.collect()).next_cursor(next)
 }

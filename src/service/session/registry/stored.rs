@@ -74,6 +74,11 @@ impl StoredSessionPort for Sessions {
     /// `from` on are replayed, then all events follow. An observer does not keep the session alive and is not asked
     /// anything, though it may send `Cancel` and `Decide`. Reads the disk if the session is not live.
     fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
+        if let Some(grant) = attachment.outlet.grant() {
+            let header = self.inner.services.store.header(session);
+            let header = header.map_err(|error| store_error(session, error))?;
+            grant.check_directory(&header.cwd).map_err(SessionError::Invalid)?;
+        }
         if self.notify_of_watcher(&self.inner.live.lock(), session, from, &attachment)? {
             return Ok(());
         }

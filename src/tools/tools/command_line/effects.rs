@@ -116,6 +116,59 @@ const fn program(
     ProgramOptions { name, words, letters, values }
 }
 
+/// Returns the scripts of sed that may write a file or run a program: all but simple ones.
+fn of_sed(arguments: &[String]) -> Vec<String> {
+    const PLAIN: &str =
+        " --debug --in-place --null-data --posix --quiet --regexp-extended --separate --silent --unbuffered ";
+    let (mut found, mut scripts, mut is_next, mut rest) = (Vec::new(), Vec::new(), false, Vec::new());
+    for word in arguments {
+        let option = word.strip_prefix('-').filter(|option| !option.is_empty() && !is_next);
+        match option {
+            Some(option) if option.starts_with('-') => match word.split_once('=') {
+                Some(("--expression", script)) => scripts.push(script),
+                _ if word == "--expression" => is_next = true,
+                _ if PLAIN.contains(&format!(" {} ", word.split('=').next().unwrap_or_default())) => {}
+                _ => found.push(word.clone()),
+            },
+            Some(option) => {
+                let letters = option.trim_start_matches(['n', 'E', 'r', 's', 'u', 'z']);
+                match letters.chars().next() {
+                    Some('e') if letters.len() == 1 => is_next = true,
+                    Some('e') => scripts.push(&letters[1..]),
+                    // It is found by its letter.
+                    None | Some('i') => {}
+                    Some(_) => found.push(word.clone()),
+                }
+            }
+            None if std::mem::take(&mut is_next) => scripts.push(word),
+            None => rest.push(word.as_str()),
+        }
+    }
+    if scripts.is_empty() {
+        scripts.extend(rest.first());
+    }
+    found.extend(scripts.into_iter().filter(|one| !one.split(';').all(only_prints)).map(str::to_owned));
+    found
+}
+
+/// Whether a command of sed is a substitution, or an address with a command that only prints or omits lines.
+fn only_prints(command: &str) -> bool {
+    let command = command.trim_matches(' ');
+    if let Some(delimiter) = command.strip_prefix('s').and_then(|rest| rest.chars().next()) {
+        let parts: Vec<&str> = command[1 + delimiter.len_utf8()..].split(delimiter).collect();
+        let is_flag = |c: char| "gpiIm".contains(c) || c.is_ascii_digit();
+        return parts.len() == 3 && parts[2].chars().all(is_flag) && !command.contains(['\n', UNKNOWN]);
+    }
+    let is_address = |address: &str| {
+        let pattern = address.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
+        pattern.map_or_else(
+            || address.chars().all(|c| "$+~! ".contains(c) || c.is_ascii_digit()),
+            |pattern| !pattern.contains(['/', '\n', UNKNOWN]),
+        )
+    };
+    command.trim_end_matches(['p', 'd', 'q', '=', '!']).split(',').all(is_address)
+}
+
 /// Returns the options of a command that write a file or run a program, in the form in which a rule may name them.
 pub(super) fn options(words: &[String]) -> Vec<String> {
     let Some((first, arguments)) = words.split_first() else { return Vec::new() };
@@ -125,7 +178,7 @@ pub(super) fn options(words: &[String]) -> Vec<String> {
     let programs: Vec<&ProgramOptions> =
         PROGRAMS.iter().filter(|program| program.name == name || program.name == with_subcommand).collect();
     let is_git = name == "git";
-    let mut found = Vec::new();
+    let mut found = if name == "sed" { of_sed(arguments) } else { Vec::new() };
     for (at, word) in arguments.iter().enumerate() {
         let next = arguments.get(at + 1).map_or("", String::as_str);
         let long = long_option(word, !programs.is_empty());
@@ -262,6 +315,13 @@ mod tests {
             ("sort --compress-program=x y", "--compress-program"),
             ("sed -ni s/a/b/ x", "-i"),
             ("sed -i.bak s/a/b/ x", "-i"),
+            // A script of sed writes files and runs programs, as in an advisory of another agent.
+            ("sed wx y", "wx"),
+            ("sed -n s/a/b/wx y", "s/a/b/wx"),
+            ("sed -ne 1p;1e./x y", "1p;1e./x"),
+            ("sed --expression=s/a/./e y", "s/a/./e"),
+            ("sed -nf x y", "-nf"),
+            ("sed /a/,/b/{wx y", "/a/,/b/{wx"),
             ("rg --pre ./x y", "--pre"),
             ("tar -tf x --to-command=y", "--to-command"),
             ("tar -tf x --checkpoint-action=exec=y", "--checkpoint-action"),
@@ -300,6 +360,9 @@ mod tests {
             "rg -o --pre-glob=x --only-matching --context=3 x",
             "sort -t o -k 2 -u",
             "sed -n 1,5p -e s/i/o/ x",
+            "sed -n /from/,/to/p x w",
+            "sed -E s|e(w)|\\1|g;$d e",
+            "sed -s --quiet -e 3q w",
             "ls -oac --color",
             "cargo test --release -p x -- --nocapture",
             "cargo build --config x --target-dir=y",

@@ -38,6 +38,12 @@ const NOT_ALLOWED: [&str; 8] = [
     "erofs",
 ];
 
+/// A message of Git that can't sign: the key is in an agent.
+const UNSIGNED: [&str; 1] = ["failed to write commit object"];
+
+/// A message of Git that can't create a worktree elsewhere.
+const LEADING: [&str; 1] = ["could not create leading directories"];
+
 /// Messages of programs that can't create more processes. A shell prints one of them and retries.
 const NO_PROCESSES: [&str; 2] = ["fork: resource temporarily unavailable", "fork: retry"];
 
@@ -56,7 +62,11 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     // It continues a sentence about the sandbox.
     let text = if says(&NO_PROCESSES) {
         ", which limits how many processes a command may have. Run fewer at a time.".to_owned()
-    } else if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
+    } else if !well
+        && end.contains(".git")
+        && !says(&LEADING)
+        && says(&["read-only file system", "device or resource busy"])
+    {
         " in which .git is read-only unless the line calls git to change it or `changes_git` is set. Set it if the \
          command is meant to change the repository. Even then, hooks and settings that name programs can't be changed: \
          that needs `outside_sandbox: true` and a `reason`, and the user is asked."
@@ -67,7 +77,7 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
             .to_owned()
     } else if !network && says(&NO_NETWORK) {
         format!(", which has no network except its own loopback. {HOW_TO_ASK}")
-    } else if !well && says(&NOT_ALLOWED) && says(&OF_SOCKETS) {
+    } else if !well && (says(&UNSIGNED) || says(&NOT_ALLOWED) && says(&OF_SOCKETS)) {
         format!(
             ", which has no Unix sockets: those of agents for keys and of daemons lead out of it. Python's multiprocessing \
              works with the start methods `spawn` and `fork`. {HOW_TO_ASK}"
@@ -109,6 +119,19 @@ mod tests {
             ("gpg: can't connect to the agent: Operation not permitted", false, false, sockets),
             ("error: could not lock config file .git/config: Read-only file system", false, true, git),
             ("touch: cannot touch '/etc/x': Read-only file system", false, true, files),
+            // The model was told to set `changes_git`, which was set.
+            (
+                "fatal: could not create leading directories of '../x/.git': Read-only file system",
+                false,
+                true,
+                files,
+            ),
+            (
+                "error: gpg failed to sign the data\nfatal: failed to write commit object",
+                false,
+                true,
+                sockets,
+            ),
             ("fatal: renaming 'a' failed: Invalid cross-device link", false, false, mounts),
             ("Error: EXDEV: cross-device link not permitted, rename 'a' -> 'lib/a'", false, false, mounts),
             ("test permission_denied ... ok: Permission denied", true, false, none),

@@ -2,26 +2,48 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::TEMPORARY;
-use super::paths::{caches, home};
+use super::paths::{STAGING, caches, home};
 use crate::Workspace;
+use epitome_files::atomic_file::{read_private, replace_in_private_directory};
 use epitome_platform::program::without_changeable;
 use epitome_platform::root::Root;
 
 type GivenVariables = Vec<(OsString, OsString)>;
 
-/// The directories of all sessions of this process: a command of another one may have put a program there.
-static ROOTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// The file with the directories of all sessions, beside the copies of settings, where no command can change it: a command
+/// of another session may have put a program there, also before this process started.
+const WORKSPACES: &str = "workspaces";
+
+fn file_of_roots(workspace: &Workspace) -> Option<PathBuf> {
+    Some(workspace.home()?.join(STAGING).join(WORKSPACES))
+}
+
+/// The directories that still exist.
+fn noted_roots(workspace: &Workspace) -> BTreeSet<PathBuf> {
+    let text = file_of_roots(workspace).and_then(|file| read_private(&file).ok()).unwrap_or_default();
+    let mut noted: BTreeSet<PathBuf> = serde_json::from_str(&text).unwrap_or_default();
+    noted.retain(|root| root.is_dir());
+    noted
+}
 
 /// Notes the directories of a session that a command may change.
 pub(super) fn note_roots(workspace: &Workspace, writable: &[PathBuf]) {
-    let roots = workspace.roots().iter().map(|root| root.path().to_path_buf());
-    ROOTS.lock().extend(roots.filter(|root| writable.contains(root)));
+    let mut noted = noted_roots(workspace);
+    let before = noted.len();
+    let roots = workspace.roots().iter().map(Root::path).filter(|root| root.to_str().is_some());
+    noted.extend(roots.map(Path::to_path_buf).filter(|root| writable.contains(root)));
+    if let Some(file) = file_of_roots(workspace).filter(|_| noted.len() > before) {
+        // If two sessions write at once, one of them does so again with its next command.
+        let written = serde_json::to_vec(&noted).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|bytes| replace_in_private_directory(&file, &bytes)) {
+            tracing::warn!(file = %file.display(), %error, "a session's directories can't be noted");
+        }
+    }
 }
 
 /// Returns the environment of a workspace without directories in which such a program would find what a sandboxed command
@@ -55,7 +77,7 @@ fn kept(workspace: &Workspace, environment: &Arc<GivenVariables>) -> Arc<GivenVa
         .chain(others.clone())
         .collect();
     let home_of_user = real_home.as_deref().filter(|home| home::is_of_user(home));
-    let noted = ROOTS.lock().clone();
+    let noted = noted_roots(workspace);
     let all_roots = || roots.iter().copied().chain(noted.iter().map(PathBuf::as_path));
     let is_changeable = |path: &Path| {
         // In a session in the home, the directories on the `PATH` are read-only for commands.
@@ -94,6 +116,33 @@ mod tests {
             let path = if program.starts_with('w') { base.join(program) } else { program.into() };
             assert_eq!(is_of_user(&path, &workspace), expected, "{program}");
         }
+    }
+
+    /// A command put a program into a directory on the `PATH`. After a restart of the daemon, the hooks of other sessions found
+    /// it there.
+    #[test]
+    fn directories_of_earlier_sessions_are_remembered() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        fs::create_dir_all(base.join("srv/one/bin")).expect("made");
+        fs::create_dir_all(base.join("srv/two")).expect("made");
+        let workspace = |cwd: &str| {
+            let path = base.join("srv/one/bin").into_os_string();
+            let environment =
+                vec![("PATH".into(), path), ("HOME".into(), base.join("home").into_os_string())];
+            Workspace::new(base.join("srv").join(cwd), Vec::new(), Arc::new(environment))
+        };
+        // Nothing of `/tmp` is otherwise kept.
+        let is_noted = || noted_roots(&workspace("two")).contains(&base.join("srv/one"));
+        assert!(!is_noted());
+        note_roots(&workspace("one"), &[]);
+        assert!(!is_noted(), "commands can't change it");
+        note_roots(&workspace("one"), &[base.join("srv/one")]);
+        assert!(is_noted());
+        fs::remove_dir_all(base.join("srv/one")).expect("removed");
+        note_roots(&workspace("two"), &[base.join("srv/two")]);
+        let left = noted_roots(&workspace("two"));
+        assert_eq!(left.into_iter().collect::<Vec<_>>(), [base.join("srv/two")]);
     }
 
     /// With an activated virtual environment, a command wrote `.venv/bin/bash`, with which the user's next hook was started.
@@ -147,6 +196,7 @@ mod tests {
                 ("XDG_CONFIG_HOME", at("w/.config")),
                 ("PYTHONPYCACHEPREFIX", at("w/.pycache")),
                 ("LD_AUDIT", at("w/later.so")),
+                ("LD_PRELOAD", "later/x.so".to_owned()),
                 ("JAVA_HOME", at("link/jdk")),
                 ("KUBECONFIG", at("w/kube")),
                 ("DATABASE", at("w/db.sqlite")),

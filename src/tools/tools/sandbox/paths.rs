@@ -19,7 +19,10 @@ use epitome_files::atomic_file::private_directory;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// The directory for copies of settings. Not one for temporary files, which every command may change.
-const STAGING: &str = ".cache/epitome/staging";
+pub(super) const STAGING: &str = ".cache/epitome/staging";
+
+/// The directories of a home in which programs have their own.
+const PROGRAMS: [&str; 5] = ["", ".cache", ".config", ".local/share", ".local/state"];
 
 /// A name that no file has.
 const LATER: &str = ".login-of-later";
@@ -136,14 +139,32 @@ pub(super) fn find(
         }
     }
     paths.find_readable();
-    // A login may have been made since: it was not known as hidden, but is listed now. It may even be gone at this moment.
+    close_later(&mut paths, rules, workspace);
+    paths
+}
+
+/// Closes what has appeared in a home since its secrets were searched, such as a login: it was not known as hidden, but is
+/// listed now. It may even be gone at this moment.
+fn close_later(paths: &mut SandboxPaths, rules: &SandboxRules, workspace: &Workspace) {
     let homes = home::homes(workspace);
     let own = || workspace.roots().iter().map(|root| root.path().to_path_buf()).chain(rules.write.clone());
+    // Directories of programs that were there are listed by their entries.
+    let is_new = |path: &Path, home: &Path| {
+        let above = path.parent().and_then(|above| above.strip_prefix(home).ok());
+        above.is_some_and(|above| PROGRAMS.iter().any(|programs| above == Path::new(programs)))
+            && (path.parent() != Some(home) || is_hidden(path))
+            && !path.is_file()
+    };
     paths.read.retain(|path| {
         own().any(|own| own.starts_with(path) || path.starts_with(own))
-            || homes.iter().all(|home| own().any(|own| own == *home) || !is_secret_place(path, home))
+            || homes.iter().all(|home| {
+                own().any(|own| own == *home) || !(is_secret_place(path, home) || is_new(path, home))
+            })
     });
-    paths
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Returns the paths that no command may read.
@@ -152,7 +173,7 @@ fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     // The user has opened these.
     let open = real(rules.write.clone());
     hidden.retain(|path| !open.contains(path));
-    hidden.extend(later_logins(workspace.home().as_deref()));
+    hidden.extend(later_logins(workspace));
     hidden.extend(real(rules.hide.clone()));
     hidden.extend(real(denied::find(&rules.deny_read, workspace)));
     hidden.sort();
@@ -162,12 +183,12 @@ fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Paths that may not exist yet, in directories where programs keep logins: only the entries that exist when a command starts
 /// can be read in these.
-fn later_logins(home: Option<&Path>) -> Vec<PathBuf> {
-    let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
-    let all = ["", ".cache", ".config", ".local/share", ".local/state"].map(|name| home.join(name));
+fn later_logins(workspace: &Workspace) -> Vec<PathBuf> {
+    let homes = home::homes(workspace);
+    let all: Vec<PathBuf> = homes.iter().flat_map(|home| PROGRAMS.map(|name| home.join(name))).collect();
     let is_of_program = |entry: &fs::DirEntry, above: &Path| {
-        let is_hidden = above != home || entry.file_name().as_encoded_bytes().starts_with(b".");
-        is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        (!homes.contains(above) || is_hidden(&entry.path()))
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
     };
     let opened = all.iter().flat_map(|above| {
         let entries = fs::read_dir(above).into_iter().flatten().flatten();

@@ -33,16 +33,20 @@ impl SandboxDisk {
         SandboxDisk { root, _directory: directory }
     }
 
+    fn workspace(&self, cwd: &str) -> Workspace {
+        let home = self.root.join("home");
+        let path = home.join("go/bin").into_os_string();
+        let environment = vec![("HOME".into(), home.into_os_string()), ("PATH".into(), path)];
+        Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(environment))
+    }
+
     /// The paths for a command that may change repositories.
     fn paths(&self, cwd: &str, support: Support) -> SandboxPaths {
         self.places_of(cwd, true, support)
     }
 
     fn places_of(&self, cwd: &str, changes_git: bool, support: Support) -> SandboxPaths {
-        let home = self.root.join("home");
-        let path = home.join("go/bin").into_os_string();
-        let environment = vec![("HOME".into(), home.into_os_string()), ("PATH".into(), path)];
-        let workspace = Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(environment));
+        let workspace = self.workspace(cwd);
         let rules =
             SandboxRules { hide: vec![self.root.join("home/.epitome/data")], ..SandboxRules::default() };
         find(&rules, &workspace, changes_git, &support)
@@ -405,5 +409,43 @@ fn directories_of_programs_are_hidden_unless_they_are_opened() {
             hidden.iter().any(|path| path.starts_with(&listed)),
             "only existing entries of {directory:?} are readable"
         );
+    }
+}
+
+/// A program logged in after the secrets of the home had been searched, and before what commands may read was listed: its new
+/// directory, whose name is that of a program with nothing secret otherwise, was readable as a whole. So was a file that it
+/// renamed later.
+#[test]
+fn what_appears_in_a_home_meanwhile_is_closed() {
+    let disk = SandboxDisk::with(&[
+        "home/.bashrc",
+        "home/.cargo/config.toml",
+        "home/.gradle/init.gradle",
+        "home/.config/fish/config.fish",
+        "home/w/a",
+    ]);
+    let mut paths = disk.paths("home/w", ALL);
+    let later = [
+        ".cargo/credentials.toml",
+        ".config/git/config",
+        ".config/fish/fish_variables.x1",
+        ".gradle/gradle.properties",
+        ".cache/huggingface/hub",
+        ".npm/_logs/x",
+        ".newtool/x",
+    ];
+    for file in later {
+        let path = disk.root.join("home").join(file);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, "").expect("written");
+    }
+    paths.find_readable();
+    close_later(&mut paths, &SandboxRules::default(), &disk.workspace("home/w"));
+    let is_readable =
+        |file: &str| paths.read.iter().any(|above| disk.root.join("home").join(file).starts_with(above));
+    let readable: Vec<_> = later.into_iter().filter(|file| is_readable(file)).collect();
+    assert!(readable.is_empty(), "{readable:?}");
+    for file in [".bashrc", ".cargo/config.toml", ".gradle/init.gradle", ".config/fish/config.fish", "w/a"] {
+        assert!(is_readable(file), "{file}");
     }
 }
