@@ -397,18 +397,19 @@ fn first_line(message: &Message) -> String {
 
 /// Returns the kind of a tool by its name in common agents.
 fn kind_of(name: &str) -> ToolKind {
-    match name.to_ascii_lowercase().as_str() {
-        "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files"
-        | "read_many_files" | "list_directory" | "list_files" => ToolKind::Read,
-        "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch"
-        | "apply_diff" | "create" | "editor" | "replace" | "replace_in_file" | "str_replace"
-        | "write_file" | "write_to_file" => ToolKind::Edit,
-        "grep" | "find" | "glob" | "grep_tool" | "glob_tool" | "search_file_content" | "search_files" => {
+    // Some agents write the same names in other ways: `read_file` and `ReadFile`.
+    match name.to_ascii_lowercase().replace('_', "").as_str() {
+        "read" | "fileread" | "ls" | "view" | "viewimage" | "readfile" | "readfiles" | "readmanyfiles"
+        | "readmediafile" | "listdirectory" | "listfiles" => ToolKind::Read,
+        "edit" | "multiedit" | "notebookedit" | "write" | "fileedit" | "filewrite" | "applypatch"
+        | "applydiff" | "create" | "editor" | "replace" | "replaceinfile" | "strreplace"
+        | "strreplacefile" | "writefile" | "writetofile" => ToolKind::Edit,
+        "grep" | "find" | "glob" | "greptool" | "globtool" | "searchfilecontent" | "searchfiles" => {
             ToolKind::Search
         }
-        "bash" | "shell" | "local_shell" | "exec_command" | "execute_command" | "run_commands"
-        | "run_shell_command" => ToolKind::Execute,
-        "webfetch" | "websearch" | "web_fetch" | "web_search" | "google_web_search" => ToolKind::Fetch,
+        "bash" | "shell" | "localshell" | "execcommand" | "executecommand" | "runcommands"
+        | "runshellcommand" => ToolKind::Execute,
+        "webfetch" | "websearch" | "googlewebsearch" | "fetchurl" | "searchweb" => ToolKind::Fetch,
         _ => ToolKind::Other,
     }
 }

@@ -16,7 +16,7 @@ use super::{
     text_part, thinking_part, token_counts, tokens, trigger_of, with_cache,
 };
 use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus, Trigger, Usage};
+use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 /// The author of messages that the program added.
@@ -156,6 +156,11 @@ impl KimiReader {
                     }
                     None => self.log.left_out("compactions without a summary"),
                 }
+            }
+            Some("turn.ended") => {
+                self.flush(None);
+                let is_cancelled = record["reason"] == "cancelled";
+                self.log.turn_ended(if is_cancelled { StopReason::Cancelled } else { StopReason::EndTurn });
             }
             Some(kind) if SILENT.iter().any(|start| kind.starts_with(start)) => {}
             Some(kind) => self.log.left_out_kind("records", kind),
