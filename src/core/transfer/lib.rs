@@ -27,7 +27,7 @@ pub const AGENTS: [(&str, &str); 9] = [
     ("gemini", "Gemini CLI"),
     ("cline", "Cline and Roo Code"),
     ("copilot", "Copilot CLI"),
-    ("kimi", "Kimi Code and Kimi CLI"),
+    ("kimi", "Kimi"),
     ("kodelet", "kodelet"),
     ("aider", "aider"),
 ];
