@@ -140,8 +140,8 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 
 /// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
 /// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
-/// before. Of the prompts that it still waits for, the assignment that finds most of them counts, and for each the newest
-/// entry with the same text. Each entry belongs to one prompt.
+/// before. Of the prompts that it still waits for, and of those whose answer was an error, the assignment that finds most of
+/// them counts, and for each the newest entry with the same text. Each entry belongs to one prompt.
 fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     if prompts.is_empty() {
         return Vec::new();
@@ -159,7 +159,7 @@ fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
             && is_prompt(&entry.change, &prompt.content)
     };
     let mut answered: BTreeSet<Seq> = BTreeSet::new();
-    for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none()) {
+    for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none() && !prompt.has_failed) {
         let is_it = |entry: &&Arc<Entry>| {
             !answered.contains(&entry.seq)
                 && is_of(prompt, entry)
@@ -175,7 +175,8 @@ fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     };
     let mut found: Vec<Option<Seq>> = prompts.iter().map(by_key).collect();
     let open = prompts.iter().enumerate();
-    let open: Vec<_> = open.filter(|(_, prompt)| prompt.ticket.is_some() && prompt.key.is_none()).collect();
+    let is_open = |prompt: &PendingPrompt| prompt.ticket.is_some() || prompt.has_failed;
+    let open: Vec<_> = open.filter(|(_, prompt)| is_open(prompt) && prompt.key.is_none()).collect();
     let is_candidate = |entry: &&Arc<Entry>| {
         !answered.contains(&entry.seq) && open.iter().any(|(_, prompt)| is_of(prompt, entry))
     };
@@ -355,6 +356,7 @@ mod tests {
             sent_after: Some(Seq(sent_after)),
             key: None,
             was_cancelled: false,
+            has_failed: false,
         }
     }
 
@@ -512,6 +514,25 @@ mod tests {
         let rest = rest(&entries, &Position::default(), &prompts);
         let ended = || Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
         assert_eq!(rest.fates, [ended(), ended(), Fate::Lost, Fate::Lost, ended()]);
+    }
+
+    /// Regression: two prompts with the same text were answered as interrupted by the next daemon, which did another one, and died
+    /// while it did a third with that text (world 923887). The entries of the first two were free for later prompts, so the one in
+    /// between was reported as not begun, although it was done.
+    #[test]
+    fn a_prompt_that_was_answered_with_an_error_keeps_its_entry() {
+        let end = || ended(StopReason::EndTurn);
+        let entries =
+            log(vec![said("again"), queued("again", 2), end(), said("other"), end(), said("again"), end()]);
+        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
+        let failed = |text: &str| PendingPrompt { ticket: None, has_failed: true, ..sent(text) };
+        let prompts = [failed("again"), failed("again"), sent("other"), sent("again"), sent("again")];
+        let found = rest(&entries, &Position::default(), &prompts).found;
+        assert_eq!(found[2..], [Some(Seq(3)), None, Some(Seq(5))]);
+        // The log lacks what was refused.
+        let refused = [failed("again"), sent("again")];
+        let entries = log(vec![said("again"), end()]);
+        assert_eq!(rest(&entries, &Position::default(), &refused).found, [None, Some(Seq(0))]);
     }
 
     /// Regression: a prompt waited while a command was done, and the daemon was killed. The next one answered the prompt with the

@@ -51,7 +51,7 @@ pub struct Seen {
 /// A prompt whose answer a client still waits for, or one that was answered while it waited.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingPrompt {
-    /// `None` if it was answered. Then the log has it; it is needed to distinguish prompts with the same text.
+    /// `None` if it was answered. It is needed to distinguish prompts with the same text.
     pub ticket: Option<Ticket>,
     pub content: Vec<Content>,
     /// The last entry that the client had been shown when it sent the prompt.
@@ -60,4 +60,6 @@ pub struct PendingPrompt {
     pub key: Option<String>,
     /// Whether it was answered as cancelled, or the client has cancelled it while no process ran.
     pub was_cancelled: bool,
+    /// Whether its answer was an error. The log has every prompt that was answered otherwise, and may have this one.
+    pub has_failed: bool,
 }

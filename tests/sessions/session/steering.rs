@@ -192,6 +192,7 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
             sent_after: None,
             key: None,
             was_cancelled: is_cancelled_before,
+            has_failed: false,
         };
         let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
         let opening = test.opening(&test.client, test.environment());

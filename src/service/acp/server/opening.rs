@@ -143,6 +143,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             sent_at: Option<Position>,
             #[serde(default)]
             cancelled: bool,
+            #[serde(default)]
+            failed: bool,
             #[serde(borrow)]
             params: &'a RawValue,
         }
@@ -161,8 +163,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
             };
             let ticket = prompt.id.map(open).transpose()?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            let was_cancelled = prompt.cancelled;
-            Ok::<_, wire::Error>(PendingPrompt { ticket, content, sent_after, key, was_cancelled })
+            let (was_cancelled, has_failed) = (prompt.cancelled, prompt.failed);
+            Ok::<_, wire::Error>(PendingPrompt {
+                ticket,
+                content,
+                sent_after,
+                key,
+                was_cancelled,
+                has_failed,
+            })
         };
         // A client without the right to prompt has none that waits, and must not cancel those of others.
         let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };

@@ -167,6 +167,8 @@ struct PromptState {
     fate: PromptFate,
     /// Whether it was answered as cancelled.
     was_cancelled: bool,
+    /// Whether it was answered with an error.
+    has_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +310,7 @@ impl ReconnectState {
                 session,
                 fate: PromptFate::Sent,
                 was_cancelled: false,
+                has_failed: false,
             }),
             ("_session/steering", ..) => RequestEffect::Steer,
             _ => RequestEffect::Other,
@@ -399,7 +402,8 @@ impl ReconnectState {
                         Some(prompt) => {
                             prompt.was_cancelled = result_of::<EndsTurn<'_>>(message.lines)
                                 .is_some_and(|ended| ended.stop_reason == "cancelled");
-                            self.prompt_answered(waiting, succeeded(message));
+                            prompt.has_failed = !succeeded(message);
+                            self.prompt_answered(waiting);
                             if is_cancelled && answers::is_interrupted(message.lines) {
                                 return DaemonMessage::Instead(self.cancelled(message.id, true));
                             }
@@ -457,12 +461,11 @@ impl ReconnectState {
         session_in(waiting.params())
     }
 
-    fn prompt_answered(&mut self, prompt: WaitingRequest, succeeded: bool) {
+    fn prompt_answered(&mut self, prompt: WaitingRequest) {
         let is_of_session = |request: &WaitingRequest| request.session() == prompt.session();
-        if !self.waiting.iter().any(is_of_session) {
-            self.answered.retain(|prompt| !is_of_session(prompt));
-        } else if succeeded {
-            self.answered.push(prompt);
+        match self.waiting.iter().any(is_of_session) {
+            true => self.answered.push(prompt),
+            false => self.answered.retain(|prompt| !is_of_session(prompt)),
         }
     }
 
@@ -729,7 +732,7 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let PromptState { session, sent_at, was_cancelled, .. } = waiting.prompt()?;
+            let PromptState { session, sent_at, was_cancelled, has_failed, .. } = waiting.prompt()?;
             if session != name || (id.is_some() && !waiting.is_resuming()) {
                 return None;
             }
@@ -737,7 +740,8 @@ impl ReconnectState {
             let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
             let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
             let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
-            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled},"params":{params}}}"#))
+            let failed = if *has_failed { r#","failed":true"# } else { "" };
+            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled}{failed},"params":{params}}}"#))
         };
         let answered = self.answered.iter().filter_map(|request| prompt(request, None));
         let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));

@@ -456,20 +456,21 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
 /// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
 /// cancelled prompt for the one in the log, and reported the kept one as not begun.
 #[test]
-fn the_next_daemon_learns_which_prompts_were_cancelled() {
+fn the_next_daemon_learns_which_prompts_were_cancelled_or_failed() {
     let mut fixture = ReconnectFixture::with_session();
-    for id in [5, 6, 7, 8] {
+    for id in [5, 6, 7, 8, 9] {
         fixture.request(id, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     }
     fixture.editor(r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":8}}"#);
     fixture.answered("5", r#"{"stopReason":"end_turn"}"#);
     fixture.answered("6", r#"{"stopReason":"cancelled"}"#);
+    fixture.refused("9");
     fixture.reconnect.lost();
     let replay = messages(&fixture.reconnect.replay());
     let prompts = replay[1]["params"]["_meta"]["epitome"]["prompts"].as_array().expect("there are some");
-    let shown: Vec<String> =
-        prompts.iter().map(|prompt| format!("{} {}", prompt["id"], prompt["cancelled"])).collect();
-    assert_eq!(shown, ["null null", "null true", "7 null", "8 true"]);
+    let shown = prompts.iter().map(|it| format!("{} {} {}", it["id"], it["cancelled"], it["failed"]));
+    let expected = ["null null null", "null true null", "null null true", "7 null null", "8 true null"];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
 }
 
 #[test]
