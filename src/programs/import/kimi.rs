@@ -25,7 +25,7 @@ const BY: &str = "Kimi";
 /// Roles of the lines of `context.jsonl` that are no messages.
 const MARKERS: [&str; 3] = ["_system_prompt", "_checkpoint", "_usage"];
 
-/// Where the system prompt of Kimi CLI says in which directory it works.
+/// Precedes the session's directory in the system prompt of Kimi CLI.
 const DIRECTORY: &str = "working directory is `";
 
 /// Beginnings of the types of records that are not part of the conversation, unless handled explicitly.
@@ -179,7 +179,7 @@ impl KimiReader {
                 self.has_events = false;
                 self.log.prompt(content);
             }
-            // What the events have shown already.
+            // The events have shown these already.
             "assistant" | "tool" if self.has_events => {}
             "assistant" => {
                 self.reply = content;

@@ -172,7 +172,7 @@ mod tests {
                 "in /w | user: Look. | openai/unknown: I look. [bash {\"command\":\"ls\"}] | Failed: ";
             assert_eq!(imported(newest, &values), format!("{wanted}{printed}"));
         }
-        // What a compaction replaced is in a segment, and the new messages begin with its summary.
+        // The messages that a compaction replaced are in a segment, and the new messages begin with its summary.
         let user = |text: &str| json!({ "role": "user", "content": text });
         let history = json!({ "segments": [{ "rawMessages": [user("One")], "marker": { "summary": "One was said." } }],
             "activeDisplayStart": 1 });

@@ -58,7 +58,7 @@ impl Counts {
         *self.0.borrow()
     }
 
-    /// Is told of each change.
+    /// Returns a receiver that sees each change.
     pub fn subscribe(&self) -> watch::Receiver<CountsSnapshot> {
         self.0.subscribe()
     }

@@ -340,7 +340,7 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
                 found.extend(inside.into_iter().filter(|entry| !is_opened(entry)).map(|entry| entry.path));
             } else if !is_telling(&name) && is_of_toolchain() {
                 find_of_program(&inside, &mut found);
-                // What its owner keeps from others is no part of a toolchain, whose programs others may start.
+                // A toolchain's files can be read by others, who may start its programs; private files are no part of one.
                 let private =
                     |path: &Path| path.metadata().is_ok_and(|entry| entry.permissions().mode() & 0o077 == 0);
                 if !private(&path.join("bin")) {

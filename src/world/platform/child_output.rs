@@ -154,7 +154,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & wait"]);
         let limits = OutputLimits { time: Duration::from_millis(20), bytes: 100, is_over: &|| None };
-        let error = output_within(command, &limits).expect_err("it does not end by itself");
+        let error = output_within(command, &limits).expect_err("it runs for too long");
         assert!(matches!(error, OutputError::Late { .. }), "{error}");
     }
 }

@@ -602,7 +602,8 @@ impl ReconnectState {
     }
 
     /// Records that the daemon has died, and returns the lines to send to the editor immediately: cancellations of
-    /// the daemon's requests, and the end of what ran in sessions that are not continued. The responses owed by the dead daemon are sent after `replay`.
+    /// the daemon's requests, and the idle state of sessions that are not continued. The responses owed by the dead
+    /// daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
         use RequestEffect::{Attach, Close, End, Fork, Initialize, New, Other, Prompt, Route, Steer};
         self.own.clear();

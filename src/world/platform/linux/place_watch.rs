@@ -27,7 +27,7 @@ impl PlaceWatch {
             // It fails for directories that only others may read, which this user can't move either.
             let _ = add_watch(&changes, above, moved);
         }
-        // What is read from is no pipe, but the system reports when it is readable in the same way.
+        // The descriptor is no pipe, but it becomes readable in the same way.
         Receiver::from_file_unchecked(File::from(changes)).map(PlaceWatch)
     }
 
@@ -37,7 +37,7 @@ impl PlaceWatch {
             self.0.readable().await?;
             match self.0.try_read(&mut [0; EVENTS_BYTES]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // What happened matters less than that something did.
+                // The caller looks for itself, whatever the events say.
                 read => return read.map(drop),
             }
         }
