@@ -119,13 +119,44 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
 /// Digests of the attachments to leave out after a refusal that is about one of them: those since the last reply, because what
 /// came before was accepted; if there are none, all that were sent.
 pub fn refused(endpoint: &Endpoint, items: &[ViewItem<'_>]) -> BTreeSet<u64> {
-    let sent = |items: &[ViewItem<'_>]| -> BTreeSet<u64> {
-        let attached = items.iter().flat_map(attached).filter(|data| !endpoint.omitted.has_attachment(data));
-        attached.map(attachment_digest).collect()
+    let newest = digests(endpoint, &items[answered(items)..]);
+    if newest.is_empty() { digests(endpoint, items) } else { newest }
+}
+
+/// Digests of the attachments to leave out after a refusal of a request's size in bytes: those that the model has answered;
+/// if there are none, all. Empty if attachments are less than half of the conversation, which a compaction shortens better.
+pub fn too_large(endpoint: &Endpoint, items: &[ViewItem<'_>]) -> BTreeSet<u64> {
+    if sent(endpoint, items).map(str::len).sum::<usize>() < items.iter().map(other_bytes).sum() {
+        return BTreeSet::new();
+    }
+    let older = digests(endpoint, &items[..answered(items)]);
+    if older.is_empty() { digests(endpoint, items) } else { older }
+}
+
+/// The number of items up to the last reply.
+fn answered(items: &[ViewItem<'_>]) -> usize {
+    items.iter().rposition(|item| matches!(item, ViewItem::Agent(..))).map_or(0, |at| at + 1)
+}
+
+fn digests(endpoint: &Endpoint, items: &[ViewItem<'_>]) -> BTreeSet<u64> {
+    sent(endpoint, items).map(attachment_digest).collect()
+}
+
+/// The base64 of attachments that are not left out yet.
+fn sent<'a>(endpoint: &Endpoint, items: &[ViewItem<'a>]) -> impl Iterator<Item = &'a str> {
+    items.iter().flat_map(attached).filter(|data| !endpoint.omitted.has_attachment(data))
+}
+
+/// The size of an item as JSON, without what is attached.
+fn other_bytes(item: &ViewItem<'_>) -> usize {
+    let json = match item {
+        ViewItem::User(message) | ViewItem::Summary(message) | ViewItem::Agent(message, _) => {
+            serde_json::to_string(message)
+        }
+        ViewItem::Outcomes(outcomes) => serde_json::to_string(outcomes),
     };
-    let replied = items.iter().rposition(|item| matches!(item, ViewItem::Agent(..)));
-    let newest = sent(&items[replied.map_or(0, |at| at + 1)..]);
-    if newest.is_empty() { sent(items) } else { newest }
+    let attached: usize = attached(item).iter().map(|data| data.len()).sum();
+    json.map_or(0, |json| json.len().saturating_sub(attached))
 }
 
 /// The base64 of the images and documents of an item.
@@ -221,5 +252,27 @@ mod tests {
             assert_eq!(refused, expected.into_iter().map(attachment_digest).collect());
             endpoint.omitted.attachments.extend(refused);
         }
+    }
+
+    /// An agent read screenshots until its service refused requests by their size (413), and each later prompt as well. What
+    /// the model has answered is left out first; a long text is a matter of compaction.
+    #[test]
+    fn older_attachments_are_left_out_of_requests_that_are_too_large() {
+        let image = |data: String| Content::Image { mime_type: "image/png".to_owned(), data, uri: None };
+        let view = OwnedView::default().user(vec![image("A".repeat(4000))]).agent(vec![text("A dot.")]);
+        let view = view.user(vec![image("B".repeat(4000)), text("And this?")]);
+        let request = view.request();
+        let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+        for expected in [vec!["A"], vec!["B"], vec![]] {
+            let left_out = too_large(&endpoint, &request.items);
+            assert_eq!(
+                left_out,
+                expected.into_iter().map(|data| attachment_digest(&data.repeat(4000))).collect()
+            );
+            endpoint.omitted.attachments.extend(left_out);
+        }
+        let long = OwnedView::default().user(vec![image("A".repeat(4000)), text(&"word ".repeat(2000))]);
+        let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+        assert_eq!(too_large(&endpoint, &long.request().items), BTreeSet::new());
     }
 }

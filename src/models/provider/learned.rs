@@ -203,7 +203,7 @@ impl Learned {
         apply_form(settings, endpoint, &self.known(endpoint));
     }
 
-    /// Returns the endpoint for another attempt after an error: without what the service refuses by name, or with the next
+    /// Returns the endpoint for another attempt after an error: without what the service refuses, or with the next
     /// form of tools; `None` if another form wouldn't help. Any refusal rules out the Responses API, unless it has worked
     /// before.
     pub fn other_form(
@@ -237,6 +237,11 @@ impl Learned {
                 let attachments = attachments::refused(endpoint, &thread.view().items());
                 other.omitted.attachments.extend(&attachments);
                 (!attachments.is_empty()).then(|| "something that is attached".to_owned())
+            }
+            None if let ErrorClass::TooLong { window: false, .. } = error.class => {
+                let attachments = attachments::too_large(endpoint, &thread.view().items());
+                other.omitted.attachments.extend(&attachments);
+                (!attachments.is_empty()).then(|| "a request of this size with what was attached".to_owned())
             }
             Some(Remedy::Shorten { .. }) | None => None,
         };
