@@ -63,6 +63,28 @@ fn the_tables_are_about_the_newest_entries() {
     assert_eq!(failed, [format!("- `make new` (last {new}): error")]);
 }
 
+/// `pgrep` and `cmp` end so where they find nothing, or a difference. They were listed as failed, with nothing to explain it.
+#[test]
+fn a_command_that_ended_with_1_and_printed_nothing_is_not_called_failed() {
+    let mut conversation = TestConversation::new();
+    for (command, output) in [
+        ("pgrep server", "Exit code 1"),
+        ("cmp a b", "(no output)\n[exit code 1]"),
+        ("make -q", "(no output)\n\nCommand exited with code 1"),
+        ("make docs", "Chunk ID: 1\nWall time: 1 seconds\nProcess exited with code 1\nOutput:\n"),
+    ] {
+        shell(&mut conversation, command, FAILED, output);
+    }
+    shell(&mut conversation, "make all", FAILED, "Exit code 1\nno rule");
+    shell(&mut conversation, "make test", FAILED, "Exit code 2");
+    let text = carried(&conversation, 5_000);
+    let failed = part(&text, "Commands that failed when last run, newest first");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let others = part(&text, "Other commands, most frequent first");
+    assert_eq!(others.len(), 4, "{others:?}");
+    assert!(others.iter().all(|line| line.ends_with(": exit status 1, no output")), "{others:?}");
+}
+
 /// A refused or interrupted command says nothing about its result.
 #[test]
 fn a_refused_command_is_neither_failed_nor_succeeded() {
