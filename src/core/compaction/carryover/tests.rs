@@ -297,6 +297,27 @@ fn the_newest_message_is_complete_and_older_ones_are_cut() {
     assert_eq!(said[1], format!("e3: {newest}"));
 }
 
+/// What a document said once was lost as soon as three newer results had followed it: of facts that only a result had, a
+/// message contained none.
+#[test]
+fn older_results_are_quoted_where_they_are_like_no_other() {
+    let log = |from: usize| -> String {
+        (from..from + 40).map(|at| format!("{at} let a{at}_queue = {};\n", at * 7)).collect()
+    };
+    let mut conversation = TestConversation::new();
+    let said = "The vault of the staging cluster may only be opened by Aura.";
+    let text = format!("{}{said}\n{}", log(0), log(40));
+    conversation.calls_with("read", json!({"path": "docs/note.md"}), DONE, &text);
+    // The same line with another number.
+    let numbered = format!("9\t{said}\n");
+    let read = conversation.calls_with("read", json!({"path": "docs/note.md"}), DONE, &numbered);
+    for at in 1..5 {
+        conversation.calls_with("read", json!({"path": "src/a.rs"}), DONE, log(at * 80));
+    }
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Lines of older results"), [format!("- {read} read docs/note.md: 9\t{said}")]);
+}
+
 #[test]
 fn tables_stay_within_their_token_limit() {
     let mut conversation = TestConversation::new();
@@ -326,7 +347,7 @@ fn a_failing_part_loses_only_itself() {
         CarryoverPart { heading: "Files", share: PartShare::Rest, render: Box::new(move |_| text.clone()) }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
-    assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
+    assert_eq!(carryover.text(1_000, 0), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
     assert_eq!(guarded::<()>(|| panic!("a bug")), None);
     assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check()), None);
 }
