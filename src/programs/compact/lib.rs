@@ -9,8 +9,6 @@
 //!
 //! [`compact`] is the whole interface. The program `epitome-compact` reads and writes files for it.
 
-mod earlier;
-mod marker;
 mod transcript;
 
 use std::path::PathBuf;
@@ -23,7 +21,7 @@ use epitome_compaction::{
     Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail, Summary,
     SummaryReader, compacted, decide,
 };
-use epitome_import::ImportContext;
+use epitome_import::{EntryAppender, ImportContext, OwnCompaction};
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::problem::Problem;
 use epitome_thread::{Change, CompactionStats, Content, Entry, Origin, Seq, Thread, Trigger};
@@ -109,7 +107,7 @@ pub fn compact(
     let draft = draft.map_err(CompactError::Unreadable)?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
-    let mut log = earlier::unfolded(draft.entries);
+    let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));
     let thread = thread.map_err(|error| {
@@ -135,7 +133,7 @@ pub fn compact(
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
     let entries = covered.filter(|entry| entry.change.is_spoken()).count();
     let texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
-    let (message, digest) = marker::sealed(&texts.join("\n\n"), entries);
+    let (message, digest) = epitome_import::sealed(&texts.join("\n\n"), entries);
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {
         messages: rest.map(|rest| rest.behind(&message)),
@@ -153,7 +151,7 @@ pub fn compact(
 
 /// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
 fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
-    let mut log = earlier::EntryAppender::new(log);
+    let mut log = EntryAppender::new(log);
     for (path, text) in &options.instructions {
         let text = format!("<instructions path=\"{}\">\n{text}\n</instructions>", path.display());
         log.say(text, Origin::Instructions { path: path.clone() });
