@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  text ─► transcript ── what of it is compacted ─► epitome-import ─► log
-//!                                                                      │ earlier: messages that Epitome composed before
-//!                                                                      ▼ become what they were made from
-//!  message ◄─ marker ◄─ epitome-compaction ◄─ thread, pins, instructions
+//!                                                                      │ messages that Epitome composed before become
+//!                                                                      ▼ what they were made from
+//!  message ◄─ first line ◄─ epitome-compaction ◄─ thread, pins, instructions
 //! ```
 //!
 //! [`compact`] is the whole interface. The program `epitome-compact` reads and writes files for it.
