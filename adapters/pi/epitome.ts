@@ -53,7 +53,7 @@ export default function epitome(pi: any) {
   });
 
   pi.on("session_before_compact", async (event: any, ctx: any) => {
-    const { preparation, branchEntries, customInstructions, signal } = event;
+    const { preparation, branchEntries, customInstructions, reason, signal } = event;
     if (isUndo) {
       const { tokensBefore } = preparation;
       return { compaction: { summary: UNDONE, firstKeptEntryId: branchEntries[0].id, tokensBefore } };
@@ -68,6 +68,8 @@ export default function epitome(pi: any) {
     };
     const session = [header, ...branchEntries].map((entry) => JSON.stringify(entry)).join("\n");
     const args = ["--from", "pi", "--to", "pi", "--cwd", cwd, "--before", preparation.firstKeptEntryId];
+    // What the user asks for is made even if little is gained.
+    if (reason === "manual") args.push("--max-tokens", "20000");
     if (customInstructions) args.push("--focus", customInstructions);
     try {
       const { summary, details } = JSON.parse(await compacted(args, session, signal));

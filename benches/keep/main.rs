@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use bench::corpus::Corpus;
+use bench::surprise::Oracle;
 
 /// Measure how much of a conversation is still known after a compaction
 ///
@@ -80,7 +81,14 @@ fn run(options: &Options) -> Result<()> {
             std::fs::write(folder.join(format!("{name}.txt")), message)?;
         }
     }
-    let report = report::whole(&corpus, &results, &times);
+    let surprises = match std::env::var(SURPRISE) {
+        Ok(address) => {
+            let oracle = Oracle::at(&address, &std::env::var(SURPRISE_MODEL).unwrap_or_default())?;
+            retention::surprises(&corpus, &results, &oracle)?
+        }
+        Err(_) => Vec::new(),
+    };
+    let report = report::whole(&corpus, &results, &surprises, &times);
     println!("{report}");
     if options.missing {
         results.missing.iter().for_each(|line| println!("missing in {line}"));
@@ -88,6 +96,10 @@ fn run(options: &Options) -> Result<()> {
     }
     if options.write { write(&report, &report::short(&corpus, &results)) } else { Ok(()) }
 }
+
+/// The variables that name the address of a model for the surprise, such as `http://127.0.0.1:8000/v1`, and the model there.
+const SURPRISE: &str = "EPITOME_SURPRISE";
+const SURPRISE_MODEL: &str = "EPITOME_SURPRISE_MODEL";
 
 /// The markers in the README between which the results are written.
 const BEGINS: &str = "<!-- keepbench -->\n";

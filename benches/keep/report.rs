@@ -44,7 +44,7 @@ fn columns() -> Vec<(Asked, String)> {
 }
 
 /// The full report.
-pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
+pub fn whole(corpus: &Corpus, results: &Results, surprises: &[(&str, Mean)], times: &[Time]) -> String {
     let columns = columns();
     let mut parts = vec![
         "# KeepBench".to_owned(),
@@ -69,6 +69,9 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
         "## Lines that call something failed or open".to_owned(),
         truth(results),
     ]);
+    if !surprises.is_empty() {
+        parts.extend(["## Surprise at what the agent did next".to_owned(), self::surprises(surprises)]);
+    }
     if !times.is_empty() {
         parts.extend(["## Time".to_owned(), self::times(times)]);
     }
@@ -232,6 +235,15 @@ fn truth(results: &Results) -> String {
     format!(
         "{right} of {all} claims that a command failed when it last ran, or that a step of the plan is open, match the log."
     )
+}
+
+fn surprises(surprises: &[(&str, Mean)]) -> String {
+    let head = ["given", "sessions", "bits a token"].map(str::to_owned);
+    let row = |(way, bits): &(&str, Mean)| {
+        let value = bits.value().map_or_else(dash, |bits| format!("{bits:.2}"));
+        vec![(*way).to_owned(), bits.count().to_string(), value]
+    };
+    table(&head, surprises.iter().map(row))
 }
 
 pub fn times(times: &[Time]) -> String {

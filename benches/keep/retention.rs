@@ -9,6 +9,7 @@ use epitome::config::{CompactionSettings, CompactionThreshold};
 use crate::bench::baseline;
 use crate::bench::corpus::{Corpus, Fact, Message, Session};
 use crate::bench::measure::{Later, SECTIONS, Truth, holds, planted, section_terms, share, truth, verbatim};
+use crate::bench::surprise::{Oracle, next_words};
 use crate::bench::ways::{Ours, cut, masked_tail, ruler, tail};
 
 /// A way of shortening a conversation.
@@ -235,6 +236,26 @@ fn ask(corpus: &Corpus, session: &Session, questions: &Questions, text: &str, sc
     for (at, (_, section)) in SECTIONS.iter().enumerate() {
         score.add(Asked::Section(at), questions.sections.get(section).and_then(|terms| share(text, terms)));
     }
+}
+
+/// The surprise of a model at what the agent did next, given nothing, the end of the conversation, the baseline, Epitome's message,
+/// and the stored summary. Only sessions that have one are compared.
+pub fn surprises(corpus: &Corpus, results: &Results, oracle: &Oracle) -> Result<Vec<(&'static str, Mean)>> {
+    let ways = [Way::Tail, Way::Baseline, Way::Ours, Way::Summary].map(Way::title);
+    let mut bits: Vec<(&str, Mean)> =
+        ["nothing"].into_iter().chain(ways).map(|way| (way, Mean::default())).collect();
+    for session in &corpus.sessions {
+        let (Some(next), Some(summary)) = (next_words(session), &session.summary) else { continue };
+        let Some(ours) = results.messages.get(&session.name) else { continue };
+        let size = ours.chars().count();
+        let simple = baseline::compact(&session.messages, size);
+        let given = ["", &tail(&session.messages, size), &simple, ours, summary];
+        for ((_, bits), given) in bits.iter_mut().zip(given) {
+            bits.add(Some(oracle.surprise(&format!("{given}\n\n"), &next)?));
+        }
+        eprintln!("{}: {:?}", session.name, bits.iter().map(|(_, bits)| bits.value()).collect::<Vec<_>>());
+    }
+    Ok(bits)
 }
 
 /// Compacts the session where it was really compacted, and again after each half of what was said later, and counts its

@@ -5,17 +5,22 @@
 mod bench;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
+use std::thread;
 
 use bench::corpus::{Block, Corpus, Fact, Message, Session};
 use bench::generated::{conversation, request};
 use bench::measure::{Later, holds, planted, section_terms, share, truth, verbatim};
+use bench::surprise::{Oracle, next_words};
 use bench::ways::{Ours, append, cut, masked_tail, ruler, tail};
 use bench::{baseline, corpus};
 use epitome::compaction::KeptTail;
 use epitome::thread::{Change, Entry, Thread};
 use epitome_test_harness::own_process;
 use regex::Regex;
+use serde_json::{Value, json};
 
 /// The number of facts in benches/keep/own/gold-facts.json, and how many of them must be kept.
 const FACTS: usize = 26;
@@ -99,7 +104,7 @@ fn the_same_session_gives_the_same_message_in_every_process() {
     sessions.extend([5, 20, 60].map(generated));
     let patch: String =
         (0..9).map(|file| format!("*** Update File: src/part_{file}.rs\n+fn work() {{}}\n")).collect();
-    let input = serde_json::json!({ "patch": patch });
+    let input = json!({ "patch": patch });
     let call = Block::Call { id: "p".to_owned(), name: "apply_patch".to_owned(), input };
     let result = Message::Result { call: "p".to_owned(), text: "Done.".to_owned(), failed: false };
     let patched = [Message::User("Add it.".to_owned()), Message::Agent(vec![call]), result].to_vec();
@@ -182,7 +187,7 @@ fn a_fact_is_kept_if_its_patterns_match_near_each_other() {
 #[test]
 fn only_files_and_identifiers_known_before_count_as_used_later() {
     let call = |path: &str, command: &str| {
-        let input = serde_json::json!({ "file_path": path, "command": command });
+        let input = json!({ "file_path": path, "command": command });
         Message::Agent(vec![Block::Call { id: String::new(), name: "Edit".to_owned(), input }])
     };
     let said = "I read pool.rs, retry_count, maxRetries, ABC-12 and #17 at 1a2b3c4 in deadbee.";
@@ -277,4 +282,65 @@ fn an_unreadable_session_of_a_corpus_is_reported_by_name() {
     let twice = [folder.path().to_owned(), folder.path().to_owned()];
     assert!(Corpus::read_all(&twice).is_err(), "two sessions of one name");
     assert!(matches!(&session.later[1], Message::Result { failed: true, .. }));
+}
+
+/// Answers requests as a model does whose tokens are characters.
+fn serve(replies: usize, status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("http://{}/v1", listener.local_addr().expect("an address"));
+    thread::spawn(move || {
+        for stream in listener.incoming().take(replies) {
+            let mut stream = stream.expect("a connection");
+            let mut request = Vec::new();
+            let mut buffer = [0; 1_024];
+            let body = loop {
+                let count = stream.read(&mut buffer).expect("readable");
+                request.extend_from_slice(&buffer[..count]);
+                let text = String::from_utf8_lossy(&request).into_owned();
+                match text.split_once("\r\n\r\n").map(|(_, body)| serde_json::from_str::<Value>(body)) {
+                    Some(Ok(body)) => break body,
+                    Some(Err(_)) | None => {}
+                }
+            };
+            assert_eq!((&body["echo"], &body["model"]), (&json!(true), &json!("small")));
+            let prompt = body["prompt"].as_str().expect("a prompt");
+            // A model that knows the word from the text before is not surprised. One more token is generated.
+            let is_known = prompt.matches("walnut").count() > 1;
+            let bits = if is_known { 1.0 } else { 5.0 };
+            let count = prompt.chars().count() + 1;
+            let mut probabilities = vec![json!(-bits * std::f64::consts::LN_2); count];
+            (probabilities[0], probabilities[count - 1]) = (Value::Null, json!(-99.0));
+            let offsets: Vec<usize> = (0..count).collect();
+            let logprobs = json!({ "token_logprobs": probabilities, "text_offset": offsets });
+            let reply = json!({ "choices": [{ "logprobs": logprobs }] }).to_string();
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", reply.len());
+            stream.write_all((head + &reply).as_bytes()).expect("written");
+        }
+    });
+    address
+}
+
+#[test]
+fn only_the_next_words_are_counted_in_bits() {
+    let oracle = Oracle::at(&serve(2, "200 OK"), "small").expect("an address");
+    assert!((oracle.surprise("", "the walnut").expect("a reply") - 5.0).abs() < 1e-9);
+    assert!((oracle.surprise("Über the walnut.\n\n", "the walnut").expect("a reply") - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_is_no_measure_is_an_error() {
+    let oracle = Oracle::at(&serve(1, "500 Oh"), "small").expect("an address");
+    let error = oracle.surprise("", "x").expect_err("the server failed").to_string();
+    assert!(error.starts_with("HTTP/1.1 500 Oh: "), "{error}");
+    assert!(Oracle::at("https://a.b", "").is_err());
+}
+
+#[test]
+fn the_next_words_are_those_of_the_agent() {
+    let said = |text: &str| Message::User(text.to_owned());
+    let replied = |text: &str| Message::Agent(vec![Block::Text(text.to_owned())]);
+    let mut session = Session::of("x", vec![said("a"), replied("b")]).expect("a session");
+    assert_eq!(next_words(&session), None);
+    session.later = vec![said("Go on."), replied("I go on.")];
+    assert_eq!(next_words(&session).as_deref(), Some("AGENT: I go on."));
 }

@@ -11,6 +11,8 @@ export const register: Register = (on) => {
     const { transcriptPath } = await $.session.info()
     if (!transcriptPath) return next(event)
     const args = [PROGRAM, '--from', 'claude-code', '--to', 'claude-code']
+    // What the user asks for is made even if little is gained.
+    if (event.trigger === 'manual') args.push('--max-tokens', '20000')
     if (event.instructions) args.push('--focus', event.instructions)
     try {
       const run = await $.process.run([...args, transcriptPath], { timeoutMs: TIMEOUT_MS })

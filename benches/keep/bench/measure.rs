@@ -52,6 +52,11 @@ static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
     ];
     Regex::new(&format!(r"\b(?:{})\b|#[0-9]{{2,}}\b", names.join("|"))).expect("a pattern")
 });
+/// A path with a directory and an ending, in a command or a patch of a script, as Codex writes them.
+static SCRIPT_PATH: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?:^|[\s"'`=(:])(/?(?:[\w.@-]+/)+[\w@-]+(?:\.[\w-]+)*\.[A-Za-z]{1,5})\b"#)
+        .expect("a pattern")
+});
 static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[0-9a-f]{7,12}\b").expect("a pattern"));
 
 impl Later {
@@ -61,8 +66,13 @@ impl Later {
             return None;
         }
         let before = session.before();
-        let calls = session.later.iter().flat_map(Message::calls);
-        let names = calls.filter_map(|(_, _, input)| path_of(input)?.rsplit('/').next());
+        let calls: Vec<_> = session.later.iter().flat_map(Message::calls).collect();
+        let paths = calls.iter().filter_map(|(_, _, input)| path_of(input));
+        let scripts = calls.iter().filter(|(_, name, _)| *name == "exec");
+        let scripts = scripts.filter_map(|(_, _, input)| input["input"].as_str());
+        let in_scripts = scripts.flat_map(|script| SCRIPT_PATH.captures_iter(script));
+        let paths = paths.chain(in_scripts.map(|found| found.extract::<1>().1[0]));
+        let names = paths.filter_map(|path| path.rsplit('/').next());
         let files =
             names.filter(|name| !name.is_empty() && before.contains(name)).map(str::to_owned).collect();
         let did =

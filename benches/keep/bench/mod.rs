@@ -4,4 +4,5 @@ pub mod baseline;
 pub mod corpus;
 pub mod generated;
 pub mod measure;
+pub mod surprise;
 pub mod ways;

@@ -208,7 +208,7 @@ fn loses_data(entry: &Entry) -> bool {
 pub const CARRIED_HEAD: &str = "What the log shows, computed without a model";
 
 /// Ends the heading for a reader who has the log.
-const PLACES: &str = ". Entries such as e12 are places in the log";
+pub(super) const PLACES: &str = ". Entries such as e12 are places in the log";
 
 /// Opening of the text that states the goal.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";

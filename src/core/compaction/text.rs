@@ -195,27 +195,17 @@ const TELLING_WORDS_MIN: usize = 3;
 /// The complete lines between these places with the most words that no other line of the text has, compared with their other
 /// words, in their order, and how many characters they have.
 fn telling_lines(text: &str, from: usize, to: usize, chars_max: usize) -> (Vec<Range<usize>>, usize) {
-    let mut lines: HashMap<&str, Option<usize>> = HashMap::new();
+    let mut words = WordPlaces::default();
     let mut starts = Vec::new();
     let mut start = 0;
     for (at, line) in text.split_inclusive('\n').enumerate() {
-        for word in words_of(line) {
-            let only = lines.entry(word).or_insert(Some(at));
-            *only = only.filter(|only| *only == at);
-        }
+        words.add(at, line);
         starts.push(start..start + line.len());
         start += line.len();
     }
     let inside = starts.into_iter().enumerate().filter(|(_, line)| line.start >= from && line.end <= to);
-    let mut ranked: Vec<(usize, Range<usize>)> = Vec::new();
-    for (at, line) in inside {
-        let own: usize =
-            words_of(&text[line.clone()]).filter(|word| lines[word] == Some(at)).map(weight).sum();
-        let all: usize = words_of(&text[line.clone()]).map(weight).sum();
-        if own >= TELLING_WORDS_MIN {
-            ranked.push((own * own / all, line));
-        }
-    }
+    let mut ranked: Vec<(usize, Range<usize>)> =
+        inside.filter_map(|(at, line)| Some((words.difference(at, &text[line.clone()])?, line))).collect();
     ranked.sort_by_key(|(score, line)| (Reverse(*score), line.start));
     let mut left = chars_max;
     ranked.retain(|(_, line)| match left.checked_sub(text[line.clone()].chars().count()) {
@@ -227,6 +217,27 @@ fn telling_lines(text: &str, from: usize, to: usize, chars_max: usize) -> (Vec<R
     });
     ranked.sort_by_key(|(_, line)| line.start);
     (ranked.into_iter().map(|(_, line)| line).collect(), chars_max - left)
+}
+
+/// The words of some lines, each with the only line that has it.
+#[derive(Default)]
+pub(super) struct WordPlaces<'a>(HashMap<&'a str, Option<usize>>);
+
+impl<'a> WordPlaces<'a> {
+    pub fn add(&mut self, at: usize, line: &'a str) {
+        for word in words_of(line) {
+            let only = self.0.entry(word).or_insert(Some(at));
+            *only = only.filter(|only| *only == at);
+        }
+    }
+
+    /// How much an added line differs from the others: by the words that no other line has, compared with all its words. `None`
+    /// if it is like the others.
+    pub fn difference(&self, at: usize, line: &str) -> Option<usize> {
+        let own: usize = words_of(line).filter(|word| self.0.get(word) == Some(&Some(at))).map(weight).sum();
+        let all: usize = words_of(line).map(weight).sum();
+        (own >= TELLING_WORDS_MIN).then(|| own * own / all)
+    }
 }
 
 fn words_of(line: &str) -> impl Iterator<Item = &str> {

@@ -3,10 +3,14 @@
 //! Another agent that uses Epitome's message as its summary passes it on with the next conversation. Quoted as a whole it
 //! would be nested and cut a little more each time; unfolded, its parts are composed again beside the new ones.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::carryover::TAG;
-use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD};
+use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD, PLACES};
 use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
 
 /// The parts of a composed message.
@@ -34,11 +38,13 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
         Some(_) | None => ("", rest),
     };
     rest = &rest[heads.iter().filter_map(|head| rest.find(head)).min().unwrap_or(rest.len())..];
-    let mut tables = "";
+    let mut tables = Cow::Borrowed("");
     if rest.starts_with(CARRIED_HEAD)
         && let Some((inner, after)) = element(rest, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"))
     {
-        (tables, rest) = (inner, after);
+        let has_places = rest[CARRIED_HEAD.len()..].starts_with(PLACES);
+        tables = if has_places { without_places(inner) } else { Cow::Borrowed(inner) };
+        rest = after;
     }
     while let Some(after) = rest.strip_prefix(INSTRUCTIONS)
         && let Some((path, after)) = after.split_once("\">\n")
@@ -73,8 +79,20 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     {
         message.said.push(request.to_owned());
     }
-    message.summary = merged(summary, tables);
+    message.summary = merged(summary, &tables);
     Some(message)
+}
+
+/// A place at the beginning of a line, and elsewhere with what leads to it.
+static LINE_PLACE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^(?:- )?e\d+:? ").expect("a valid pattern"));
+static PLACE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r" \((?:last )?e\d+\)|,? (?:last |in )?e\d+\b").expect("a valid pattern"));
+
+/// Tables without the places in a log that is out of reach: the new log has other entries there.
+fn without_places(tables: &str) -> Cow<'_, str> {
+    let tables = LINE_PLACE.replace_all(tables, "- ");
+    Cow::Owned(PLACE.replace_all(&tables, "").into_owned())
 }
 
 const INSTRUCTIONS: &str = "<instructions path=\"";

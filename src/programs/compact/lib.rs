@@ -2,15 +2,13 @@
 //!
 //! ```text
 //!  text ─► transcript ── what of it is compacted ─► epitome-import ─► log
-//!                                                                      │ earlier: messages that Epitome composed before
-//!                                                                      ▼ become what they were made from
-//!  message ◄─ marker ◄─ epitome-compaction ◄─ thread, pins, instructions
+//!                                                                      │ messages that Epitome composed before become
+//!                                                                      ▼ what they were made from
+//!  message ◄─ first line ◄─ epitome-compaction ◄─ thread, pins, instructions
 //! ```
 //!
 //! [`compact`] is the whole interface. The program `epitome-compact` reads and writes files for it.
 
-mod earlier;
-mod marker;
 mod transcript;
 
 use std::path::PathBuf;
@@ -23,10 +21,10 @@ use epitome_compaction::{
     Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail, Summary,
     SummaryReader, compacted, decide,
 };
-use epitome_import::ImportContext;
+use epitome_import::{EntryAppender, ImportContext, OwnCompaction};
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::problem::Problem;
-use epitome_thread::{Change, CompactionStats, Content, Entry, Origin, Seq, Thread, Trigger};
+use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
 use epitome_tokens::Ruler;
 
 pub use transcript::AgentTranscript;
@@ -35,10 +33,14 @@ pub use transcript::AgentTranscript;
 pub const TOKENS_DEFAULT: u64 = 20_000;
 
 /// The smallest limit for a message, in tokens.
-pub const TOKENS_MIN: u64 = 400;
+pub const TOKENS_MIN: u64 = 100;
 
 /// What is left of a conversation at most, in percent. With less gain it should stay as it is.
 const LEFT_PERCENT_MAX: u64 = 90;
+
+/// What should be left of a conversation that is hardly larger than its message, in percent: the first of these with which
+/// the user's words stay as they are.
+const LEFT_PERCENT: [u64; 2] = [75, LEFT_PERCENT_MAX];
 
 /// Divisor: the largest share of the message for the tables computed from the log.
 const TABLES_PART: u64 = 2;
@@ -46,8 +48,8 @@ const TABLES_PART: u64 = 2;
 /// What a compaction keeps besides what the conversation says.
 #[derive(Clone, Debug, Default)]
 pub struct CompactOptions {
-    /// Limit for the message, in tokens by an estimate.
-    pub max_tokens: u64,
+    /// Limit for the message, in tokens by an estimate. If it is given, there is a message even if hardly anything is gained.
+    pub max_tokens: Option<u64>,
     /// The number of newest messages that stay as they are, so that the message does not cover them.
     pub keep: usize,
     /// Texts that the message contains verbatim.
@@ -109,7 +111,7 @@ pub fn compact(
     let draft = draft.map_err(CompactError::Unreadable)?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
-    let mut log = earlier::unfolded(draft.entries);
+    let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));
     let thread = thread.map_err(|error| {
@@ -121,21 +123,36 @@ pub fn compact(
     };
     // Only a request's messages are split before they are read.
     let keep = if rest.is_some() { 0 } else { options.keep };
-    let change = composed(&thread, &ruler, options, keep)?;
-    let Change::Compacted { through, summary, tokens_after, account, .. } = change else {
-        return Err(CompactError::NoGain("the compaction is not a message".to_owned()));
-    };
-    let tokens_before = size(through);
-    if tokens_after * 100 > tokens_before * LEFT_PERCENT_MAX {
-        let why = format!(
-            "of {tokens_before} tokens, {tokens_after} would be left; a smaller size leaves out more"
-        );
-        return Err(CompactError::NoGain(why));
+    let compose = |tokens, tables_max| composed(&thread, &ruler, options, keep, tokens, tables_max);
+    let tokens = options.max_tokens.unwrap_or(TOKENS_DEFAULT);
+    let mut made = compose(tokens, tokens / TABLES_PART)?;
+    let tokens_before = size(made.through);
+    let gains = |made: &ComposedMessage| made.tokens * 100 <= tokens_before * LEFT_PERCENT_MAX;
+    if !gains(&made) {
+        let words_cut = |made: &ComposedMessage| made.account.shortened.len() + made.account.left_out.len();
+        let is_whole = |other: &ComposedMessage| words_cut(other) <= words_cut(&made);
+        // The tables of a short conversation may have nearly all of it. An earlier summary is all that is left of another.
+        let is_first = thread.last_compaction().is_none();
+        let sizes = LEFT_PERCENT.map(|percent| tokens.min(tokens_before * percent / 100));
+        let sizes = sizes.into_iter().filter(|_| is_first);
+        let shorter = sizes.filter_map(|tokens| compose(tokens, tokens / TABLES_PART).ok());
+        match shorter.filter(is_whole).find(gains) {
+            Some(shorter) => made = shorter,
+            None if options.max_tokens.is_none() => {
+                return Err(CompactError::NoGain(format!(
+                    "of {tokens_before} tokens, {} would be left; with --max-tokens it is made all the same",
+                    made.tokens
+                )));
+            }
+            None if is_first => made = compose(tokens, 0)?,
+            None => {}
+        }
     }
+    let ComposedMessage { through, summary, tokens: tokens_after, account } = made;
     let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
     let entries = covered.filter(|entry| entry.change.is_spoken()).count();
     let texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
-    let (message, digest) = marker::sealed(&texts.join("\n\n"), entries);
+    let (message, digest) = epitome_import::sealed(&texts.join("\n\n"), entries);
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {
         messages: rest.map(|rest| rest.behind(&message)),
@@ -153,7 +170,7 @@ pub fn compact(
 
 /// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
 fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
-    let mut log = earlier::EntryAppender::new(log);
+    let mut log = EntryAppender::new(log);
     for (path, text) in &options.instructions {
         let text = format!("<instructions path=\"{}\">\n{text}\n</instructions>", path.display());
         log.say(text, Origin::Instructions { path: path.clone() });
@@ -164,16 +181,26 @@ fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
     log.push(Change::Framed { system: String::new(), tools: Vec::new() });
 }
 
+/// A message, and what it covers.
+struct ComposedMessage {
+    through: Seq,
+    summary: Message,
+    tokens: u64,
+    account: CompactionStats,
+}
+
+/// Composes a message of at most `tokens`, of which the tables take at most `tables_max`.
 fn composed(
     thread: &Thread,
     ruler: &Ruler,
     options: &CompactOptions,
     keep: usize,
-) -> Result<Change, CompactError> {
-    let tokens = options.max_tokens;
+    tokens: u64,
+    tables_max: u64,
+) -> Result<ComposedMessage, CompactError> {
     let settings = CompactionSettings { model: Summariser::None, ..CompactionSettings::default() };
     let budget = Budget {
-        carried_max: tokens / TABLES_PART,
+        carried_max: tables_max,
         user_min: tokens / TABLES_PART,
         pins_max: tokens,
         due_at: tokens,
@@ -191,5 +218,10 @@ fn composed(
             return Err(CompactError::NoGain("old results only would be cut".to_owned()));
         }
     };
-    compacted(&input, &plan, thread.next_message(), Summary::default()).map_err(refused)
+    match compacted(&input, &plan, thread.next_message(), Summary::default()).map_err(refused)? {
+        Change::Compacted { through, summary, tokens_after: tokens, account, .. } => {
+            Ok(ComposedMessage { through, summary, tokens, account })
+        }
+        _ => Err(CompactError::NoGain("the compaction is not a message".to_owned())),
+    }
 }

@@ -32,7 +32,7 @@ const CALL_ID_CHARS_MAX: usize = 64;
 const LATEST: u64 = 253_402_207_200_000;
 
 /// Precedes the text of a summary.
-const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
+pub(super) const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 
 /// A placeholder until the session gets its id.
 const PLACEHOLDER: &str = "s_00000000000000000000";
@@ -136,7 +136,7 @@ impl Builder {
         self.turn_ended(StopReason::EndTurn);
         let message = self.message(content);
         if !self.titled {
-            self.title(&first_line(&message));
+            self.title(&first_line(&message.text()));
         }
         self.in_turn = true;
         self.push(Change::Said { message, origin: Origin::Person });
@@ -389,8 +389,8 @@ fn counted(kinds: &BTreeMap<String, usize>) -> String {
     shown.join(", ")
 }
 
-fn first_line(message: &Message) -> String {
-    let text = message.text();
+/// The title made from the first prompt.
+pub(super) fn first_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     shortened(line, TITLE_CHARS_MAX)
 }

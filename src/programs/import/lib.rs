@@ -33,6 +33,7 @@ mod codex;
 mod copilot;
 #[cfg(feature = "stored")]
 mod database;
+mod earlier;
 #[cfg(feature = "stored")]
 mod files;
 mod gemini;
@@ -40,6 +41,7 @@ mod kimi;
 mod kodelet;
 #[cfg(feature = "stored")]
 mod kodelet_store;
+mod marker;
 mod messages;
 mod opencode;
 #[cfg(feature = "stored")]
@@ -61,8 +63,10 @@ use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 #[cfg(feature = "stored")]
 pub use agents::{ForeignAgent, Machine};
+pub use earlier::{EntryAppender, OwnCompaction, unfolded};
 #[cfg(feature = "stored")]
 pub use files::{read_bytes, read_path, read_sibling};
+pub use marker::sealed;
 pub use messages::{has_call, is_result};
 
 /// Without the feature `stored`, a session is one text.
@@ -92,7 +96,10 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
     let draft = match detect(text) {
         Some(ImportSource::Transcript) => return recorded::read(file, text, context),
         Some(ImportSource::Export) => epitome_transfer::read(file, text),
-        source => of_agent(source, file, text, context),
+        source => of_agent(source, file, text, context).map(|draft| {
+            let entries = unfolded(draft.entries, OwnCompaction::Kept);
+            ImportDraft { entries, ..draft }
+        }),
     };
     draft.map(|draft| vec![draft])
 }

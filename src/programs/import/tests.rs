@@ -122,6 +122,70 @@ fn a_session_of_pi_is_read() {
     assert_eq!(thread.entries()[0].at, 1_765_241_609_825, "times are pi's");
 }
 
+/// A message as a session of Epitome has it, and one as it leaves Epitome.
+const OWN: &str = "The conversation so far was compacted. What follows was kept of it.\n\n\
+    What the log shows, computed without a model. Entries such as e12 are places in the log\n\n<carried_over>\n\
+    ## Other commands, most frequent first\n- `make` (3×, last e9): succeeded\n\n\
+    ## What the agent said, newest last\ne12: Part 1 is done.\n</carried_over>\n\n\
+    What the user said before, verbatim, oldest first; where two messages disagree, the newest one holds:\n\n<user>\n\
+    <said entry=\"e2\">\nNever push.\n</said>\n</user>\n\n\
+    The last request before the compaction, verbatim (it may be answered already):\n\n<last_request>\nTest part 1.\n\
+    </last_request>\n\n11 entries from e2 to e12 are no longer in view: the tool `recall` finds and reads them.";
+
+/// A session that began with a message of Epitome was imported with that message as the user's first words, so that each
+/// round nested it once more: after five of them, 70 % of the facts were left.
+#[test]
+fn a_message_of_epitome_is_imported_as_what_it_contains() {
+    let head = r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/p"}"#;
+    let line = |id: &str, parent: Value, role: &str, text: &str| {
+        serde_json::json!({
+            "type": "message", "id": id, "parentId": parent, "timestamp": "2026-01-01T00:00:01.000Z",
+            "message": {
+                "role": role, "content": [{ "type": "text", "text": text }], "provider": "a", "model": "b",
+                "stopReason": "stop",
+            },
+        })
+    };
+    let (sealed, _) = sealed(OWN, 30);
+    let wrapped = format!("Summary so far:\n<summary>\n{sealed}\n</summary>");
+    for (first, title) in [(OWN, "Never push."), (&sealed, "Never push."), (&wrapped, "Summary so far:")] {
+        let lines = [line("a", Value::Null, "user", first), line("b", "a".into(), "assistant", "Fine.")];
+        let (thread, _) = read_one(&format!("{head}\n{}\n{}", lines[0], lines[1]));
+        let expected = "user: ## Other commands, most frequent first\n- `make` (3×): succeeded\n\n\
+                        ## What the agent said, newest last\n- Part 1 is done.\n\
+                        user: Never push.\nuser: Test part 1.\na/b: Fine.\n";
+        assert_eq!(seen(&thread), expected);
+        assert_eq!(thread.title(), Some(title));
+    }
+
+    // What somebody says about such a message is no message.
+    let quoted = format!("{OWN}\n\nWhy was this kept?");
+    let (thread, _) = read_one(&format!("{head}\n{}", line("a", Value::Null, "user", &quoted)));
+    assert_eq!(seen(&thread), format!("user: {quoted}\n"));
+}
+
+/// The model saw the other agent's heading, the first line and all parts of a message whose conversation is there, and a
+/// compaction in Epitome nested all of it.
+#[test]
+fn a_compaction_by_epitome_stays_the_view_of_its_conversation() {
+    let head = r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/p"}"#;
+    let said = |id: &str, parent: &str| {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":{parent},"timestamp":"2026-01-01T00:00:01.000Z","message":{{"role":"user","content":"Say {id}."}}}}"#
+        )
+    };
+    let (sealed, _) = sealed(OWN, 2);
+    let compaction = serde_json::json!({
+        "type": "compaction", "id": "c", "parentId": "b", "timestamp": "2026-01-01T00:00:02.000Z",
+        "summary": sealed, "firstKeptEntryId": "b", "tokensBefore": 3000,
+    });
+    let lines =
+        [head.to_owned(), said("a", "null"), said("b", "\"a\""), compaction.to_string(), said("d", "\"c\"")];
+    let (thread, _) = read_one(&lines.join("\n"));
+    assert_eq!(seen(&thread), format!("user: {OWN}\nuser: Say b.\nuser: Say d.\n"));
+    assert_eq!(thread.title(), Some("Say a."));
+}
+
 /// Variations of a session's tree, and the part of each that is imported.
 #[test]
 fn the_newest_branch_of_a_pi_session_is_imported() {

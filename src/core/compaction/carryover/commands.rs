@@ -114,6 +114,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let line = |runs: CommandRuns| {
         let result = match runs.status {
             CallStatus::Succeeded => "succeeded".to_owned(),
+            CallStatus::Silent => "exit status 1, no output".to_owned(),
             CallStatus::Refused => "refused, did not run".to_owned(),
             CallStatus::Running => "still running".to_owned(),
             CallStatus::Unknown if runs.run.is_last && runs.last.has_result() => {
@@ -152,7 +153,7 @@ fn runs<'h, 'a>(history: &'h ConversationHistory<'a>) -> (Vec<CommandRuns<'h, 'a
             position += 1;
             let status = match last.result() {
                 CallStatus::Succeeded if !run.success_is_own => CallStatus::Unknown,
-                CallStatus::Failed if !run.failure_is_own => CallStatus::Unknown,
+                CallStatus::Failed | CallStatus::Silent if !run.failure_is_own => CallStatus::Unknown,
                 CallStatus::Running if !run.is_last => CallStatus::Unknown,
                 status => status,
             };

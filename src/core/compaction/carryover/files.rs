@@ -134,7 +134,7 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
         let is_relevant = match call.result() {
             CallStatus::Succeeded => true,
             CallStatus::Running | CallStatus::Unknown => call.statements().is_some() && call.has_result(),
-            CallStatus::Failed | CallStatus::Refused => false,
+            CallStatus::Failed | CallStatus::Silent | CallStatus::Refused => false,
         };
         let paths = if is_relevant { paths_of(call) } else { Vec::new() };
         for (path, action) in paths.into_iter().take(CALL_FILES_MAX) {

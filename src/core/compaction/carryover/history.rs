@@ -241,7 +241,7 @@ impl<'a> CallRecord<'a> {
         let has_code = self.siblings == 1 && has_exit_code(outcome, text);
         match status_of(outcome, text) {
             CallStatus::Succeeded if is_command && !has_code => CallStatus::Unknown,
-            CallStatus::Failed if self.siblings > 1 => CallStatus::Unknown,
+            CallStatus::Failed | CallStatus::Silent if self.siblings > 1 => CallStatus::Unknown,
             status => status,
         }
     }

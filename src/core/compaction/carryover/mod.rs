@@ -42,6 +42,9 @@ const BYTES_MIN: usize = 300;
 /// tokens.
 const BYTES_PER_TOKEN: u64 = 5;
 
+/// Sizes of a token in bytes that are tried in turn to use what is spare.
+const SPARE_BYTES: [usize; 2] = [4, 2];
+
 /// Attempts to fit the text to a number of tokens. Each attempt measures it and shortens it proportionally.
 const FIT_ATTEMPTS_MAX: usize = 5;
 
@@ -77,7 +80,7 @@ pub(super) const HEADINGS_OF_QUOTES: [&str; 2] =
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
-const PARTS: [(&str, PartShare, Compute); 10] = [
+const PARTS: [(&str, PartShare, Compute); 11] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
     (HEADINGS_OF_NAMES[0], PartShare::State(20, 2000), files::touched),
@@ -87,6 +90,7 @@ const PARTS: [(&str, PartShare, Compute); 10] = [
     ("Version control, newest first", PartShare::State(5, 400), git::compute),
     ("Newest calls that left the view", PartShare::Percent(8), newest::calls),
     (HEADINGS_OF_QUOTES[0], PartShare::Percent(20), newest::results),
+    ("Lines of older results", PartShare::Spare(6), newest::older_results),
     (HEADINGS_OF_QUOTES[1], PartShare::Rest, newest::words),
 ];
 
@@ -99,15 +103,18 @@ enum PartShare {
     State(usize, usize),
     /// The room that the other parts leave.
     Rest,
+    /// What is still free with all other parts, up to a percentage. So it costs them nothing.
+    Spare(usize),
 }
 
 impl PartShare {
-    /// The share in bytes for a part, given the total room and what is left of it.
-    fn bytes(self, room: usize, left: usize) -> usize {
+    /// The share in bytes for a part, given the total room, what is left of it, and what no other part needs.
+    fn bytes(self, room: usize, left: usize, spare: usize) -> usize {
         let bytes = match self {
             PartShare::Percent(percent) => room * percent / 100,
             PartShare::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
             PartShare::Rest => left,
+            PartShare::Spare(percent) => return spare.min(room * percent / 100),
         };
         bytes.min(left)
     }
@@ -182,10 +189,13 @@ impl<'a> Carryover<'a> {
     pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> String {
         let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
         for _ in 0..FIT_ATTEMPTS_MAX {
-            let text = self.text(bytes);
+            let text = self.text(bytes, 0);
             let tokens = ruler.text(&text);
             if tokens <= tokens_max {
-                return text;
+                let spare = usize::try_from(tokens_max - tokens).unwrap_or(usize::MAX);
+                let mut more =
+                    SPARE_BYTES.into_iter().map(|size| self.text(bytes, spare.saturating_mul(size)));
+                return more.find(|more| ruler.text(more) <= tokens_max).unwrap_or(text);
             }
             let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
             // Slightly less, because cut marks take room as well.
@@ -194,7 +204,7 @@ impl<'a> Carryover<'a> {
         String::new()
     }
 
-    fn text(&self, bytes_max: usize) -> String {
+    fn text(&self, bytes_max: usize, spare: usize) -> String {
         if bytes_max < BYTES_MIN {
             return String::new();
         }
@@ -203,13 +213,15 @@ impl<'a> Carryover<'a> {
         let mut left = bytes_max;
         for CarryoverPart { heading, share, render } in &self.parts {
             // Includes the heading and the blank line before it.
-            let room = share.bytes(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
+            let room = share.bytes(bytes_max, left, spare).checked_sub(heading.len() + "## \n\n".len());
             let Some(room) = room else { continue };
             match guarded(|| render(room)) {
                 Some(text) if text.is_empty() => {}
                 Some(text) => {
                     let text = format!("## {heading}\n{text}");
-                    left = left.saturating_sub(text.len() + 1);
+                    if !matches!(share, PartShare::Spare(_)) {
+                        left = left.saturating_sub(text.len() + 1);
+                    }
                     texts.push(text);
                 }
                 None => failed.push(heading),

@@ -1,9 +1,13 @@
 //! The newest entries that left the view: calls, their results, and the agent's messages.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use super::Render;
 use super::files::changes_a_file;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line};
+use crate::text::WordPlaces;
 use epitome_thread::Content;
 
 /// Maximum number of calls listed.
@@ -13,6 +17,16 @@ const INPUT_BYTES_MAX: usize = 200;
 
 /// Shares of the room for the newest results, in percent, newest first.
 const RESULT_PERCENT: [usize; 3] = [60, 20, 20];
+
+/// Bytes of an older result, and of all of them, that are searched for lines unlike the others.
+const OLDER_BYTES_MAX: usize = 16 * 1024;
+const ALL_OLDER_BYTES_MAX: usize = 1024 * 1024;
+/// Maximum number of such lines of a result, and of all.
+const OLDER_LINES_MAX: usize = 2;
+const ALL_OLDER_LINES_MAX: usize = 400;
+/// Bytes of such a line, and of the input of its call.
+const OLDER_LINE_BYTES_MAX: usize = 300;
+const OLDER_INPUT_BYTES_MAX: usize = 80;
 
 /// The largest share of the room for the newest message, in percent.
 const NEWEST_PERCENT: usize = 60;
@@ -43,16 +57,21 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     })
 }
 
-pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+/// The calls whose results left the view, newest first, each result once.
+fn results_gone<'h, 'a>(history: &'h ConversationHistory<'a>) -> impl Iterator<Item = &'h CallRecord<'a>> {
     let mut entry = None;
-    let newest: Vec<(CallRecord, String)> = history
+    history
         .calls()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
         // The result of a successful edit says nothing more than that.
         .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         // The calls of a script have one result, and the end of a command is also that of the call that read it.
-        .filter(|call| entry.replace(call.entry) != Some(call.entry))
+        .filter(move |call| entry.replace(call.entry) != Some(call.entry))
+}
+
+pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let newest: Vec<(CallRecord, String)> = results_gone(history)
         .take(RESULT_PERCENT.len())
         .map(|call| (call.clone(), history.place(" ", call.entry)))
         .collect();
@@ -66,6 +85,64 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             }
         }
         lines.text_reversed()
+    })
+}
+
+/// The lines of older results with the most words that no other line has: what a document or a log says once, between lines that
+/// are all alike.
+pub(super) fn older_results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let results: Vec<&CallRecord> = results_gone(history).collect();
+    let (mut lines, mut seen, mut words) = (Vec::new(), HashSet::new(), WordPlaces::default());
+    let mut bytes = 0;
+    for (nth, call) in results.iter().enumerate() {
+        let text = &call.text()[..call.text().floor_char_boundary(OLDER_BYTES_MAX)];
+        bytes += text.len();
+        if bytes > ALL_OLDER_BYTES_MAX {
+            break;
+        }
+        for line in text.lines().map(str::trim) {
+            // A file that was read again has other line numbers.
+            if seen.insert(line.trim_start_matches(|c: char| !c.is_alphabetic())) {
+                let line = &line[..line.floor_char_boundary(OLDER_LINE_BYTES_MAX)];
+                words.add(lines.len(), line);
+                lines.push((nth, line));
+            }
+        }
+    }
+    // The newest results are quoted apart.
+    let lines = lines.into_iter().enumerate().filter(|(_, (nth, _))| *nth >= RESULT_PERCENT.len());
+    let lines = lines.filter_map(|(at, (nth, line))| Some((words.difference(at, line)?, nth, line)));
+    let mut ranked: Vec<(usize, usize, &str)> = lines.collect();
+    ranked.sort_by_key(|(difference, nth, _)| (Reverse(*difference), *nth));
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    ranked.retain(|(_, nth, _)| {
+        let count = counts.entry(*nth).or_default();
+        *count += 1;
+        *count <= OLDER_LINES_MAX
+    });
+    ranked.truncate(ALL_OLDER_LINES_MAX);
+    let quoted = ranked.into_iter().map(|(_, nth, line)| {
+        let call = results[nth];
+        let input = call.path().map(str::to_owned).or_else(|| call.command()).unwrap_or_default();
+        let input = clip_line(&input, OLDER_INPUT_BYTES_MAX);
+        let space = if input.is_empty() { "" } else { " " };
+        let head = format!("-{} {}{space}{input}: ", history.place(" ", call.entry), call.name);
+        (nth, head, line.to_owned())
+    });
+    let quoted: Vec<(usize, String, String)> = quoted.collect();
+    Box::new(move |bytes_max| {
+        let mut left = bytes_max;
+        // The oldest result first.
+        let mut shown: BTreeMap<Reverse<usize>, String> = BTreeMap::new();
+        for (nth, head, line) in &quoted {
+            let known = shown.get(&Reverse(*nth));
+            let border = known.map_or(head.as_str(), |_| " […] ");
+            if let Some(rest) = left.checked_sub(border.len() + line.len() + 1) {
+                left = rest;
+                *shown.entry(Reverse(*nth)).or_default() += &format!("{border}{line}");
+            }
+        }
+        shown.into_values().collect::<Vec<_>>().join("\n")
     })
 }
 

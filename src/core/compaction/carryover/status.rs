@@ -12,6 +12,8 @@ use crate::calls::is_refusal;
 pub(super) enum CallStatus {
     Succeeded,
     Failed,
+    /// Ended with the exit status 1 and printed nothing: a failure of many commands, and the answer of those that search or compare.
+    Silent,
     /// A person, a rule, a classifier or a hook did not let it run.
     Refused,
     /// It was still running at its last result.
@@ -62,6 +64,9 @@ const RUNNING: [&str; 3] = [
 /// The first of the lines that Codex writes above the output of a command.
 const OUTPUT_HEADS: [&str; 4] = ["Exit code: ", "Chunk ID: ", "Wall time", "Script "];
 
+/// What Claude Code, pi and Epitome write in place of the output of such a command.
+const SILENT: [&str; 3] = ["Exit code 1", "Command exited with code 1", "[exit code 1]"];
+
 /// The inputs of calls that read the output of a running command, or end it, with its name.
 const HANDLES: [&str; 6] = ["cell_id", "session_id", "task_id", "bash_id", "shell_id", "id"];
 
@@ -76,6 +81,7 @@ pub(super) fn status_of(outcome: &ToolOutcome, text: &str) -> CallStatus {
         OutcomeStatus::Failed if text.starts_with(NOT_RUN) => CallStatus::Unknown,
         OutcomeStatus::Failed if is_refused() => CallStatus::Refused,
         _ if running_as(outcome, text).is_some() => CallStatus::Running,
+        OutcomeStatus::Failed | OutcomeStatus::Completed if is_silent(outcome, text) => CallStatus::Silent,
         OutcomeStatus::Failed | OutcomeStatus::Denied => CallStatus::Failed,
         OutcomeStatus::Completed => match exit_code(outcome, text) {
             Some(0) => CallStatus::Succeeded,
@@ -127,6 +133,13 @@ pub(super) fn output(text: &str) -> &str {
         Some(at) => text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n'),
         None => text,
     }
+}
+
+/// Whether a command ended with the exit status 1 and printed nothing.
+fn is_silent(outcome: &ToolOutcome, text: &str) -> bool {
+    let printed = output(text).trim();
+    let without = printed.strip_prefix("(no output)").unwrap_or(printed).trim();
+    SILENT.contains(&without) || without.is_empty() && exit_code(outcome, text) == Some(1)
 }
 
 /// The exit code that was recorded, or that the agent wrote above the output.

@@ -63,6 +63,28 @@ fn the_tables_are_about_the_newest_entries() {
     assert_eq!(failed, [format!("- `make new` (last {new}): error")]);
 }
 
+/// `pgrep` and `cmp` end so where they find nothing, or a difference. They were listed as failed, with nothing to explain it.
+#[test]
+fn a_command_that_ended_with_1_and_printed_nothing_is_not_called_failed() {
+    let mut conversation = TestConversation::new();
+    for (command, output) in [
+        ("pgrep server", "Exit code 1"),
+        ("cmp a b", "(no output)\n[exit code 1]"),
+        ("make -q", "(no output)\n\nCommand exited with code 1"),
+        ("make docs", "Chunk ID: 1\nWall time: 1 seconds\nProcess exited with code 1\nOutput:\n"),
+    ] {
+        shell(&mut conversation, command, FAILED, output);
+    }
+    shell(&mut conversation, "make all", FAILED, "Exit code 1\nno rule");
+    shell(&mut conversation, "make test", FAILED, "Exit code 2");
+    let text = carried(&conversation, 5_000);
+    let failed = part(&text, "Commands that failed when last run, newest first");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let others = part(&text, "Other commands, most frequent first");
+    assert_eq!(others.len(), 4, "{others:?}");
+    assert!(others.iter().all(|line| line.ends_with(": exit status 1, no output")), "{others:?}");
+}
+
 /// A refused or interrupted command says nothing about its result.
 #[test]
 fn a_refused_command_is_neither_failed_nor_succeeded() {
@@ -218,6 +240,30 @@ fn branches_and_commits_name_another_repository_and_requests_that_were_only_read
     assert_eq!(part(&text, "Version control, newest first"), expected);
 }
 
+/// The hashes of commits that a rebase had replaced were listed like those that exist.
+#[test]
+fn hashes_from_before_a_rebase_are_marked() {
+    for (command, status, mark) in [
+        ("git rebase main", DONE, Some("rebase")),
+        ("git fetch && git pull --rebase 2>&1 | tail -3", DONE, Some("rebase")),
+        ("git filter-branch --msg-filter x HEAD", DONE, Some("filter-branch")),
+        ("git-filter-repo --path src", DONE, Some("filter-repo")),
+        ("git rebase --abort", DONE, None),
+        ("git rebase main", FAILED, None),
+        ("git switch rebase-fix", DONE, None),
+    ] {
+        let mut conversation = TestConversation::new();
+        shell(&mut conversation, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue");
+        shell(&mut conversation, command, status, "");
+        shell(&mut conversation, "git commit -m y", DONE, "[queue 5d6e7f8] Test it");
+        let mark = mark.map(|by| format!("- before `git {by}`, which may have replaced these:"));
+        let lines =
+            ["- branch: queue", "- 5d6e7f8 on queue: Test it"].map(str::to_owned).into_iter().chain(mark);
+        let lines: Vec<String> = lines.chain(["- 1a2b3c4 on queue: Add the queue".to_owned()]).collect();
+        assert_eq!(part(&carried(&conversation, 5_000), "Version control, newest first"), lines, "{command}");
+    }
+}
+
 /// Regression: steps were listed as pending long after they had been done, because the agent had not updated its plan.
 #[test]
 fn a_plan_says_what_was_done_since_it_was_updated() {
@@ -251,6 +297,27 @@ fn the_newest_message_is_complete_and_older_ones_are_cut() {
     assert_eq!(said[1], format!("e3: {newest}"));
 }
 
+/// What a document said once was lost as soon as three newer results had followed it: of facts that only a result had, a
+/// message contained none.
+#[test]
+fn older_results_are_quoted_where_they_are_like_no_other() {
+    let log = |from: usize| -> String {
+        (from..from + 40).map(|at| format!("{at} let a{at}_queue = {};\n", at * 7)).collect()
+    };
+    let mut conversation = TestConversation::new();
+    let said = "The vault of the staging cluster may only be opened by Aura.";
+    let text = format!("{}{said}\n{}", log(0), log(40));
+    conversation.calls_with("read", json!({"path": "docs/note.md"}), DONE, &text);
+    // The same line with another number.
+    let numbered = format!("9\t{said}\n");
+    let read = conversation.calls_with("read", json!({"path": "docs/note.md"}), DONE, &numbered);
+    for at in 1..5 {
+        conversation.calls_with("read", json!({"path": "src/a.rs"}), DONE, log(at * 80));
+    }
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Lines of older results"), [format!("- {read} read docs/note.md: 9\t{said}")]);
+}
+
 #[test]
 fn tables_stay_within_their_token_limit() {
     let mut conversation = TestConversation::new();
@@ -280,7 +347,7 @@ fn a_failing_part_loses_only_itself() {
         CarryoverPart { heading: "Files", share: PartShare::Rest, render: Box::new(move |_| text.clone()) }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
-    assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
+    assert_eq!(carryover.text(1_000, 0), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
     assert_eq!(guarded::<()>(|| panic!("a bug")), None);
     assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check()), None);
 }

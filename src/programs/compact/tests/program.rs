@@ -183,6 +183,39 @@ fn bytes_that_are_no_text_are_replaced_with_a_note() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("stdin: bytes that are not UTF-8 are replaced"));
 }
 
+/// Conversations of a few hundred words were refused, because the tables repeated them: nothing was gained.
+#[test]
+fn a_short_conversation_is_compacted_to_the_size_that_is_asked_for() {
+    let mut messages = Vec::new();
+    for at in 0..12 {
+        messages.push(user(&format!("Rule {at}: never call the part {at} by its old name.")));
+        let reply =
+            format!("Noted. I looked at part {at}, and it is used in {at} places that I listed before. ");
+        messages.push(json!({ "role": "assistant", "content": reply.repeat(3) }));
+    }
+    let request = json!(messages).to_string();
+    let sized = |arguments: &[&str]| -> Value {
+        let made = printed(&[&["--from", "openai", "--json"], arguments].concat(), &request);
+        serde_json::from_str(&made).expect("JSON")
+    };
+    for arguments in [&[][..], &["--max-tokens", "20000"], &["--max-tokens", "700"]] {
+        let made = sized(arguments);
+        let (before, after) = (made["tokens_before"].as_u64(), made["tokens_after"].as_u64());
+        assert!(after.zip(before).is_some_and(|(after, before)| after * 100 <= before * 90), "{made}");
+        let message = made["message"].as_str().expect("a text");
+        assert!((0..12).all(|at| message.contains(&format!("Rule {at}: never call"))), "{message}");
+    }
+    let small = sized(&["--max-tokens", "200"]);
+    assert!(small["tokens_after"].as_u64() <= Some(200), "{small}");
+    let message = small["message"].as_str().expect("a text");
+    assert!(message.contains("Rule 11: never call"), "the newest words are kept: {message}");
+
+    // Here nothing can be gained, so there is a message only if it is asked for.
+    let short = json!([user("Hello"), { "role": "assistant", "content": "Hello!" }]).to_string();
+    let made = printed(&["--from", "openai", "--max-tokens", "300"], &short);
+    assert!(made.contains("<last_request>\nHello\n</last_request>"), "{made}");
+}
+
 #[test]
 fn what_gains_nothing_and_what_cannot_be_read_have_codes_of_their_own() {
     let short = json!([user("Hello"), { "role": "assistant", "content": "Hello!" }]).to_string();

@@ -1,5 +1,8 @@
-//! The first line of a message that leaves Epitome: by it the message is recognized when it comes back.
+//! The first line of a message that leaves Epitome: by it the message is recognized when it comes back. That of an exported
+//! session has no such line.
 
+use super::builder::SUMMARY;
+use epitome_compaction::unfold;
 use sha2::{Digest, Sha256};
 
 const OPEN: &str = "[Epitome message 1: ";
@@ -14,8 +17,11 @@ pub(crate) struct MarkedMessage<'a> {
     pub entries: usize,
 }
 
+/// In the last line of a message, after the number of entries that it stands for.
+const INDEX: &str = " no longer in view";
+
 /// Puts the line before a message, and returns both and the digest.
-pub(crate) fn sealed(body: &str, entries: usize) -> (String, String) {
+pub fn sealed(body: &str, entries: usize) -> (String, String) {
     let digest = digest(body);
     let line = format!("{OPEN}{entries} entries, {} bytes, sha256 {digest}]", body.len());
     (format!("{line}\n{body}"), digest)
@@ -33,6 +39,18 @@ pub(crate) fn find(text: &str) -> Option<MarkedMessage<'_>> {
         Some(_) | None => (rest, ""),
     };
     Some(MarkedMessage { around: [before, after], body, entries })
+}
+
+/// A text that is a message without the line, and nothing else but the heading of a summary.
+pub(crate) fn unmarked(text: &str) -> Option<MarkedMessage<'_>> {
+    let body = text.strip_prefix(SUMMARY).unwrap_or(text);
+    let (entries, _) = body.trim_end().lines().last().filter(|last| last.contains(INDEX))?.split_once(' ')?;
+    Some(MarkedMessage { around: ["", ""], body, entries: entries.parse().ok()? })
+}
+
+/// Whether a title was made from a message.
+pub(crate) fn is_title(text: &str) -> bool {
+    text.starts_with(OPEN) || unfold(text).is_some()
 }
 
 fn digest(body: &str) -> String {

@@ -1,18 +1,21 @@
 //! Messages that Epitome composed before, within a conversation that another agent has kept.
 //!
-//! If the conversation still has what such a message was made from, the message is left out. Otherwise it becomes what it
-//! contains: the user's messages, pins, instructions and the goal are entries of their own again, and its tables are the
-//! summary of the part before.
+//! If the conversation still has what such a message was made from, the message is left out, or stays as the compaction that
+//! it was. Otherwise it becomes what it contains: the user's messages, pins, instructions and the goal are entries of their own
+//! again, and its tables are the summary of the part before.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use epitome_compaction::{UnfoldedMessage, unfold};
 use epitome_thread::{
-    Change, CompactionStats, Content, Entry, Message, MessageId, Origin, PartId, Seq, StopReason, Trigger,
-    Usage, ViewEdit,
+    Change, CompactionStats, Entry, Message, MessageId, Origin, PartId, Seq, StopReason, Trigger, Usage,
+    ViewEdit,
 };
 
+use super::builder::first_line;
 use super::marker::{self, MarkedMessage};
+use super::text;
 
 /// The author of messages that nobody typed.
 const BY: &str = "epitome";
@@ -20,16 +23,24 @@ const BY: &str = "epitome";
 /// Longer texts around a message are not only the tags of its host.
 const WRAPPER_CHARS_MAX: usize = 300;
 
+/// The treatment of a compaction by Epitome if the log has what its message was made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OwnCompaction {
+    /// It stays, with its message alone, so that the model sees what it saw.
+    Kept,
+    /// It is left out, because the conversation is compacted again.
+    LeftOut,
+}
+
 /// Appends entries to a log.
-pub(crate) struct EntryAppender<'a> {
+pub struct EntryAppender<'a> {
     entries: &'a mut Vec<Entry>,
     next_message: u64,
 }
 
 impl<'a> EntryAppender<'a> {
     pub fn new(entries: &'a mut Vec<Entry>) -> EntryAppender<'a> {
-        let ids = entries.iter().filter_map(|entry| Some(entry.change.shown_message()?.id.0 + 1));
-        let next_message = ids.max().unwrap_or_default();
+        let next_message = next_message(entries);
         EntryAppender { entries, next_message }
     }
 
@@ -40,10 +51,10 @@ impl<'a> EntryAppender<'a> {
         seq
     }
 
-    fn message(&mut self, text: String) -> Message {
+    fn message(&mut self, words: String) -> Message {
         let id = MessageId(self.next_message);
         self.next_message += 1;
-        Message { id, content: vec![Content::Text { text }], author: None }
+        Message { id, content: vec![text(words)], author: None }
     }
 
     pub fn say(&mut self, text: String, origin: Origin) -> Seq {
@@ -107,49 +118,82 @@ impl<'a> EntryAppender<'a> {
     }
 
     fn prompt(&mut self, text: String) {
+        if !self.entries.iter().any(|entry| matches!(entry.change, Change::Titled { .. })) {
+            self.push(Change::Titled { title: first_line(&text) });
+        }
         self.say(text, Origin::Person);
         let reason = StopReason::EndTurn;
         self.push(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None });
     }
 }
 
+/// The id above those of all messages.
+fn next_message(entries: &[Entry]) -> u64 {
+    let ids = entries.iter().filter_map(|entry| Some(entry.change.shown_message()?.id.0 + 1));
+    ids.max().unwrap_or_default()
+}
+
 /// Replaces the messages of Epitome in a log. Entries are numbered anew; what refers to a number follows.
-pub(crate) fn unfolded(entries: Vec<Entry>) -> Vec<Entry> {
-    if !entries.iter().any(|entry| text_of(&entry.change).is_some_and(|text| marker::find(&text).is_some())) {
+pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
+    if !entries.iter().any(|entry| text_of(&entry.change).is_some_and(|text| found(&text).is_some())) {
         return entries;
     }
+    let spoken_before = |entries: &[Entry]| entries.iter().filter(|entry| entry.change.is_spoken()).count();
+    // What takes the place of a compaction precedes what it keeps.
+    for at in 0..entries.len() {
+        if let Change::Compacted { through, summary, .. } = &entries[at].change
+            && found(&summary.text()).is_some_and(|(found, _)| spoken_before(&entries[..at]) < found.entries)
+        {
+            let behind = (through.0 as usize + 1).min(at);
+            entries[behind..=at].rotate_right(1);
+        }
+    }
+    let mut next_message = next_message(&entries);
     let mut log = Vec::with_capacity(entries.len());
-    let mut moved: Vec<Seq> = Vec::with_capacity(entries.len());
+    let mut moved: HashMap<Seq, Seq> = HashMap::new();
     let mut spoken = 0;
-    for Entry { at, mut change, .. } in entries {
-        let text = text_of(&change);
-        let found = text.as_deref().and_then(marker::find);
-        let is_there = |found: &MarkedMessage| spoken >= found.entries;
-        match found {
-            Some(found) if is_there(&found) => {}
-            Some(found) => {
-                let mut writer = EntryAppender::new(&mut log);
-                let body = unfold(found.body).unwrap_or_default();
-                let [before, after] = found.around;
+    for Entry { seq, at, mut change } in entries {
+        if let Change::Compacted { through, .. } = &mut change {
+            *through = moved.get(through).copied().unwrap_or(*through);
+        }
+        // A message that somebody pasted into a conversation must not hide what was said before.
+        let may_replace = own == OwnCompaction::LeftOut || spoken == 0;
+        let text = text_of(&change).filter(|_| may_replace || matches!(change, Change::Compacted { .. }));
+        match text.as_deref().and_then(found) {
+            Some((found, _)) if spoken >= found.entries => {
+                if let Change::Compacted { summary, .. } = &mut change
+                    && own == OwnCompaction::Kept
+                {
+                    summary.content = vec![super::text(found.body)];
+                    log.push(Entry { seq: Seq(log.len() as u64), at, change });
+                }
+            }
+            Some((found, body)) => {
+                let mut writer = EntryAppender { entries: &mut log, next_message };
                 writer.unfold(body);
-                for text in [before, after] {
+                for text in found.around {
                     if text.trim().chars().count() > WRAPPER_CHARS_MAX {
                         writer.prompt(text.to_owned());
                     }
                 }
+                next_message = writer.next_message;
             }
+            None if matches!(&change, Change::Titled { title } if marker::is_title(title)) => {}
             None => {
-                if let Change::Compacted { through, .. } = &mut change {
-                    *through = moved.get(through.0 as usize).copied().unwrap_or(*through);
-                }
                 spoken += usize::from(change.is_spoken());
-                let seq = Seq(log.len() as u64);
-                log.push(Entry { seq, at, change });
+                log.push(Entry { seq: Seq(log.len() as u64), at, change });
             }
         }
-        moved.push(Seq((log.len() as u64).saturating_sub(1)));
+        moved.insert(seq, Seq((log.len() as u64).saturating_sub(1)));
     }
     log
+}
+
+/// A message of Epitome in a text, and its parts.
+fn found(text: &str) -> Option<(MarkedMessage<'_>, UnfoldedMessage)> {
+    let found = marker::find(text).or_else(|| marker::unmarked(text))?;
+    let body = unfold(found.body)?;
+    Some((found, body))
 }
 
 fn text_of(change: &Change) -> Option<String> {
