@@ -87,7 +87,7 @@ impl DiskFacts {
         if matches!(access, Access::Write(_)) {
             let disk = CommandDisk::new(workspace);
             obeyed = home::linked(&disk);
-            obeyed.extend(repositories::included(&disk));
+            obeyed.extend(repositories::included(&disk, &git::settings_of_user(workspace)));
             obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
         }
         DiskFacts {

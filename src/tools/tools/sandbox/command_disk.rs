@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use super::git::{self, SettingsFiles};
 use crate::Workspace;
 use crate::secret_paths::account_home;
 use epitome_platform::root::{Root, resolve};
@@ -17,7 +16,6 @@ pub(crate) struct CommandDisk<'a> {
     real_home: OnceCell<Option<PathBuf>>,
     homes: OnceCell<BTreeSet<PathBuf>>,
     entries: OnceCell<Vec<PathBuf>>,
-    git_settings: OnceCell<SettingsFiles>,
 }
 
 impl Deref for CommandDisk<'_> {
@@ -35,7 +33,6 @@ impl<'a> CommandDisk<'a> {
             real_home: OnceCell::new(),
             homes: OnceCell::new(),
             entries: OnceCell::new(),
-            git_settings: OnceCell::new(),
         }
     }
 
@@ -59,10 +56,5 @@ impl<'a> CommandDisk<'a> {
     /// The working trees of the workspace's repositories.
     pub fn worktrees(&self) -> impl Iterator<Item = &Path> {
         self.entries().iter().filter(|entry| entry.ends_with(".git")).filter_map(|git| git.parent())
-    }
-
-    /// The settings files of the user and of the system.
-    pub(super) fn git_settings(&self) -> &SettingsFiles {
-        self.git_settings.get_or_init(|| git::settings_of_user(self))
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn settings_of(worktree: &Path, home: Option<&Path>) -> SettingsFiles
 }
 
 /// The settings files of the user and of the system, with those that they include.
-pub(super) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
+pub(crate) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
     let home = workspace.home();
     let in_home =
         home.iter().flat_map(|home| [".gitconfig", ".config/git/config"].map(|name| home.join(name)));
@@ -117,7 +117,7 @@ pub(super) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
 }
 
 /// Files of settings that Git reads together.
-pub(super) struct SettingsFiles {
+pub(crate) struct SettingsFiles {
     own: Vec<PathBuf>,
     /// The files that these include, directly or through others.
     pub included: Vec<PathBuf>,

@@ -64,6 +64,7 @@ pub(super) fn find(
         true => disk.entries(),
         false => &disk.found().entries(roots.iter().map(PathBuf::as_path)),
     };
+    let of_user = git::settings_of_user(disk);
     let mut commands = Vec::new();
     if let Some(home) = real_home.as_ref().filter(|home| roots.contains(home) && home::is_of_user(home)) {
         roots.retain(|root| root != home);
@@ -73,13 +74,13 @@ pub(super) fn find(
         let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
         commands.extend(home::directories_of_commands(disk).filter(is_inside));
     }
-    let gits = repositories::protect(&mut paths, entries, &roots, disk, changes_git, support);
+    let gits = repositories::protect(&mut paths, entries, &roots, disk, &of_user, changes_git, support);
     for directory in commands {
         fix_above(&mut paths, &roots, &directory);
         freeze(&mut paths, directory);
     }
     let mut obeyed = home::linked(disk);
-    obeyed.extend(repositories::included(disk));
+    obeyed.extend(repositories::included(disk, &of_user));
     let is_inside = |path: &PathBuf| roots.iter().chain(&gits).any(|root| path.starts_with(root));
     if support.excludes_below_writable() {
         // Only an existing file can be protected.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{fix_above, freeze};
 use crate::real_path;
 use crate::sandbox::command_disk::CommandDisk;
+use crate::sandbox::git::SettingsFiles;
 use crate::sandbox::{Support, git};
 use epitome_platform::sandbox::SandboxPaths;
 
@@ -16,6 +17,7 @@ pub(super) fn protect(
     entries: &[PathBuf],
     roots: &[PathBuf],
     disk: &CommandDisk<'_>,
+    of_user: &SettingsFiles,
     changes_git: bool,
     support: &Support,
 ) -> Vec<PathBuf> {
@@ -65,7 +67,7 @@ pub(super) fn protect(
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
     worktrees.sort();
     worktrees.dedup();
-    let (home, of_user) = (disk.home(), disk.git_settings());
+    let home = disk.home();
     let hooks = worktrees.iter().flat_map(|worktree| {
         let settings = git::settings_of(worktree, home.as_deref());
         git::hooks_paths(worktree, home.as_deref(), settings.all().chain(of_user.all()))
@@ -82,10 +84,10 @@ pub(super) fn protect(
 
 /// Returns the files that the settings of the workspace's repositories, of the user and of the system include. With dotfiles,
 /// they are in a repository, which may be the workspace. A file may be missing.
-pub(crate) fn included(disk: &CommandDisk<'_>) -> Vec<PathBuf> {
+pub(crate) fn included(disk: &CommandDisk<'_>, of_user: &SettingsFiles) -> Vec<PathBuf> {
     let home = disk.home();
     let of_repositories = disk.worktrees().flat_map(|tree| git::settings_of(tree, home.as_deref()).included);
-    let included = of_repositories.chain(disk.git_settings().included.iter().cloned());
+    let included = of_repositories.chain(of_user.included.iter().cloned());
     included.map(|path| real_path(&path)).collect()
 }
 
