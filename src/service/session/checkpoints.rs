@@ -176,15 +176,20 @@ fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
     format!("{did} ({BY}): {}{more}. Read them again before you rely on their contents.", named.join(", "))
 }
 
-/// Records the files that a call changes while it runs. If that fails, it is reported, and the call runs anyway.
-pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Output = T>) -> T {
-    let Some(kept) = kept else { return run.await };
+/// Records the files that a call changes while it runs. If that fails, it is reported, and the call runs anyway, with the
+/// result of `ready`, for which it waits, too.
+pub(super) async fn around<R, F: Future>(
+    kept: Option<CallCheckpoint>,
+    ready: impl Future<Output = R>,
+    run: impl FnOnce(R) -> F,
+) -> F::Output {
+    let Some(kept) = kept else { return run(ready.await).await };
     let CallCheckpoint { checkpoints, roots, what } = kept;
     let (first, at, before) = (checkpoints.clone(), roots.clone(), what.clone());
     let before = blocking::start(move || first.note(first.before(&at, &before)));
     let mut behind = AfterCall::new(before, move || checkpoints.note(checkpoints.after(&roots, &what)));
-    behind.begun().await;
-    let came_to = run.await;
+    let ((), ready) = tokio::join!(behind.begun(), ready);
+    let came_to = run(ready).await;
     behind.now().await;
     came_to
 }

@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
-use super::log::LogSyncer;
 use epitome_provider::calls::{ReplyStream, Starting};
 use epitome_provider::collect::{Collector, ModelReply};
 use epitome_provider::endpoint::Endpoint;
@@ -18,6 +17,7 @@ use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};
+use epitome_store::StoreError;
 use epitome_thread::{
     CallId, Change, Content, Entry, FOREIGN_DEPTH_MAX, Message, MessageId, ModelName, OutcomeStatus,
     PlanStep, ThoughtLevel, ToolCall, ToolOutcome, Usage, View, ViewItem, is_deeper,
@@ -255,11 +255,9 @@ pub async fn run_tool(
     tool: Arc<dyn Tool>,
     call: ToolCall,
     context: ToolContext,
-    sync_first: Option<LogSyncer>,
+    synced: Result<(), Arc<StoreError>>,
 ) -> (ToolOutcome, Option<Vec<PlanStep>>) {
-    if let Some(syncer) = sync_first
-        && let Err(error) = syncer.sync().await
-    {
+    if let Err(error) = synced {
         let text = format!("Not run: the session's log can't be written ({error}).");
         return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
     }

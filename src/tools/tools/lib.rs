@@ -64,7 +64,7 @@ use read_state::ReadState;
 use secret_paths::SecretPaths;
 
 use epitome_platform::file_uri;
-use epitome_platform::root::{Root, Roots};
+use epitome_platform::root::{Root, Roots, resolve};
 use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
 use epitome_thread::titles::name_in_title;
@@ -477,7 +477,7 @@ fn real_path(path: &Path) -> PathBuf {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return path.to_path_buf();
     }
-    if let Ok(real) = path.canonicalize() {
+    if let Ok(real) = resolve(path) {
         return real;
     }
     let mut followed = path.to_path_buf();

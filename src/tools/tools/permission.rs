@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::git_commands::{changes_repository, is_plain};
+use super::sandbox::command_disk::CommandDisk;
 use super::sandbox::paths::repositories;
 use super::sandbox::{git, git_links, home};
 use super::secret_paths::{SecretPaths, is_secret_name};
@@ -84,8 +85,9 @@ impl DiskFacts {
         let home = workspace.home().map(|home| real_path(&home));
         let mut obeyed = Vec::new();
         if matches!(access, Access::Write(_)) {
-            obeyed = home::linked(workspace);
-            obeyed.extend(repositories::included(workspace));
+            let disk = CommandDisk::new(workspace);
+            obeyed = home::linked(&disk);
+            obeyed.extend(repositories::included(&disk, &git::settings_of_user(workspace)));
             obeyed.extend(workspace.variable("EPITOME_HOME").map(|path| real_path(Path::new(path))));
         }
         DiskFacts {

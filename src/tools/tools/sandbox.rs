@@ -5,6 +5,7 @@
 //! The model's commands are sandboxed, and MCP servers whose settings say so. Hooks and the shell calls of recipes are
 //! programs that the user consented to; they run without it.
 
+pub(crate) mod command_disk;
 mod denied;
 pub(crate) mod git;
 pub(crate) mod git_links;
@@ -16,9 +17,10 @@ pub(crate) mod paths;
 mod repositories;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use command_disk::CommandDisk;
 use epitome_platform::sandbox::{Confinement, SandboxAllowances};
 pub use epitome_platform::sandbox::{Namespaces, Support, support};
 use epitome_thread::Mode;
@@ -130,7 +132,8 @@ pub fn of_server(
     let made = confinement(&rules, workspace, GitChanges::None);
     let made = made.ok_or(SandboxGap::Missing)?;
     let mut confinement = Confinement { start: directory, ..made.confinement };
-    let variables = caches::separate(&caches::CACHES_OF_SERVERS, workspace, &mut confinement.paths);
+    let disk = CommandDisk::new(workspace);
+    let variables = caches::separate(&caches::CACHES_OF_SERVERS, &disk, &mut confinement.paths);
     Ok((confinement, variables))
 }
 
@@ -141,18 +144,19 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
     if support.is_nothing() {
         return None;
     }
-    let mut paths = paths::find(rules, workspace, git != GitChanges::None, support);
+    let disk = &CommandDisk::new(workspace);
+    let mut paths = paths::find(rules, disk, git != GitChanges::None, support);
     outside::note_roots(workspace, &paths.writable);
-    let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, workspace, &mut paths);
+    let mut variables = caches::separate(&caches::CACHES_OF_COMMANDS, disk, &mut paths);
     if rules.network {
-        variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, workspace, &mut paths));
+        variables.extend(caches::separate(&caches::CACHES_WITH_NETWORK, disk, &mut paths));
     }
-    let worktrees = paths::repositories::worktrees(workspace);
+    let worktrees: Vec<PathBuf> = disk.worktrees().map(Path::to_path_buf).collect();
     let frozen = match git {
         GitChanges::None => worktrees.iter().filter_map(|worktree| git::directory(worktree)).collect(),
         GitChanges::WithoutSettings | GitChanges::WithSettings => Vec::new(),
     };
-    let staging = paths::staging(workspace, support, &mut paths);
+    let staging = paths::staging(disk, support, &mut paths);
     let staging = staging.filter(|_| git == GitChanges::WithSettings);
     let settings = staging.and_then(|staging| StagedSettings::stage(&mut paths, &staging));
     let shared = workspace.found().links.clone();

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::real_path;
 use epitome_platform::os::{self, FileTypeExt as _, PermissionsExt as _};
+use epitome_platform::root::resolve;
 
 /// Entries of a home directory, and of its directories for programs, that programs need and that hold no logins except in
 /// files with a telling name. All other hidden entries are secret: most programs keep logins, histories or messages there, and
@@ -143,14 +144,11 @@ impl SecretPaths {
         let (named, missing): (Vec<_>, Vec<_>) =
             named_by(environment, home, roots).into_iter().partition(|location| location.exists());
         found.extend(named);
-        // Check for existence first, with one call: most don't exist, and resolving a path takes a call per
-        // component.
-        let is_there = |location: &PathBuf| location.symlink_metadata().is_ok();
-        let real = found.into_iter().filter(is_there).filter_map(|location| location.canonicalize().ok());
+        let real = found.into_iter().filter_map(|location| resolve(&location).ok());
         let mut locations: Vec<PathBuf> =
             real.chain(missing.iter().map(|location| real_path(location))).collect();
         // A link to the home directory or a parent of it would hide everything.
-        let home = home.and_then(|home| home.canonicalize().ok());
+        let home = home.and_then(|home| resolve(home).ok());
         let is_above = |location: &PathBuf| {
             home.iter()
                 .map(PathBuf::as_path)
@@ -200,7 +198,7 @@ fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
             if is_home && !name.starts_with('.') {
                 continue;
             }
-            let is_opened = (is_home && is_project) || opened.split_whitespace().any(|known| known == name);
+            let is_opened = (is_home && is_project) || lists(opened, &name);
             match roots.iter().any(|root| root.starts_with(&path)) {
                 true => hide_around(&path, roots, found),
                 false if !is_opened || is_secret_entry(&name, &path) => found.push(path),
@@ -213,23 +211,25 @@ fn find_in_home(home: &Path, roots: &[&Path], found: &mut Vec<PathBuf>) {
 
 /// Whether an entry of a home, of its directories for programs, or of a program's directory is secret by its place and name.
 pub(crate) fn is_secret_place(path: &Path, home: &Path) -> bool {
+    let Some(parent) = path.strip_prefix(home).ok().and_then(Path::parent) else { return false };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_telling = || is_secret_entry(&name, path);
+    let is_in_hidden = || parent.as_os_str().as_encoded_bytes().starts_with(b".");
     OPENED.iter().any(|(directory, opened)| {
-        let directory = home.join(directory);
-        match path.parent() {
-            Some(parent) if parent == directory => {
-                let is_opened = opened.split_whitespace().any(|known| known == name);
-                (parent != home || name.starts_with('.')) && (!is_opened || is_telling())
+        let directory = Path::new(directory);
+        match parent == directory {
+            true => {
+                let is_hidden = parent != Path::new("") || name.starts_with('.');
+                is_hidden && (!lists(opened, &name) || is_telling())
             }
-            Some(parent) => parent.parent() == Some(&directory) && is_in_hidden(parent, home) && is_telling(),
-            None => false,
+            false => parent.parent() == Some(directory) && is_in_hidden() && is_telling(),
         }
     })
 }
 
-fn is_in_hidden(path: &Path, home: &Path) -> bool {
-    path.strip_prefix(home).is_ok_and(|below| below.as_os_str().as_encoded_bytes().starts_with(b"."))
+/// Whether a name is one of these words.
+fn lists(words: &str, name: &str) -> bool {
+    words.split(' ').any(|word| word == name)
 }
 
 /// Hides what is beside directories of the session in this directory.
@@ -300,7 +300,7 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
         words.any(|word| name.to_ascii_lowercase().split('_').any(|part| part == word))
     };
     let is_open = |name: &str| {
-        OPEN_VARIABLES.split_whitespace().any(|known| known == name)
+        lists(OPEN_VARIABLES, name)
             || (OPEN_ENDS.iter().any(|end| name.ends_with(end)) && !is_telling(name))
             || ["EPITOME_", "npm_"].iter().any(|begin| name.starts_with(begin))
     };
@@ -308,11 +308,14 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
     let mut found = Vec::new();
     for (name, value) in environment {
         let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        if is_open(&name) {
+            continue;
+        }
         let paths = value.split([':', ';', ',']).map(|path| match (path.strip_prefix("~/"), home) {
             (Some(below), Some(home)) => home.join(below),
             _ => PathBuf::from(path),
         });
-        for path in paths.filter(|path| path.is_absolute() && !is_open(&name)) {
+        for path in paths.filter(|path| path.is_absolute()) {
             // A login may be made there later.
             let file = path.metadata().ok();
             let is_file = file.as_ref().map_or(name.ends_with("FILE"), Metadata::is_file);
@@ -336,8 +339,8 @@ fn named_by(environment: &[(OsString, OsString)], home: Option<&Path>, roots: &[
             let is_of_toolchain =
                 || path.join("bin").is_dir() || programs.iter().any(|program| program.starts_with(&path));
             if let Some(opened) = opened {
-                let is_opened = |entry: &Listed| opened.split_whitespace().any(|known| known == entry.name);
-                found.extend(inside.into_iter().filter(|entry| !is_opened(entry)).map(|entry| entry.path));
+                let closed = inside.into_iter().filter(|entry| !lists(opened, &entry.name));
+                found.extend(closed.map(|entry| entry.path));
             } else if !is_telling(&name) && is_of_toolchain() {
                 find_of_program(&inside, &mut found);
                 // A toolchain's files can be read by others, who may start its programs; private files are no part of one.
@@ -380,15 +383,16 @@ fn entries(directory: &Path) -> Vec<Listed> {
 fn is_secret_entry(name: &str, path: &Path) -> bool {
     let lower = name.to_ascii_lowercase();
     let (stem, _) = lower.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((&lower, ""));
-    let above = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let written = format!("{above}/{name}");
+    let has_no_telling_name = || {
+        let above = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        let written = format!("{above}/{name}");
+        WITHOUT_TELLING_NAME.iter().any(|begin| written.starts_with(begin))
+    };
     is_secret_name(path)
-        || WITHOUT_TELLING_NAME.iter().any(|begin| written.starts_with(begin))
         || stem.ends_with("history")
         || lower.ends_with("history")
-        || stem
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|word| SECRET_WORDS.split(' ').any(|secret| secret == word))
+        || stem.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| lists(SECRET_WORDS, word))
+        || has_no_telling_name()
 }
 
 /// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files don't

@@ -20,6 +20,10 @@ use super::scan::ScanScope;
 /// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
 
+/// Maximum number of paths that one thread lists. Starting more threads takes longer than listing so few, and each looks
+/// only every millisecond whether the others are done.
+const FEW_PATHS: usize = 500;
+
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, whose state belongs to the user.
@@ -50,12 +54,17 @@ pub fn walk(scope: &ScanScope<'_>, expected: usize, until: Instant) -> Walked {
         return Walked { unread: 1, ..Walked::default() };
     }
     let Some(builder) = builder(scope) else { return Walked::default() };
-    let fits = expected < scope.bounds.paths;
-    let mut walked =
-        if fits { at_once(&builder, scope, until) } else { in_order(builder.clone(), scope, until) };
-    if fits && walked.is_over {
+    let paths_max = scope.bounds.paths;
+    let mut walked = Walked { is_over: true, ..Walked::default() };
+    if expected < FEW_PATHS {
+        walked = in_order(builder.clone(), scope, FEW_PATHS.min(paths_max), until);
+    }
+    if walked.is_over && expected < paths_max {
+        walked = at_once(&builder, scope, until);
+    }
+    if walked.is_over {
         // Each scan must omit the same paths.
-        walked = in_order(builder, scope, until);
+        walked = in_order(builder, scope, paths_max, until);
     }
     walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
     walked
@@ -83,8 +92,8 @@ fn at_once(builder: &WalkBuilder, scope: &ScanScope<'_>, until: Instant) -> Walk
     walked
 }
 
-/// Lists in path order, up to the limit.
-fn in_order(mut builder: WalkBuilder, scope: &ScanScope<'_>, until: Instant) -> Walked {
+/// Lists in path order, up to a number of paths.
+fn in_order(mut builder: WalkBuilder, scope: &ScanScope<'_>, paths_max: usize, until: Instant) -> Walked {
     let mut walked = Walked::default();
     let mut known: HashSet<PathBuf> = HashSet::new();
     for entry in builder.sort_by_file_name(OsStr::cmp).build() {
@@ -98,7 +107,7 @@ fn in_order(mut builder: WalkBuilder, scope: &ScanScope<'_>, until: Instant) -> 
             if scope.roots.len() > 1 && !known.insert(path.clone()) {
                 continue;
             }
-            if walked.paths.len() >= scope.bounds.paths {
+            if walked.paths.len() >= paths_max {
                 walked.is_over = true;
                 break;
             }

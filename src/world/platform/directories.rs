@@ -327,6 +327,18 @@ fn open_in(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<Own
     }
 }
 
+/// Resolves the links of a path, like `canonicalize`, which looks at each component in a system call of its own. Most
+/// paths have no links, and Linux checks that in one step.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let is_plain = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
+    let open = || system::open_resolved(CWD, path, PATH_ONLY | OFlags::CLOEXEC, Mode::empty());
+    match is_plain.then(open).flatten() {
+        Some(Ok(_)) => Ok(path.components().collect()),
+        Some(Err(Errno::NOENT)) => Err(Errno::NOENT.into()),
+        Some(Err(_)) | None => path.canonicalize(),
+    }
+}
+
 /// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` if any of its components is a link:
 /// the path contained none when it was resolved, so it was changed since. A relative path can't lead out of the
 /// directory.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::directories::{self, RootDirectory};
 
-pub use super::directories::{DirectoryEntry, DirectoryHandle, FileIdentity, OpenDirectory, is_link};
+pub use super::directories::{
+    DirectoryEntry, DirectoryHandle, FileIdentity, OpenDirectory, is_link, resolve,
+};
 
 /// A directory and its identity when it was opened.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ struct Pin {
 impl Root {
     /// Opens the directory. If it does not exist, its path is kept, and nothing can be opened below it.
     pub fn open(named: &Path) -> Root {
-        let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
+        let path = resolve(named).unwrap_or_else(|_| named.to_path_buf());
         let pin = || {
             let directory = directories::open_root(&path)?;
             Ok::<_, io::Error>(Pin { identity: FileIdentity::read(&directory)?, directory })

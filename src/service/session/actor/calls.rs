@@ -207,7 +207,14 @@ impl Session {
             let run = async {
                 let _turn = entrance.await;
                 let context = editor_buffers::looked(look, context).await;
-                checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
+                let synced = async {
+                    match sync_first {
+                        Some(syncer) => syncer.sync().await,
+                        None => Ok(()),
+                    }
+                };
+                let run = |synced| effects::run_tool(tool, call, context, synced);
+                checkpoints::around(kept, synced, run).await
             };
             let (mut outcome, plan) = tokio::select! {
                 biased;

@@ -9,7 +9,7 @@ use super::Support;
 use crate::Workspace;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::os::OsStrExt as _;
-use epitome_platform::root::read_regular;
+use epitome_platform::root::{read_regular, resolve};
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Entries of a Git directory that make Git execute something: hooks, the configuration, the file that names another
@@ -103,7 +103,7 @@ pub(super) fn settings_of(worktree: &Path, home: Option<&Path>) -> SettingsFiles
 }
 
 /// The settings files of the user and of the system, with those that they include.
-pub(super) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
+pub(crate) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
     let home = workspace.home();
     let in_home =
         home.iter().flat_map(|home| [".gitconfig", ".config/git/config"].map(|name| home.join(name)));
@@ -117,7 +117,7 @@ pub(super) fn settings_of_user(workspace: &Workspace) -> SettingsFiles {
 }
 
 /// Files of settings that Git reads together.
-pub(super) struct SettingsFiles {
+pub(crate) struct SettingsFiles {
     own: Vec<PathBuf>,
     /// The files that these include, directly or through others.
     pub included: Vec<PathBuf>,
@@ -169,8 +169,8 @@ pub(super) fn hooks_paths<'a>(
                 let _ = std::fs::create_dir_all(&path);
             }
             // Its last part may be a link, which is protected as well.
-            let entry = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-            entry().or_else(|| path.canonicalize().ok()).filter(|path| path.exists())
+            let entry = || Some(resolve(path.parent()?).ok()?.join(path.file_name()?));
+            entry().or_else(|| resolve(&path).ok()).filter(|path| path.exists())
         })
         .collect();
     paths.sort();
@@ -181,7 +181,7 @@ pub(super) fn hooks_paths<'a>(
 /// Returns the targets of entries that are links: they may be in the workspace.
 pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     let links = OF_GIT.iter().map(|name| git.join(name)).filter(|path| path.is_symlink());
-    links.filter_map(|path| path.canonicalize().ok()).collect()
+    links.filter_map(|path| resolve(&path).ok()).collect()
 }
 
 fn freeze_in(paths: &mut SandboxPaths, directory: &Path, names: &[&str]) {
@@ -293,7 +293,7 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
         return None;
     }
     let own = named_directory(root)?;
-    let is_ours = back_from(&own).and_then(|back| back.canonicalize().ok()).is_some_and(|back| back == git);
+    let is_ours = back_from(&own).and_then(|back| resolve(&back).ok()).is_some_and(|back| back == git);
     let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
     let common = worktrees.parent()?.to_path_buf();
     (is_ours && common.join("HEAD").exists()).then_some(common)
@@ -332,7 +332,7 @@ pub(super) fn is_own_common_directory(git: &Path) -> bool {
 /// command could have written that file.
 pub(super) fn common_directory(worktree: &Path) -> Option<PathBuf> {
     let own = named_directory(worktree)?;
-    path_in(&own.join(COMMON), b"").and_then(|name| own.join(name).canonicalize().ok()).or(Some(own))
+    path_in(&own.join(COMMON), b"").and_then(|name| resolve(&own.join(name)).ok()).or(Some(own))
 }
 
 /// Returns the `.git` file that the directory of a worktree names.
@@ -404,7 +404,7 @@ pub(super) fn running_lines(git: &Path) -> Vec<(PathBuf, String)> {
 
 /// Returns the directory that the `.git` file of a working tree names, resolved.
 pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
-    worktree.join(path_in(&worktree.join(".git"), GITDIR)?).canonicalize().ok()
+    resolve(&worktree.join(path_in(&worktree.join(".git"), GITDIR)?)).ok()
 }
 
 /// Whether a `.git` file names a directory in a way that other programs than Git may read differently.

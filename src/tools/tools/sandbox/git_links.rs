@@ -20,7 +20,7 @@ use super::git;
 use super::git_settings::{GitSettings, read};
 use crate::buffers::DiskStamp;
 use epitome_platform::child_output::{self, OutputLimits};
-use epitome_platform::root::{DirectoryEntry, read_regular};
+use epitome_platform::root::{DirectoryEntry, read_regular, resolve};
 
 /// Maximum bytes of an index that is read: some two million files.
 const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -158,7 +158,7 @@ impl OuterRepository<'_> {
 
 /// Returns the Git directory of a working tree, resolved.
 fn directory_of(worktree: &Path) -> Option<PathBuf> {
-    let git = worktree.join(".git").canonicalize().ok()?;
+    let git = resolve(&worktree.join(".git")).ok()?;
     if git.is_dir() { Some(git) } else { git::named_directory(worktree) }
 }
 

@@ -11,7 +11,7 @@ use super::paths::{STAGING, caches, home};
 use crate::Workspace;
 use epitome_files::atomic_file::{read_private, replace_in_private_directory};
 use epitome_platform::program::without_changeable;
-use epitome_platform::root::Root;
+use epitome_platform::root::{Root, resolve};
 
 type GivenVariables = Vec<(OsString, OsString)>;
 
@@ -54,7 +54,7 @@ pub fn outside(workspace: &Workspace) -> Arc<GivenVariables> {
 
 /// Whether no sandboxed command can have put a program there.
 pub fn is_of_user(program: &Path, workspace: &Workspace) -> bool {
-    let named = [Some(program.to_path_buf()), program.canonicalize().ok()];
+    let named = [Some(program.to_path_buf()), resolve(program).ok()];
     named.iter().all(|path| {
         let directory = path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new(""));
         !kept(workspace, &Arc::new(vec![("PATH".into(), directory.into())])).is_empty()
@@ -65,7 +65,7 @@ fn kept(workspace: &Workspace, environment: &Arc<GivenVariables>) -> Arc<GivenVa
     // Without a sandbox, commands can change all programs of the user.
     let Some(others) = &workspace.exposure().changeable else { return environment.clone() };
     let home = workspace.home();
-    let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
+    let real_home = home.as_ref().and_then(|home| resolve(home).ok());
     let roots: Vec<&Path> = workspace.roots().iter().map(Root::path).collect();
     let variable = workspace.variable("TMPDIR").map(PathBuf::from);
     let caches = home.iter().flat_map(|home| caches::in_home(home));

@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 
 use caches::RUN_FROM_CACHE;
 
+use super::command_disk::CommandDisk;
 use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
 use crate::secret_paths::is_secret_place;
 use epitome_files::atomic_file::private_directory;
+use epitome_platform::root::{Root, resolve};
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// The directory for copies of settings. Not one for temporary files, which every command may change.
@@ -44,21 +46,25 @@ const DEVICES: [&str; 8] = [
 /// repositories.
 pub(super) fn find(
     rules: &SandboxRules,
-    workspace: &Workspace,
+    disk: &CommandDisk<'_>,
     changes_git: bool,
     support: &Support,
 ) -> SandboxPaths {
-    let home = workspace.home();
-    let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
-    let mut roots = writable_roots(workspace, real_home.as_deref());
+    let home = disk.home();
+    let real_home = disk.real_home().map(Path::to_path_buf);
+    let mut roots = writable_roots(disk, real_home.as_deref());
     // Settings of agents have hooks, commands and servers, which run outside of the sandbox.
     roots.retain(|root| !home::is_of_settings(root, real_home.as_deref(), rules.settings.as_deref()));
     let mut paths = SandboxPaths {
         devices: real(DEVICES.map(PathBuf::from)),
-        hidden: hidden(rules, workspace),
+        hidden: hidden(rules, disk),
         ..SandboxPaths::default()
     };
-    let entries = workspace.found().entries(roots.iter().map(PathBuf::as_path));
+    let entries = match roots.iter().eq(disk.roots().iter().map(Root::path)) {
+        true => disk.entries(),
+        false => &disk.found().entries(roots.iter().map(PathBuf::as_path)),
+    };
+    let of_user = git::settings_of_user(disk);
     let mut commands = Vec::new();
     if let Some(home) = real_home.as_ref().filter(|home| roots.contains(home) && home::is_of_user(home)) {
         roots.retain(|root| root != home);
@@ -66,15 +72,15 @@ pub(super) fn find(
         roots.sort();
         roots.dedup();
         let is_inside = |path: &PathBuf| path.starts_with(home) && path != home;
-        commands.extend(home::directories_of_commands(workspace).filter(is_inside));
+        commands.extend(home::directories_of_commands(disk).filter(is_inside));
     }
-    let gits = repositories::protect(&mut paths, &entries, &roots, workspace, changes_git, support);
+    let gits = repositories::protect(&mut paths, entries, &roots, disk, &of_user, changes_git, support);
     for directory in commands {
         fix_above(&mut paths, &roots, &directory);
         freeze(&mut paths, directory);
     }
-    let mut obeyed = home::linked(workspace);
-    obeyed.extend(repositories::included(workspace));
+    let mut obeyed = home::linked(disk);
+    obeyed.extend(repositories::included(disk, &of_user));
     let is_inside = |path: &PathBuf| roots.iter().chain(&gits).any(|root| path.starts_with(root));
     if support.excludes_below_writable() {
         // Only an existing file can be protected.
@@ -83,8 +89,8 @@ pub(super) fn find(
             git::put_new(path, "");
         }
     }
-    let frozen = workspace.frozen().iter().cloned().chain(obeyed).chain(rules.settings.clone());
-    let frozen: Vec<PathBuf> = frozen.filter_map(|path| path.canonicalize().ok()).collect();
+    let frozen = disk.frozen().iter().cloned().chain(obeyed).chain(rules.settings.clone());
+    let frozen: Vec<PathBuf> = frozen.filter_map(|path| resolve(&path).ok()).collect();
     for path in frozen.into_iter().filter(is_inside) {
         fix_above(&mut paths, &[&roots[..], &gits].concat(), &path);
         freeze(&mut paths, path);
@@ -93,7 +99,7 @@ pub(super) fn find(
     paths.fixed.dedup();
     // Moving a root away would allow a link to another directory in its place.
     paths.fixed.splice(..0, roots.iter().cloned());
-    let temporary = real(temporary(rules, workspace));
+    let temporary = real(temporary(rules, disk));
     let home_elsewhere = real_home.clone().filter(|home| !roots.contains(home));
     let mut wide = roots;
     wide.extend(gits);
@@ -139,15 +145,16 @@ pub(super) fn find(
         }
     }
     paths.find_readable();
-    close_later(&mut paths, rules, workspace);
+    close_later(&mut paths, rules, disk);
     paths
 }
 
 /// Closes what has appeared in a home since its secrets were searched, such as a login: it was not known as hidden, but is
 /// listed now. It may even be gone at this moment.
-fn close_later(paths: &mut SandboxPaths, rules: &SandboxRules, workspace: &Workspace) {
-    let homes = home::homes(workspace);
-    let own = || workspace.roots().iter().map(|root| root.path().to_path_buf()).chain(rules.write.clone());
+fn close_later(paths: &mut SandboxPaths, rules: &SandboxRules, disk: &CommandDisk<'_>) {
+    let homes = disk.homes();
+    let own: Vec<&Path> =
+        disk.roots().iter().map(Root::path).chain(rules.write.iter().map(PathBuf::as_path)).collect();
     // Directories of programs that were there are listed by their entries.
     let is_new = |path: &Path, home: &Path| {
         let above = path.parent().and_then(|above| above.strip_prefix(home).ok());
@@ -156,10 +163,12 @@ fn close_later(paths: &mut SandboxPaths, rules: &SandboxRules, workspace: &Works
             && !path.is_file()
     };
     paths.read.retain(|path| {
-        own().any(|own| own.starts_with(path) || path.starts_with(own))
-            || homes.iter().all(|home| {
-                own().any(|own| own == *home) || !(is_secret_place(path, home) || is_new(path, home))
-            })
+        let is_kept = |home: &PathBuf| {
+            !path.starts_with(home)
+                || own.contains(&home.as_path())
+                || !(is_secret_place(path, home) || is_new(path, home))
+        };
+        homes.iter().all(is_kept) || own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
     });
 }
 
@@ -168,14 +177,14 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 /// Returns the paths that no command may read.
-fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
-    let mut hidden = workspace.secrets().paths().to_vec();
+fn hidden(rules: &SandboxRules, disk: &CommandDisk<'_>) -> Vec<PathBuf> {
+    let mut hidden = disk.secrets().paths().to_vec();
     // The user has opened these.
     let open = real(rules.write.clone());
     hidden.retain(|path| !open.contains(path));
-    hidden.extend(later_logins(workspace));
+    hidden.extend(later_logins(disk));
     hidden.extend(real(rules.hide.clone()));
-    hidden.extend(real(denied::find(&rules.deny_read, workspace)));
+    hidden.extend(real(denied::find(&rules.deny_read, disk)));
     hidden.sort();
     hidden.dedup();
     hidden
@@ -183,8 +192,8 @@ fn hidden(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Paths that may not exist yet, in directories where programs keep logins: only the entries that exist when a command starts
 /// can be read in these.
-fn later_logins(workspace: &Workspace) -> Vec<PathBuf> {
-    let homes = home::homes(workspace);
+fn later_logins(disk: &CommandDisk<'_>) -> Vec<PathBuf> {
+    let homes = disk.homes();
     let all: Vec<PathBuf> = homes.iter().flat_map(|home| PROGRAMS.map(|name| home.join(name))).collect();
     let is_of_program = |entry: &fs::DirEntry, above: &Path| {
         (!homes.contains(above) || is_hidden(&entry.path()))
@@ -198,13 +207,13 @@ fn later_logins(workspace: &Workspace) -> Vec<PathBuf> {
 }
 
 /// Returns the workspace's directories that commands may change.
-fn writable_roots(workspace: &Workspace, home: Option<&Path>) -> Vec<PathBuf> {
+fn writable_roots(disk: &CommandDisk<'_>, home: Option<&Path>) -> Vec<PathBuf> {
     // The session's directory is `/` or a parent of the home directory, which can't entirely be the workspace.
     let is_too_wide = |root: &Path| {
         root.parent().is_none() || home.is_some_and(|home| home != root && home.starts_with(root))
     };
     // Use the paths that the directories had when they were opened: a link may have replaced them since.
-    let opened = workspace.roots().iter().filter(|root| root.identity().is_some()).map(|root| root.path());
+    let opened = disk.roots().iter().filter(|root| root.identity().is_some()).map(|root| root.path());
     opened.filter(|root| !is_too_wide(root)).map(Path::to_path_buf).collect()
 }
 
@@ -218,17 +227,21 @@ pub(super) fn open(paths: &mut SandboxPaths, path: PathBuf) {
 
 /// Returns the directory for copies of settings, which commands can't change. Where it is below a directory that this
 /// command may change, the directory is made read-only and can't be used: `None`. Also without namespaces.
-pub(super) fn staging(workspace: &Workspace, support: &Support, paths: &mut SandboxPaths) -> Option<PathBuf> {
-    let home = workspace.home().filter(|_| support.namespaces != Namespaces::None)?;
+pub(super) fn staging(
+    disk: &CommandDisk<'_>,
+    support: &Support,
+    paths: &mut SandboxPaths,
+) -> Option<PathBuf> {
+    let home = disk.home().filter(|_| support.namespaces != Namespaces::None)?;
     let staging = home.join(STAGING);
     private_directory(&staging).ok()?;
-    let staging = staging.canonicalize().ok()?;
+    let staging = resolve(&staging).ok()?;
     let is_below = |paths: &[PathBuf]| paths.iter().any(|path| staging.starts_with(path));
     if is_below(&paths.writable) && !is_below(&paths.closed) {
         // Moving a parent away would allow another directory in its place.
-        paths.fixed.extend(
-            [".cache", ".cache/epitome"].iter().filter_map(|path| home.join(path).canonicalize().ok()),
-        );
+        paths
+            .fixed
+            .extend([".cache", ".cache/epitome"].iter().filter_map(|path| resolve(&home.join(path)).ok()));
         freeze(paths, staging);
         return None;
     }
@@ -245,7 +258,7 @@ fn fix_above(paths: &mut SandboxPaths, roots: &[PathBuf], path: &Path) {
 /// Makes a file or directory read-only. For a link, both the link and its target.
 pub(super) fn freeze(paths: &mut SandboxPaths, path: PathBuf) {
     if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {
-        paths.frozen.extend(path.canonicalize().ok());
+        paths.frozen.extend(resolve(&path).ok());
     }
     paths.frozen.push(path);
 }
@@ -259,5 +272,5 @@ fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
 
 /// Returns the canonical forms of the paths that exist.
 fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
-    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+    paths.into_iter().filter_map(|path| resolve(&path).ok()).collect()
 }

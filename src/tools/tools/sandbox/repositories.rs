@@ -1,7 +1,7 @@
 //! Finds the repositories of a workspace, and the files that programs execute automatically. A command may not change
 //! them even though it may change the workspace. Reads the disk.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::link_guard::SharedLinks;
 use crate::buffers::DiskStamp;
 use crate::permission::later::runs_unasked;
 use crate::real_path;
+use epitome_platform::root::resolve;
 
 /// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
 /// directory for vendored ones.
@@ -60,7 +61,7 @@ impl FoundRepositories {
         let mut read = self.homes.lock();
         let mut found: BTreeSet<PathBuf> = BTreeSet::new();
         let mut level: Vec<PathBuf> = others.collect();
-        let mut looked_at = BTreeSet::new();
+        let mut looked_at = HashSet::new();
         for depth in 0..=LEVELS + 1 {
             let mut next = if depth == 0 { searched.clone() } else { Vec::new() };
             for path in level {
@@ -85,7 +86,7 @@ impl FoundRepositories {
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
         let mut state = self.state.lock();
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
-        let mut looked_at = BTreeSet::new();
+        let mut looked_at = HashSet::new();
         for _ in 0..=LEVELS {
             let mut next = Vec::new();
             for path in level {
@@ -104,7 +105,7 @@ impl FoundRepositories {
         state.read.retain(|path, _| looked_at.contains(path));
         // A directory may have become a link since; its target has another path.
         let is_there = |path: &Path| {
-            let above = path.parent().and_then(|above| Some((above, above.canonicalize().ok()?)));
+            let above = path.parent().and_then(|above| Some((above, resolve(above).ok()?)));
             above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
         };
         state.entries.retain(|path| is_there(path));

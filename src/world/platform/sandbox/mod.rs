@@ -79,8 +79,11 @@ impl SandboxPaths {
 /// their targets are listed separately.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
     let (mut whole, mut directories) = (Vec::new(), Vec::new());
-    let without: Vec<&Path> = without.iter().map(PathBuf::as_path).collect();
-    sort_in(path.to_path_buf(), &without, &mut whole, &mut directories);
+    let mut without: Vec<&Path> = without.iter().map(PathBuf::as_path).collect();
+    without.sort_unstable();
+    if without.iter().all(|without| !path.starts_with(without)) {
+        sort_in(path.to_path_buf(), &without, &mut whole, &mut directories);
+    }
     directories.push(whole);
     directories.sort_by_key(Vec::len);
     for mut entries in directories {
@@ -91,19 +94,21 @@ pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
 }
 
 /// Adds `path` to `whole` if it contains nothing of `without`, or a list for each directory that does to `directories`.
+/// `without` is sorted, and has nothing above `path`.
 fn sort_in(path: PathBuf, without: &[&Path], whole: &mut Vec<PathBuf>, directories: &mut Vec<Vec<PathBuf>>) {
-    if without.iter().any(|without| path.starts_with(without)) {
-        return;
-    }
-    let without: Vec<&Path> = without.iter().copied().filter(|without| without.starts_with(&path)).collect();
-    if without.is_empty() {
-        return whole.push(path);
+    // In sorted order, the contents of a directory follow it. There may be a thousand paths, and as many entries.
+    let without = &without[without.partition_point(|without| *without < path.as_path())..];
+    let without = &without[..without.partition_point(|without| without.starts_with(&path))];
+    match without.first() {
+        None => return whole.push(path),
+        Some(first) if *first == path.as_path() => return,
+        Some(_) => {}
     }
     let Ok(entries) = std::fs::read_dir(&path) else { return };
     let entries = entries.flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
     let mut list = Vec::new();
-    entries.for_each(|entry| sort_in(entry.path(), &without, &mut list, directories));
+    entries.for_each(|entry| sort_in(entry.path(), without, &mut list, directories));
     directories.push(list);
 }
 

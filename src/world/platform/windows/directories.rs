@@ -70,6 +70,11 @@ pub(super) fn open_root(path: &Path) -> io::Result<RootDirectory> {
     open_directory(path, FILE_SHARE_DELETE)
 }
 
+/// Resolves the links of a path.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize()
+}
+
 /// An opened directory, which is not renamed or removed while it is open, nor are those above it.
 #[derive(Debug)]
 struct KeptDirectory {

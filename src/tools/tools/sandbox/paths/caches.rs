@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::open;
-use crate::Workspace;
+use crate::sandbox::command_disk::CommandDisk;
+use epitome_platform::root::resolve;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
@@ -64,13 +65,13 @@ pub(in crate::sandbox) const CACHES_OF_SERVERS: [SeparateCache; 3] = [
 
 /// Protects the versions of Go in the cache of modules.
 pub(super) fn close_go_versions(paths: &mut SandboxPaths, home: Option<&Path>) {
-    let modules = home.and_then(|home| home.join(GO_MODULES).canonicalize().ok());
+    let modules = home.and_then(|home| resolve(&home.join(GO_MODULES)).ok());
     let Some(modules) = modules.filter(|modules| modules.is_dir()) else { return };
     for path in GO_VERSIONS.map(|name| modules.join(name)) {
         let ordinary = path.join("x");
         // Only an existing directory can be protected.
         let _ = fs::create_dir_all(&ordinary);
-        if ordinary.canonicalize().is_ok_and(|real| real == ordinary) {
+        if resolve(&ordinary).is_ok_and(|real| real == ordinary) {
             let above = path.ancestors().skip(1).take_while(|above| above.starts_with(&modules));
             paths.fixed.extend(above.map(Path::to_path_buf));
             paths.fixed.push(ordinary);
@@ -82,11 +83,11 @@ pub(super) fn close_go_versions(paths: &mut SandboxPaths, home: Option<&Path>) {
 /// Creates separate caches, makes them writable, and returns the variables for them. Variables that the user has set stay.
 pub(in crate::sandbox) fn separate(
     caches: &[SeparateCache],
-    workspace: &Workspace,
+    disk: &CommandDisk<'_>,
     paths: &mut SandboxPaths,
 ) -> Vec<(OsString, OsString)> {
-    let Some(home) = workspace.home().and_then(|home| home.canonicalize().ok()) else { return Vec::new() };
-    let is_set = |variable: &str| workspace.variable(variable).is_some();
+    let Some(home) = disk.real_home() else { return Vec::new() };
+    let is_set = |variable: &str| disk.variable(variable).is_some();
     let mut variables = Vec::new();
     for SeparateCache(variable, of_user, own) in caches {
         let path = home.join(own);

@@ -1,12 +1,12 @@
 //! The parts of the user's home directory that commands may change, if it is the workspace or in a temporary directory.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::freeze;
-use crate::secret_paths::account_home;
+use crate::sandbox::command_disk::CommandDisk;
 use crate::{Workspace, real_path};
+use epitome_platform::root::resolve;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Directories in a home from which Epitome runs hooks as the user's own, besides its settings.
@@ -37,7 +37,7 @@ pub(super) fn shield(paths: &mut SandboxPaths, temporary: &[PathBuf], writable: 
 
 /// Makes a directory read-only if one above it may be changed.
 pub(super) fn protect(paths: &mut SandboxPaths, shared: &[PathBuf], path: &Path) {
-    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let parent = path.parent().and_then(|parent| resolve(parent).ok());
     let Some(path) = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name)) else { return };
     if paths.closed.iter().any(|closed| path.starts_with(closed))
         || !shared.iter().any(|above| path.starts_with(above) && path != *above)
@@ -89,8 +89,8 @@ pub(crate) fn is_of_settings(path: &Path, home: Option<&Path>, settings: Option<
 /// Returns the targets of links in a home that programs run or obey: in its hidden directories, which are settings of shells, of
 /// Git, of SSH and of editors, and in those with commands. With dotfiles, they are in a repository, which may be the workspace. A
 /// target may be missing.
-pub(crate) fn linked(workspace: &Workspace) -> Vec<PathBuf> {
-    let homes = homes(workspace);
+pub(crate) fn linked(disk: &CommandDisk<'_>) -> Vec<PathBuf> {
+    let homes = disk.homes();
     let (mut searched, mut direct) = (Vec::new(), Vec::new());
     for directory in homes.iter().flat_map(|home| [home.clone(), home.join(".config")]) {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -105,25 +105,18 @@ pub(crate) fn linked(workspace: &Workspace) -> Vec<PathBuf> {
         }
     }
     let is_of_system = |path: &PathBuf| OF_SYSTEM.iter().any(|system| path == Path::new(system));
-    let commands = directories_of_commands(workspace).filter(|path| !is_of_system(path));
+    let commands = directories_of_commands(disk).filter(|path| !is_of_system(path));
     let commands = commands.chain(homes.iter().map(|home| home.join("bin")));
-    let mut targets = workspace.found().targets(searched, commands);
+    let mut targets = disk.found().targets(searched, commands);
     // A plugin of a shell or of an editor may be the workspace. It would have nothing that commands may change.
-    targets.retain(|target| workspace.roots().iter().all(|root| !root.path().starts_with(target)));
+    targets.retain(|target| disk.roots().iter().all(|root| !root.path().starts_with(target)));
     targets.append(&mut direct);
     targets.retain(|target| homes.iter().all(|home| !home.starts_with(target)));
     targets
 }
 
-/// The home and that of the account, which may be another.
-pub(super) fn homes(workspace: &Workspace) -> BTreeSet<PathBuf> {
-    workspace.home().into_iter().chain(account_home()).filter_map(|home| home.canonicalize().ok()).collect()
-}
-
 /// Returns the directories on the user's `PATH`, resolved.
 pub(super) fn directories_of_commands(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
     let directories = workspace.variable("PATH").into_iter().flat_map(std::env::split_paths);
-    directories
-        .filter(|directory| directory.is_absolute())
-        .filter_map(|directory| directory.canonicalize().ok())
+    directories.filter(|directory| directory.is_absolute()).filter_map(|directory| resolve(&directory).ok())
 }

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use super::{fix_above, freeze};
+use crate::real_path;
+use crate::sandbox::command_disk::CommandDisk;
+use crate::sandbox::git::SettingsFiles;
 use crate::sandbox::{Support, git};
-use crate::{Workspace, real_path};
-use epitome_platform::root::Root;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Protects the repositories and the directories of their hooks. `entries`: the `.git` entries of the workspace, and
@@ -15,7 +16,8 @@ pub(super) fn protect(
     paths: &mut SandboxPaths,
     entries: &[PathBuf],
     roots: &[PathBuf],
-    workspace: &Workspace,
+    disk: &CommandDisk<'_>,
+    of_user: &SettingsFiles,
     changes_git: bool,
     support: &Support,
 ) -> Vec<PathBuf> {
@@ -65,7 +67,7 @@ pub(super) fn protect(
         .extend(roots.iter().filter_map(|root| root.ancestors().find(|path| path.join(".git").exists())));
     worktrees.sort();
     worktrees.dedup();
-    let (home, of_user) = (workspace.home(), git::settings_of_user(workspace));
+    let home = disk.home();
     let hooks = worktrees.iter().flat_map(|worktree| {
         let settings = git::settings_of(worktree, home.as_deref());
         git::hooks_paths(worktree, home.as_deref(), settings.all().chain(of_user.all()))
@@ -82,19 +84,11 @@ pub(super) fn protect(
 
 /// Returns the files that the settings of the workspace's repositories, of the user and of the system include. With dotfiles,
 /// they are in a repository, which may be the workspace. A file may be missing.
-pub(crate) fn included(workspace: &Workspace) -> Vec<PathBuf> {
-    let home = workspace.home();
-    let of_repositories =
-        worktrees(workspace).into_iter().map(|tree| git::settings_of(&tree, home.as_deref()));
-    let files = of_repositories.chain([git::settings_of_user(workspace)]);
-    files.flat_map(|files| files.included).map(|path| real_path(&path)).collect()
-}
-
-/// The working trees of the workspace's repositories.
-pub(in crate::sandbox) fn worktrees(workspace: &Workspace) -> Vec<PathBuf> {
-    let entries = workspace.found().entries(workspace.roots().iter().map(Root::path));
-    let gits = entries.into_iter().filter(|entry| entry.ends_with(".git"));
-    gits.filter_map(|git| Some(git.parent()?.to_path_buf())).collect()
+pub(crate) fn included(disk: &CommandDisk<'_>, of_user: &SettingsFiles) -> Vec<PathBuf> {
+    let home = disk.home();
+    let of_repositories = disk.worktrees().flat_map(|tree| git::settings_of(tree, home.as_deref()).included);
+    let included = of_repositories.chain(of_user.included.iter().cloned());
+    included.map(|path| real_path(&path)).collect()
 }
 
 /// Makes a repository read-only, except for worktrees in it.

@@ -49,7 +49,7 @@ impl SandboxDisk {
         let workspace = self.workspace(cwd);
         let rules =
             SandboxRules { hide: vec![self.root.join("home/.epitome/data")], ..SandboxRules::default() };
-        find(&rules, &workspace, changes_git, &support)
+        find(&rules, &CommandDisk::new(&workspace), changes_git, &support)
     }
 
     /// The paths of this disk, without those for what may be created later in a closed directory.
@@ -440,7 +440,8 @@ fn what_appears_in_a_home_meanwhile_is_closed() {
         fs::write(path, "").expect("written");
     }
     paths.find_readable();
-    close_later(&mut paths, &SandboxRules::default(), &disk.workspace("home/w"));
+    let workspace = disk.workspace("home/w");
+    close_later(&mut paths, &SandboxRules::default(), &CommandDisk::new(&workspace));
     let is_readable =
         |file: &str| paths.read.iter().any(|above| disk.root.join("home").join(file).starts_with(above));
     let readable: Vec<_> = later.into_iter().filter(|file| is_readable(file)).collect();

@@ -161,8 +161,10 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     for right in (0..RIGHTS_MAX).filter(|right| !RIGHTS_KEPT.contains(right)) {
         // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, when there is nothing to drop,
-        // and for numbers that this kernel does not know.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
+        // and from the first number on that this kernel does not know.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
+            break;
+        }
     }
     let header = CapabilityHeader { version: VERSION_3, process: 0 };
     let mut rights = [Rights { effective: 0, permitted: 0, inheritable: 0 }; 2];

@@ -10,7 +10,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::directories::open_at;
 use crate::sandbox::SandboxPaths;
@@ -47,8 +47,7 @@ pub(super) fn ruleset(paths: &SandboxPaths, network: bool) -> io::Result<Option<
 fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     // Allow the file that is checked here, whatever the path leads to later.
     let Ok(file) = open_at(CWD, path, OFlags::PATH, Mode::empty()) else { return Ok(ruleset) };
-    let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
-    let rights = if is_directory { rights } else { rights & AccessFs::from_file(KNOWN) };
+    // The library leaves the rights of directories out of the rule for a file.
     ruleset.add_rule(PathBeneath::new(file, rights)).map_err(failed)
 }
 

@@ -134,6 +134,7 @@ fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: CommandLimi
     // SAFETY: system calls with integers and pointers to local variables.
     unsafe {
         let mut status = 0;
+        let mut is_due = false;
         'running: loop {
             loop {
                 let process = libc::waitpid(-1, &raw mut status, if is_watched { libc::WNOHANG } else { 0 });
@@ -149,11 +150,13 @@ fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: CommandLimi
                 }
             }
             if is_watched {
-                wait_for_child();
-                if let Some(excess) = excess(limits) {
+                // After the look for ended children: the end of the command must not wait for a check.
+                if is_due && let Some(excess) = excess(limits) {
                     let _ = rustix::io::write(rustix::stdio::stderr(), excess.text().as_bytes());
                     libc::kill(-1, libc::SIGKILL);
                 }
+                wait_for_child();
+                is_due = true;
             }
         }
         libc::kill(-1, libc::SIGTERM);
