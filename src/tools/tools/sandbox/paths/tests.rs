@@ -286,7 +286,7 @@ fn a_home_as_workspace_keeps_its_settings_and_secrets() {
     let path = std::env::join_paths(&paths).expect("no colons");
     let environment = vec![("HOME".into(), paths[0].clone().into_os_string()), ("PATH".into(), path)];
     let workspace = Workspace::new(&paths[0], Vec::new(), Arc::new(environment));
-    let found = find(&SandboxRules::default(), &workspace, false, &ALL);
+    let found = find(&SandboxRules::default(), &CommandDisk::new(&workspace), false, &ALL);
     assert!(found.frozen.contains(&paths[1]) && !found.frozen.contains(&paths[0]));
 }
 
@@ -318,7 +318,8 @@ fn a_home_in_a_directory_for_temporary_files_is_read_only() {
             settings: Some(disk.root.join(settings)),
             ..SandboxRules::default()
         };
-        find(&rules, &Workspace::new(cwd, Vec::new(), Arc::new(environment)), false, &ALL)
+        let workspace = Workspace::new(cwd, Vec::new(), Arc::new(environment));
+        find(&rules, &CommandDisk::new(&workspace), false, &ALL)
     };
     let found = paths("tmp/users/ann", "tmp/users/ann/.epitome");
     assert_eq!(disk.below(&found.closed), ["tmp/users/ann"]);
