@@ -1,8 +1,8 @@
-// A model for the tests of the adapters: Anthropic's Messages, streamed, with the reply "Done." to everything.
+// A model for the tests of the adapters: Anthropic's Messages, streamed, with the reply "Done." unless a test has another.
 import { createServer } from "node:http";
 
 /** Its address, how often it was asked, and the body of the last request. */
-export async function scriptedModel() {
+export async function scriptedModel(reply = () => "Done.") {
   const asked = { count: 0, body: "" };
   const server = createServer((request, response) => {
     let body = "";
@@ -10,12 +10,12 @@ export async function scriptedModel() {
     request.on("end", () => {
       Object.assign(asked, { count: asked.count + 1, body });
       const usage = { input_tokens: 10, output_tokens: 2 };
-      const message = { id: "m", type: "message", role: "assistant", model: "m", content: [], stop_reason: null, usage };
+      const message = { id: `m${asked.count}`, type: "message", role: "assistant", model: "m", content: [], stop_reason: null, usage };
       response.setHeader("content-type", "text/event-stream");
       for (const event of [
         { type: "message_start", message },
         { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
-        { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Done." } },
+        { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: reply(body) } },
         { type: "content_block_stop", index: 0 },
         { type: "message_delta", delta: { stop_reason: "end_turn" }, usage },
         { type: "message_stop" },

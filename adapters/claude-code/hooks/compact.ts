@@ -1,7 +1,8 @@
 // A module for Claude Code: Epitome's message becomes the conversation after a compaction.
 import type { Register } from 'claude-code'
 
-const PROGRAM = process.env.EPITOME_COMPACT ?? 'epitome-compact'
+// A module sees no environment; a shell does.
+const PROGRAM = ['sh', '-c', 'exec "${EPITOME_COMPACT:-epitome-compact}" "$@"', 'sh']
 const TIMEOUT_MS = 60_000
 
 export const register: Register = (on) => {
@@ -10,7 +11,7 @@ export const register: Register = (on) => {
     if (event.agentId !== undefined) return next(event)
     const { transcriptPath } = await $.session.info()
     if (!transcriptPath) return next(event)
-    const args = [PROGRAM, '--from', 'claude-code', '--to', 'claude-code']
+    const args = [...PROGRAM, '--from', 'claude-code', '--to', 'claude-code']
     // What the user asks for is made even if little is gained.
     if (event.trigger === 'manual') args.push('--max-tokens', '20000')
     if (event.instructions) args.push('--focus', event.instructions)
