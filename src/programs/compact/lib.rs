@@ -112,6 +112,8 @@ pub fn compact(
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
     let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
+    // The next compaction finds the entries of the conversation again, but not those of the options.
+    let conversation_end = Seq(log.len() as u64);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));
     let thread = thread.map_err(|error| {
@@ -149,7 +151,8 @@ pub fn compact(
         }
     }
     let ComposedMessage { through, summary, tokens: tokens_after, account } = made;
-    let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
+    let covered =
+        thread.entries().iter().take_while(|entry| entry.seq <= through && entry.seq < conversation_end);
     let entries = covered.filter(|entry| entry.change.is_spoken()).count();
     let texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
     let (message, digest) = epitome_import::sealed(&texts.join("\n\n"), entries);

@@ -177,6 +177,7 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
                     }
                 }
                 next_message = writer.next_message;
+                spoken = log.iter().filter(|entry| entry.change.is_spoken()).count();
             }
             None if matches!(&change, Change::Titled { title } if marker::is_title(title)) => {}
             None => {

@@ -96,7 +96,9 @@ fn a_message_that_comes_back_is_made_anew() {
     assert!(sizes[4] < sizes[0] * 2, "{sizes:?}");
 }
 
-/// pi passes its whole session, with the message of the compaction before.
+/// pi passes its whole session, with the message of the compaction before. After `/compact FOCUS`, the message counted the
+/// words about the focus as the conversation's, so the next compaction took it apart beside the conversation, and each word of
+/// the user was in it twice.
 #[test]
 fn a_message_whose_conversation_is_there_is_left_out() {
     let line = |id: &str, parent: Option<&str>, message: Value| json!({ "type": "message", "id": id, "parentId": parent, "timestamp": "2026-11-28T10:00:00.000Z", "message": message });
@@ -114,8 +116,8 @@ fn a_message_whose_conversation_is_there_is_left_out() {
         line("c", Some("b"), said("What now?")),
     ];
     let text = |session: &[Value]| session.iter().map(|line| format!("{line}\n")).collect::<String>();
-    let first =
-        printed(&["--from", "pi", "--to", "pi", "--before", "c", "--max-tokens", "1000"], &text(&session));
+    let options = ["--from", "pi", "--max-tokens", "1000", "--focus", "the port"];
+    let first = printed(&[&["--to", "pi", "--before", "c"], &options[..]].concat(), &text(&session));
     let first: Value = serde_json::from_str(&first).expect("JSON");
     let summary = first["summary"].as_str().expect("a text");
     assert!(summary.contains("Never push.") && !summary.contains("What now?"), "{summary}");
@@ -124,7 +126,7 @@ fn a_message_whose_conversation_is_there_is_left_out() {
         "summary": summary, "firstKeptEntryId": "c", "tokensBefore": 3000,
     }));
     session.push(line("e", Some("d"), replied(&"And at this as well. ".repeat(400))));
-    let second = printed(&["--from", "pi", "--json", "--max-tokens", "1000"], &text(&session));
+    let second = printed(&[&["--json"], &options[..]].concat(), &text(&session));
     let second: Value = serde_json::from_str(&second).expect("JSON");
     assert_eq!(second["entries"], 4, "{second}");
     let message = second["message"].as_str().expect("a text");
