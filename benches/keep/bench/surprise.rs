@@ -84,7 +84,7 @@ impl Oracle {
     }
 }
 
-/// What the agent said and called first after the compaction; `None` if that is not known.
+/// Returns the first words and calls of the agent after the compaction; `None` if the session has none.
 pub fn next_words(session: &Session) -> Option<String> {
     let is_agents = |message: &&Message| matches!(message, Message::Agent(_));
     let words: Vec<String> = session.later.iter().filter(is_agents).map(Message::words).collect();

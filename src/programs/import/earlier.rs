@@ -139,7 +139,7 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
         return entries;
     }
     let spoken_before = |entries: &[Entry]| entries.iter().filter(|entry| entry.change.is_spoken()).count();
-    // What takes the place of a compaction precedes what it keeps.
+    // The entries that replace a compaction precede those that it keeps.
     for at in 0..entries.len() {
         if let Change::Compacted { through, summary, .. } = &entries[at].change
             && found(&summary.text()).is_some_and(|(found, _)| spoken_before(&entries[..at]) < found.entries)

@@ -158,7 +158,7 @@ fn a_message_of_epitome_is_imported_as_what_it_contains() {
         assert_eq!(thread.title(), Some(title));
     }
 
-    // What somebody says about such a message is no message.
+    // A sentence about such a message is not one.
     let quoted = format!("{OWN}\n\nWhy was this kept?");
     let (thread, _) = read_one(&format!("{head}\n{}", line("a", Value::Null, "user", &quoted)));
     assert_eq!(seen(&thread), format!("user: {quoted}\n"));

@@ -103,7 +103,7 @@ enum PartShare {
     State(usize, usize),
     /// The room that the other parts leave.
     Rest,
-    /// What is still free with all other parts, up to a percentage. So it costs them nothing.
+    /// The room that is still free with all other parts, up to a percentage. So it costs them nothing.
     Spare(usize),
 }
 
