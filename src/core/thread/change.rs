@@ -351,6 +351,20 @@ impl Change {
         self.class().0
     }
 
+    /// The message of the user's prompt that the change records.
+    pub fn prompt(&self) -> Option<MessageId> {
+        match self {
+            Change::Said {
+                message,
+                origin: Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. },
+            }
+            | Change::Queued { message }
+            | Change::Withheld { message, .. } => Some(message.id),
+            Change::Commanded { message, .. } => Some(*message),
+            _ => None,
+        }
+    }
+
     /// The group, for code that treats most changes alike.
     pub fn group(&self) -> ChangeGroup {
         self.class().1

@@ -1,19 +1,25 @@
 //! The keys of prompts: a client that repeats a request whose answer it did not get sends the same key, and the prompt
 //! must not enter the conversation twice. An index, so that a look-up does not read the log.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Change, MessageId};
 
+/// How many of the newest keys are known. A client repeats a request that it has just sent, and has far fewer open.
+const KEYS_MAX: usize = 256;
+
 /// See the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct PromptKeys {
-    /// The newest message that was announced with each key.
-    messages: HashMap<String, MessageId>,
-    /// The messages among them that are not in the conversation.
-    missing: HashSet<MessageId>,
+pub struct PromptKeys(VecDeque<KnownKey>);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownKey {
+    key: String,
+    message: MessageId,
+    /// Whether the message is in the conversation.
+    is_inserted: bool,
 }
 
 /// The state of the prompt with a key.
@@ -29,22 +35,29 @@ impl PromptKeys {
     pub(crate) fn take(&mut self, change: &Change) {
         match change {
             Change::PromptKeyed { message, key } => {
-                self.messages.insert(key.clone(), *message);
-                self.missing.insert(*message);
+                if self.0.len() == KEYS_MAX {
+                    self.0.pop_front();
+                }
+                self.0.push_back(KnownKey { key: key.clone(), message: *message, is_inserted: false });
             }
-            Change::Said { message, .. } => drop(self.missing.remove(&message.id)),
-            Change::Commanded { message, .. } => drop(self.missing.remove(message)),
+            Change::Said { .. } | Change::Commanded { .. } => {
+                let inserted = change.prompt();
+                for known in self.0.iter_mut().rev().filter(|known| Some(known.message) == inserted) {
+                    known.is_inserted = true;
+                }
+            }
             // The prompts that a fork copied were sent to another session.
-            Change::Forked { .. } => *self = PromptKeys::default(),
+            Change::Forked { .. } => self.0.clear(),
             _ => {}
         }
     }
 
+    /// The newest message that was announced with a key.
     pub fn find(&self, key: &str) -> Option<KeyedPrompt> {
-        let message = *self.messages.get(key)?;
-        Some(match self.missing.contains(&message) {
-            true => KeyedPrompt::Missing(message),
-            false => KeyedPrompt::Inserted(message),
+        let known = self.0.iter().rev().find(|known| known.key == key)?;
+        Some(match known.is_inserted {
+            true => KeyedPrompt::Inserted(known.message),
+            false => KeyedPrompt::Missing(known.message),
         })
     }
 }
@@ -84,6 +97,15 @@ mod tests {
         // The process ended between the key and the message, and the client has sent the prompt again.
         let keys = keys(&[keyed(1, "a"), keyed(2, "a"), said(2)]);
         assert_eq!(keys.find("a"), Some(KeyedPrompt::Inserted(MessageId(2))));
+    }
+
+    /// Each prompt of an editor has a key. A conversation of 25,000 turns kept them all, and wrote them with each turn.
+    #[test]
+    fn only_the_newest_keys_are_known() {
+        let sent = (0..1_000).flat_map(|at| [keyed(at, &at.to_string()), said(at)]);
+        let keys = keys(&sent.collect::<Vec<_>>());
+        assert_eq!((keys.find("0"), keys.0.len()), (None, KEYS_MAX));
+        assert_eq!(keys.find("999"), Some(KeyedPrompt::Inserted(MessageId(999))));
     }
 
     #[test]

@@ -58,14 +58,14 @@ pub struct SentPrompt {
     /// The skill that it starts. Only in version 2.
     pub skill: Option<String>,
     pub content: Vec<Content>,
-    /// Only in version 2.
+    /// In version 1, it is from our own front end.
     pub key: Option<String>,
 }
 
 impl SentPrompt {
     pub fn read(params: &RequestParams<'_>, version: AcpVersion) -> Result<SentPrompt, BadParams> {
         if version == AcpVersion::V1 {
-            return Ok(SentPrompt { skill: None, content: params.prompt()?, key: None });
+            return Ok(SentPrompt { skill: None, content: params.prompt()?, key: idempotency_key(params)? });
         }
         let (skill, content) = match skill_prompt(params)? {
             Some((skill, content)) => (Some(skill), content),

@@ -20,7 +20,7 @@ use super::{
     AccessGrant, AskId, Attachment, ClientId, EventSink, Foreground, Opening, QuestionKind, QuestionSupport,
     SessionAnswer, SessionError, SessionEvent, SessionState, Watcher,
 };
-use epitome_thread::{Change, Entry, Origin, Seq, SessionId};
+use epitome_thread::{Change, Entry, MessageId, Origin, Seq, SessionId};
 
 struct Observer {
     /// Not gated, for when the session is opened again.
@@ -38,10 +38,8 @@ pub(super) struct ClientList {
     refused: Vec<Attachment>,
     /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
-    /// The sender of the newest prompt, which is not sent to it again.
-    prompt_author: Option<ClientId>,
-    /// The clients whose prompts wait for the running turn, by the prompts' entries. Several clients may send some.
-    queued_by: BTreeMap<Seq, ClientId>,
+    /// The senders of the messages that are being added or wait for a turn. A message is not sent to its sender again.
+    authors: BTreeMap<MessageId, ClientId>,
     /// Clients that leave once the turn has ended.
     closers: Vec<LeavingClient>,
     /// The session is ending.
@@ -64,8 +62,7 @@ impl ClientList {
             observers: Vec::new(),
             refused: Vec::new(),
             absences: Vec::new(),
-            prompt_author: None,
-            queued_by: BTreeMap::new(),
+            authors: BTreeMap::new(),
             closers: Vec::new(),
             closing: false,
             active_at: Instant::now(),
@@ -223,10 +220,11 @@ impl ClientList {
 
     /// Sends a new entry of the log to all clients and observers.
     pub fn announce_entry(&self, entry: &Arc<Entry>) {
+        let author = self.author(&entry.change);
         self.send_each(|client| SessionEvent::Entry {
             entry: entry.clone(),
             replay: false,
-            own: self.prompt_author == Some(client),
+            own: author == Some(client),
         });
     }
 
@@ -307,29 +305,26 @@ impl ClientList {
         | Change::Queued { message } = &mut change
             && message.author.is_none()
         {
-            let grant = self.prompt_author.and_then(|author| self.grant(author));
-            message.author = grant.map(|grant| grant.name.clone());
+            let author = self.authors.get(&message.id);
+            message.author = author.and_then(|author| self.grant(*author)).map(|grant| grant.name.clone());
         }
         change
     }
 
-    pub fn set_prompt_author(&mut self, client: Option<ClientId>) {
-        self.prompt_author = client;
+    /// Records that a client has sent a message.
+    pub fn note_author(&mut self, message: MessageId, client: ClientId) {
+        self.authors.insert(message, client);
     }
 
-    /// A client's prompt waits in this entry.
-    pub fn note_queued(&mut self, entry: Seq, client: ClientId) {
-        self.queued_by.insert(entry, client);
-    }
-
-    /// The client whose prompt waits in this entry, if it was sent to this process.
-    pub fn queued_by(&self, entry: Seq) -> Option<ClientId> {
-        self.queued_by.get(&entry).copied()
+    /// The client that has sent the message of a change.
+    fn author(&self, change: &Change) -> Option<ClientId> {
+        self.authors.get(&change.prompt()?).copied()
     }
 
     /// Only these prompts still wait.
-    pub fn forget_queued(&mut self, waiting: &[Arc<Entry>]) {
-        self.queued_by.retain(|entry, _| waiting.iter().any(|waits| waits.seq == *entry));
+    pub fn forget_authors(&mut self, waiting: &[Arc<Entry>]) {
+        let waiting: Vec<MessageId> = waiting.iter().filter_map(|entry| entry.change.prompt()).collect();
+        self.authors.retain(|message, _| waiting.contains(message));
     }
 
     // ── Unanswerable questions ─────────────────────────────────────────────────────────────────

@@ -4,12 +4,11 @@
 //! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function
 //! of the log and the position. Pure: the session sends the result.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{PendingPrompt, Position, Seen, SessionAnswer, SessionError, SessionEvent, TextShown};
 use epitome_thread::{
-    Change, Content, Entry, EntryLog, MessageId, Origin, Seq, StopReason, ToolCall, Usage, Withheld,
+    Change, Entry, EntryLog, MessageId, Origin, Seq, StopReason, ToolCall, Usage, Withheld,
 };
 
 /// The rest of a log after a position, and the fate of prompts.
@@ -22,11 +21,17 @@ pub struct Rest {
     /// The compaction that the client has seen start and that was not committed.
     pub open_compaction: Option<MessageId>,
     /// The fate of each prompt, in the same order.
-    pub fates: Vec<Fate>,
-    /// The message that each prompt became in the conversation, if it did.
-    pub inserted: Vec<Option<MessageId>>,
-    /// The entry of each prompt, if the log has it.
-    pub found: Vec<Option<Seq>>,
+    pub prompts: Vec<FoundPrompt>,
+}
+
+/// A prompt in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPrompt {
+    pub fate: Fate,
+    /// Its message, if the log has it.
+    pub message: Option<MessageId>,
+    /// Whether that is in the conversation.
+    pub is_inserted: bool,
 }
 
 /// The message about a queued prompt whose turn ended without reading it.
@@ -77,14 +82,9 @@ impl Fate {
 pub fn rest(entries: &EntryLog, position: &Position, prompts: &[PendingPrompt]) -> Rest {
     let from = position.after.map_or(Seq(0), |after| Seq(after.0 + 1));
     let (before, after) = (entries.before(from), entries.since(from));
-    let found = find(entries, prompts);
-    let is_own = |entry: &Entry| {
-        let queued = match &entry.change {
-            Change::Said { origin: Origin::Queue { entry }, .. } => *entry,
-            _ => entry.seq,
-        };
-        found.contains(&Some(queued))
-    };
+    let messages: Vec<_> = prompts.iter().map(|prompt| keyed(entries, &prompt.key)).collect();
+    let is_own =
+        |entry: &Entry| entry.change.prompt().is_some_and(|message| messages.contains(&Some(message)));
     // A client's state does not reach beyond the end of a turn.
     let is_end = |entry: &Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
     let mut turn: Vec<Arc<Entry>> =
@@ -108,9 +108,7 @@ pub fn rest(entries: &EntryLog, position: &Position, prompts: &[PendingPrompt]) 
         events,
         open_calls: open_calls(&turn),
         open_compaction: position.compaction.filter(|id| !is_compacted(id)),
-        inserted: found.iter().map(|at| message_of(entries, (*at)?)).collect(),
-        fates: found.iter().map(|at| fate(entries, *at)).collect(),
-        found,
+        prompts: messages.iter().map(|message| found(entries, *message)).collect(),
     }
 }
 
@@ -138,124 +136,26 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
     open
 }
 
-/// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
-/// everything that it had been shown by then. Answered prompts are in the log, except for those that were cancelled
-/// before. Of the prompts that it still waits for, and of those whose answer was an error, the assignment that finds most of
-/// them counts, and for each the newest entry with the same text. Each entry belongs to one prompt.
-fn find(entries: &EntryLog, prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
-    if prompts.is_empty() {
-        return Vec::new();
-    }
-    let queued = entries.iter().filter_map(|entry| match &entry.change {
-        Change::Queued { message } => Some(message.id),
-        _ => None,
-    });
-    let queued: BTreeSet<MessageId> = queued.collect();
-    let is_of = |prompt: &PendingPrompt, entry: &Entry| {
-        let was_queued =
-            matches!(&entry.change, Change::Withheld { message, .. } if queued.contains(&message.id));
-        prompt.sent_after.is_none_or(|after| entry.seq > after)
-            && !was_queued
-            && is_prompt(&entry.change, &prompt.content)
-    };
-    let mut answered: BTreeSet<Seq> = BTreeSet::new();
-    for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none() && !prompt.has_failed) {
-        let is_it = |entry: &&Arc<Entry>| {
-            !answered.contains(&entry.seq)
-                && is_of(prompt, entry)
-                && (!prompt.was_cancelled || is_cancelled(&fate(entries, Some(entry.seq))))
-        };
-        if let Some(entry) = entries.iter().find(is_it) {
-            answered.insert(entry.seq);
-        }
-    }
-    let by_key = |prompt: &PendingPrompt| {
-        prompt.ticket?;
-        keyed(entries, prompt.key.as_ref()?)
-    };
-    let mut found: Vec<Option<Seq>> = prompts.iter().map(by_key).collect();
-    let open = prompts.iter().enumerate();
-    let is_open = |prompt: &PendingPrompt| prompt.ticket.is_some() || prompt.has_failed;
-    let open: Vec<_> = open.filter(|(_, prompt)| is_open(prompt) && prompt.key.is_none()).collect();
-    let is_candidate = |entry: &&Arc<Entry>| {
-        !answered.contains(&entry.seq) && open.iter().any(|(_, prompt)| is_of(prompt, entry))
-    };
-    let candidates: Vec<&Arc<Entry>> = entries.iter().filter(is_candidate).collect();
-    // The longest common subsequence: any prompts may be missing in the log, and must not take the entries of others with
-    // the same text. `longest[i][j]` is its length for the first prompts and candidates.
-    let mut longest = vec![vec![0; candidates.len() + 1]; open.len() + 1];
-    for (i, (_, prompt)) in open.iter().enumerate() {
-        for (j, entry) in candidates.iter().enumerate() {
-            longest[i + 1][j + 1] = match is_of(prompt, entry) {
-                true => longest[i][j] + 1,
-                false => longest[i][j + 1].max(longest[i + 1][j]),
-            };
-        }
-    }
-    let (mut i, mut j) = (open.len(), candidates.len());
-    while i > 0 && j > 0 {
-        let (at, prompt) = open[i - 1];
-        if is_of(prompt, candidates[j - 1]) {
-            found[at] = Some(candidates[j - 1].seq);
-            (i, j) = (i - 1, j - 1);
-        } else if longest[i][j - 1] >= longest[i - 1][j] {
-            j -= 1;
-        } else {
-            i -= 1;
-        }
-    }
-    found
-}
-
-/// The first entry of the message that was sent with this key.
-fn keyed(entries: &EntryLog, key: &str) -> Option<Seq> {
-    let id = entries.iter().rev().find_map(|entry| match &entry.change {
+/// The message that was sent with this key.
+fn keyed(entries: &EntryLog, key: &str) -> Option<MessageId> {
+    entries.iter().rev().find_map(|entry| match &entry.change {
         Change::PromptKeyed { message, key: known } if known == key => Some(*message),
         _ => None,
-    })?;
-    let is_it = |entry: &&Arc<Entry>| match &entry.change {
-        Change::Said { message, .. } | Change::Queued { message } | Change::Withheld { message, .. } => {
-            message.id == id
-        }
-        Change::Commanded { message, .. } => *message == id,
-        _ => false,
+    })
+}
+
+fn found(entries: &EntryLog, message: Option<MessageId>) -> FoundPrompt {
+    let is_it = |entry: &&Arc<Entry>| entry.change.prompt() == message;
+    let at = message.and_then(|_| entries.iter().find(is_it)).map(|entry| entry.seq);
+    let is_inserted = |entry: &Arc<Entry>| {
+        matches!(entry.change, Change::Said { .. } | Change::Commanded { .. })
+            && entry.change.prompt() == message
     };
-    entries.iter().find(is_it).map(|entry| entry.seq)
-}
-
-/// The message of a prompt's entry, if it is in the conversation.
-fn message_of(entries: &EntryLog, prompt: Seq) -> Option<MessageId> {
-    let mut after = entries.since(prompt);
-    match &after.next()?.change {
-        Change::Said { message, .. } => Some(message.id),
-        Change::Commanded { message, .. } => Some(*message),
-        Change::Queued { message } => {
-            let is_taken = |entry: &Arc<Entry>| matches!(entry.change, Change::Said { origin: Origin::Queue { entry }, .. } if entry == prompt);
-            after.any(is_taken).then_some(message.id)
-        }
-        _ => None,
+    FoundPrompt {
+        fate: fate(entries, at),
+        message: message.filter(|_| at.is_some()),
+        is_inserted: at.is_some_and(|at| entries.since(at).any(is_inserted)),
     }
-}
-
-/// Whether a change records the prompt with this content.
-fn is_prompt(change: &Change, content: &[Content]) -> bool {
-    let is_typed = |typed: &str| {
-        content.iter().any(|part| matches!(part, Content::Text { text } if text.trim() == typed.trim()))
-    };
-    match change {
-        Change::Said { origin: Origin::Recipe { typed, .. }, .. } | Change::Commanded { typed, .. } => {
-            is_typed(typed)
-        }
-        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => {
-            message.content == content
-        }
-        Change::Withheld { message, .. } => message.content == content || is_typed(&message.text()),
-        _ => false,
-    }
-}
-
-fn is_cancelled(fate: &Fate) -> bool {
-    matches!(fate, Fate::Ended { reason: StopReason::Cancelled, .. })
 }
 
 fn fate(entries: &EntryLog, prompt: Option<Seq>) -> Fate {
@@ -306,27 +206,32 @@ fn fate(entries: &EntryLog, prompt: Option<Seq>) -> Fate {
 mod tests {
     use super::*;
     use crate::{TextKind, Ticket};
-    use epitome_thread::CallId;
-    use epitome_thread::{CallDisplay, Message, ModelName, OutcomeStatus, ToolOutcome};
+    use epitome_thread::{CallDisplay, CallId, Content, Message, ModelName, OutcomeStatus, ToolOutcome};
 
     fn log(changes: Vec<Change>) -> EntryLog {
         let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 0, change });
         (0..).zip(changes).map(entry).collect::<Vec<_>>().into()
     }
 
-    fn content(text: &str) -> Vec<Content> {
-        vec![Content::Text { text: text.to_owned() }]
+    fn message(id: u64) -> Message {
+        Message { id: MessageId(id), content: Vec::new(), author: None }
     }
 
-    fn said(text: &str) -> Change {
-        Change::Said {
-            message: Message { id: MessageId(1), content: content(text), author: None },
-            origin: Origin::Person,
-        }
+    fn said(id: u64) -> Change {
+        Change::Said { message: message(id), origin: Origin::Person }
     }
 
-    fn queued(text: &str, id: u64) -> Change {
-        Change::Queued { message: Message { id: MessageId(id), content: content(text), author: None } }
+    fn queued(id: u64) -> Change {
+        Change::Queued { message: message(id) }
+    }
+
+    fn taken(id: u64, entry: u64) -> Change {
+        Change::Said { message: message(id), origin: Origin::Queue { entry: Seq(entry) } }
+    }
+
+    /// Announces the message of the prompt with a key.
+    fn sent(key: &str, id: u64) -> Change {
+        Change::PromptKeyed { message: MessageId(id), key: key.to_owned() }
     }
 
     fn called(id: &str) -> Change {
@@ -349,15 +254,17 @@ mod tests {
         Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None }
     }
 
-    fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
-        PendingPrompt {
-            ticket: Some(Ticket(1)),
-            content: content(text),
-            sent_after: Some(Seq(sent_after)),
-            key: None,
-            was_cancelled: false,
-            has_failed: false,
-        }
+    fn prompt(key: &str) -> PendingPrompt {
+        PendingPrompt { ticket: Ticket(1), key: key.to_owned(), was_cancelled: false }
+    }
+
+    fn fates(entries: &EntryLog, prompts: &[&str]) -> Vec<Fate> {
+        let prompts: Vec<_> = prompts.iter().map(|key| prompt(key)).collect();
+        rest(entries, &Position::default(), &prompts).prompts.into_iter().map(|found| found.fate).collect()
+    }
+
+    fn done() -> Fate {
+        Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() }
     }
 
     fn after(seq: u64) -> Position {
@@ -380,33 +287,29 @@ mod tests {
     #[test]
     fn a_client_gets_everything_after_its_position_and_the_end_of_its_turn() {
         let entries = log(vec![
-            said("go"),
+            sent("go", 1),
+            said(1),
             called("c1"),
             finished("c1"),
             called("c2"),
             finished("c2"),
             ended(StopReason::EndTurn),
         ]);
-        let rest = rest(&entries, &after(1), &[prompt("go", 0)]);
-        assert_eq!(rest.fates, [Fate::Lost], "the prompt was sent after e0");
-        let rest = super::rest(&entries, &after(1), &[PendingPrompt { sent_after: None, ..prompt("go", 0) }]);
+        let rest = rest(&entries, &after(2), &[prompt("go")]);
         assert_eq!(shown(&rest), ["tool_finished", "replied", "tool_finished", "turn_ended"]);
         assert_eq!(rest.open_calls.iter().map(|call| call.id.0.as_str()).collect::<Vec<_>>(), ["c1"]);
-        assert_eq!(rest.fates, [Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() }]);
+        let wanted = FoundPrompt { fate: done(), message: Some(MessageId(1)), is_inserted: true };
+        assert_eq!(rest.prompts, [wanted]);
     }
 
-    /// A user sent the same text again while the first answer was on its way. The daemon died before it had taken the
-    /// second prompt, which was answered like the first, as if it had been processed.
+    /// Prompts used to be found by their words. Among the faults of that: the second of two prompts with the same words had
+    /// not reached the log, and was answered with the end of the first; or one that was done was answered as not begun.
     #[test]
-    fn an_answered_prompt_is_not_taken_for_a_lost_one_with_the_same_words() {
-        let entries = log(vec![said("before"), said("go"), ended(StopReason::EndTurn)]);
-        let answered = PendingPrompt { ticket: None, ..prompt("go", 0) };
-        let rest = super::rest(&entries, &after(2), &[answered.clone(), prompt("go", 0)]);
-        assert_eq!(rest.fates[1], Fate::Lost);
-        let again = log(vec![said("go"), ended(StopReason::EndTurn)]);
-        let twice = log(entries.iter().chain(&again).map(|entry| entry.change.clone()).collect());
-        let rest = super::rest(&twice, &after(2), &[answered, prompt("go", 0)]);
-        assert_eq!(rest.fates[1], Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() });
+    fn prompts_with_the_same_words_have_fates_of_their_own() {
+        let end = || ended(StopReason::EndTurn);
+        let entries = log(vec![sent("a", 1), said(1), end(), sent("b", 2), said(2), end(), sent("c", 3)]);
+        assert_eq!(fates(&entries, &["a", "b", "c", "d"]), [done(), done(), Fate::Lost, Fate::Lost]);
+        assert_eq!(fates(&entries, &["d", "b"]), [Fate::Lost, done()]);
     }
 
     /// Regression: a client that returned after its turn had failed was not given the reason.
@@ -414,25 +317,27 @@ mod tests {
     fn a_failed_turn_is_answered_with_its_reason() {
         let (reason, usage) = (StopReason::Failed, Usage::default());
         let failed = Change::TurnEnded { reason, usage, quiet_hooks: 0, failure: Some("No credit.".into()) };
-        let entries = log(vec![said("before"), said("go"), failed]);
-        let rest = rest(&entries, &after(1), &[prompt("go", 0)]);
-        let answer = rest.fates[0].clone().answer().expect_err("it failed");
+        let entries = log(vec![said(1), sent("go", 2), said(2), failed]);
+        let answer = fates(&entries, &["go"])[0].clone().answer().expect_err("it failed");
         assert!(answer.to_string().contains("No credit."), "{answer}");
     }
 
     #[test]
     fn the_clients_own_prompt_is_not_shown_to_it_again() {
         let entries = log(vec![
-            said("one"),
+            said(1),
             ended(StopReason::EndTurn),
-            said("theirs"),
+            sent("theirs", 2),
+            said(2),
             ended(StopReason::EndTurn),
-            said("mine"),
+            sent("mine", 3),
+            said(3),
             ended(StopReason::Interrupted),
         ]);
-        let rest = rest(&entries, &after(1), &[prompt("mine", 1)]);
-        assert_eq!(shown(&rest), ["said", "turn_ended", "said*", "turn_ended"]);
-        assert!(matches!(rest.fates[..], [Fate::Ended { reason: StopReason::Interrupted, .. }]));
+        let rest = rest(&entries, &after(1), &[prompt("mine")]);
+        let wanted = ["prompt_keyed", "said", "turn_ended", "prompt_keyed", "said*", "turn_ended"];
+        assert_eq!(shown(&rest), wanted);
+        assert!(matches!(rest.prompts[0].fate, Fate::Ended { reason: StopReason::Interrupted, .. }));
     }
 
     /// Regression: the server of a window was killed while a reply was streamed, and its daemon went on. At the next server, the
@@ -464,75 +369,17 @@ mod tests {
         }
     }
 
-    /// The same text was answered earlier; the second prompt never reached the log.
-    #[test]
-    fn a_lost_prompt_is_not_taken_for_an_earlier_one_with_the_same_words() {
-        let entries = log(vec![said("continue"), ended(StopReason::EndTurn)]);
-        assert_eq!(rest(&entries, &after(1), &[prompt("continue", 1)]).fates, [Fate::Lost]);
-    }
-
     /// Regression: a user cancelled a prompt that still waited for its turn, and sent the same words again. The daemon died
     /// when the log had only the second one. It was kept for the next turn, but reported as not begun, so the user sent it
     /// a third time, and the model read it twice.
     #[test]
-    fn a_kept_prompt_is_not_taken_for_one_that_was_cancelled_before_it_was_in_the_log() {
-        let cancelled = PendingPrompt { ticket: None, was_cancelled: true, ..prompt("more", 0) };
-        let mut changes = vec![said("go"), queued("more", 3), ended(StopReason::Interrupted)];
-        let prompts = [cancelled, prompt("more", 0)];
-        assert_eq!(rest(&log(changes.clone()), &after(0), &prompts).fates[1], Fate::Queued);
-        // The one that was cancelled is in the log, and the other is not.
-        let withdrawn = Change::Withheld {
-            message: Message { id: MessageId(3), content: content("more"), author: None },
-            note: MessageId(3),
-            why: Withheld::Cancelled,
-        };
-        changes.insert(2, withdrawn);
-        let rest = rest(&log(changes), &after(0), &prompts);
-        assert_eq!(rest.fates[1], Fate::Lost);
-    }
-
-    /// Regression: a user sent `/rewind files` a second time, and the daemon died before it was in the log. It was taken
-    /// for the first one, so the prompt between them, which was before neither, was reported as not begun.
-    #[test]
-    fn a_lost_prompt_does_not_take_the_place_of_an_older_one() {
-        let entries = log(vec![said("again"), said("other"), ended(StopReason::EndTurn)]);
-        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
-        let rest = rest(&entries, &Position::default(), &[sent("again"), sent("other"), sent("again")]);
-        let ended = Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
-        assert_eq!(rest.fates, [ended.clone(), ended, Fate::Lost]);
-    }
-
-    /// Regression: a daemon died before it had begun a second `/rewind files`; the next one did a later prompt, and died
-    /// before its answers had arrived. The second `/rewind files` was taken for the first one, so the prompt between them
-    /// was reported as not begun, although it was done.
-    #[test]
-    fn a_prompt_that_an_earlier_daemon_lost_does_not_take_the_place_of_an_older_one() {
-        let end = || ended(StopReason::EndTurn);
-        let entries = log(vec![said("again"), end(), said("other"), end(), said("later"), end()]);
-        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
-        let prompts = ["again", "other", "again", "undo", "later"].map(sent);
-        let rest = rest(&entries, &Position::default(), &prompts);
-        let ended = || Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() };
-        assert_eq!(rest.fates, [ended(), ended(), Fate::Lost, Fate::Lost, ended()]);
-    }
-
-    /// Regression: two prompts with the same text were answered as interrupted by the next daemon, which did another one, and died
-    /// while it did a third with that text (world 923887). The entries of the first two were free for later prompts, so the one in
-    /// between was reported as not begun, although it was done.
-    #[test]
-    fn a_prompt_that_was_answered_with_an_error_keeps_its_entry() {
-        let end = || ended(StopReason::EndTurn);
-        let entries =
-            log(vec![said("again"), queued("again", 2), end(), said("other"), end(), said("again"), end()]);
-        let sent = |text: &str| PendingPrompt { sent_after: None, ..prompt(text, 0) };
-        let failed = |text: &str| PendingPrompt { ticket: None, has_failed: true, ..sent(text) };
-        let prompts = [failed("again"), failed("again"), sent("other"), sent("again"), sent("again")];
-        let found = rest(&entries, &Position::default(), &prompts).found;
-        assert_eq!(found[2..], [Some(Seq(3)), None, Some(Seq(5))]);
-        // The log lacks what was refused.
-        let refused = [failed("again"), sent("again")];
-        let entries = log(vec![said("again"), end()]);
-        assert_eq!(rest(&entries, &Position::default(), &refused).found, [None, Some(Seq(0))]);
+    fn a_prompt_that_was_withdrawn_is_cancelled_and_the_next_one_is_kept() {
+        let why = Withheld::Cancelled;
+        let withdrawn = Change::Withheld { message: message(2), note: MessageId(2), why };
+        let mut changes = vec![said(1), sent("a", 2), queued(2), withdrawn, sent("b", 3), queued(3)];
+        changes.push(ended(StopReason::Interrupted));
+        let cancelled = Fate::Ended { reason: StopReason::Cancelled, usage: Usage::default() };
+        assert_eq!(fates(&log(changes), &["a", "b"]), [cancelled, Fate::Queued]);
     }
 
     /// Regression: a prompt waited while a command was done, and the daemon was killed. The next one answered the prompt with the
@@ -540,12 +387,11 @@ mod tests {
     #[test]
     fn a_queued_prompt_does_not_end_with_the_turn_of_a_command() {
         let command = Change::Commanded { message: MessageId(3), typed: "/rewind files".to_owned() };
-        let mut changes = vec![said("first"), queued("second", 2), command, ended(StopReason::EndTurn)];
+        let mut changes = vec![said(1), queued(2), command, ended(StopReason::EndTurn)];
         let fate = |changes: &[Change]| fate(&log(changes.to_vec()), Some(Seq(1)));
         assert_eq!(fate(&changes), Fate::Open { queued: Some(Seq(1)) });
 
-        let message = Message { id: MessageId(2), content: content("second"), author: None };
-        changes.push(Change::Said { message, origin: Origin::Queue { entry: Seq(1) } });
+        changes.push(taken(2, 1));
         assert_eq!(fate(&changes), Fate::Open { queued: Some(Seq(1)) });
         changes.push(ended(StopReason::MaxTokens));
         let reason = StopReason::MaxTokens;
@@ -554,24 +400,16 @@ mod tests {
 
     #[test]
     fn queued_prompts_share_the_end_of_their_turn_or_wait_for_the_next() {
-        let taken = |entry| Change::Said {
-            message: Message { id: MessageId(3), content: content("more"), author: None },
-            origin: Origin::Queue { entry: Seq(entry) },
-        };
-        let mut changes = vec![said("go"), queued("more", 3), taken(1), ended(StopReason::EndTurn)];
-        let prompts = [PendingPrompt { sent_after: None, ..prompt("go", 0) }, prompt("more", 0)];
-        let rest = rest(&log(changes.clone()), &after(0), &prompts);
-        assert_eq!(shown(&rest), ["queued*", "said*", "turn_ended"]);
-        assert!(
-            rest.fates.iter().all(|fate| matches!(fate, Fate::Ended { reason: StopReason::EndTurn, .. }))
-        );
-        changes.truncate(2);
-        let open = super::rest(&log(changes.clone()), &after(0), &prompts).fates;
-        assert_eq!(open, [Fate::Open { queued: None }, Fate::Open { queued: Some(Seq(1)) }]);
+        let begun = [sent("go", 1), said(1), sent("more", 2), queued(2)];
+        let with = |changes: &[Change]| log(begun.iter().chain(changes).cloned().collect());
+        let entries = with(&[taken(2, 3), ended(StopReason::EndTurn)]);
+        let rest = rest(&entries, &after(1), &[prompt("go"), prompt("more")]);
+        assert_eq!(shown(&rest), ["prompt_keyed", "queued*", "said*", "turn_ended"]);
+        assert_eq!(fates(&entries, &["go", "more"]), [done(), done()]);
+        let open = [Fate::Open { queued: None }, Fate::Open { queued: Some(Seq(3)) }];
+        assert_eq!(fates(&with(&[]), &["go", "more"]), open);
         for reason in [StopReason::Interrupted, StopReason::Failed] {
-            let changes = changes.iter().cloned().chain([ended(reason)]).collect();
-            let ended = super::rest(&log(changes), &after(0), &prompts).fates;
-            assert_eq!(ended[1], Fate::Queued);
+            assert_eq!(fates(&with(&[ended(reason)]), &["more"]), [Fate::Queued]);
         }
     }
 }

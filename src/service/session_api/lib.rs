@@ -222,7 +222,7 @@ impl Attaching {
     /// Answers the client with an error, and also the prompts that it has brought.
     pub fn refuse(self, session: &SessionId, error: &SessionError) {
         let prompts = match &self.replay {
-            Replay::Rest { prompts, .. } => prompts.iter().filter_map(|prompt| prompt.ticket).collect(),
+            Replay::Rest { prompts, .. } => prompts.iter().map(|prompt| prompt.ticket).collect(),
             Replay::Everything | Replay::Nothing => Vec::new(),
         };
         for ticket in prompts.into_iter().chain([self.ticket]) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{TextKind, Ticket};
-use epitome_thread::{CallId, Content, Entry, MessageId, Seq};
+use epitome_thread::{CallId, Entry, MessageId, Seq};
 
 /// How much of a session a client has been shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,18 +48,12 @@ pub struct Seen {
     pub position: Position,
 }
 
-/// A prompt whose answer a client still waits for, or one that was answered while it waited.
+/// A prompt whose answer a client still waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingPrompt {
-    /// `None` if it was answered. It is needed to distinguish prompts with the same text.
-    pub ticket: Option<Ticket>,
-    pub content: Vec<Content>,
-    /// The last entry that the client had been shown when it sent the prompt.
-    pub sent_after: Option<Seq>,
+    pub ticket: Ticket,
     /// The key that it was sent with.
-    pub key: Option<String>,
-    /// Whether it was answered as cancelled, or the client has cancelled it while no process ran.
+    pub key: String,
+    /// Whether the client has cancelled it while no process ran.
     pub was_cancelled: bool,
-    /// Whether its answer was an error. The log has every prompt that was answered otherwise, and may have this one.
-    pub has_failed: bool,
 }

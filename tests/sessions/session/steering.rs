@@ -182,18 +182,12 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
         let mut test = TestSession::new(Vec::new());
         let changes = vec![
             Change::Said { message: message(1, "First"), origin: Origin::Person },
+            Change::PromptKeyed { message: MessageId(2), key: "key 2".into() },
             Change::Queued { message: message(2, "Not this") },
         ];
         write_log(&mut test, changes);
         let (attach, kept) = (test.ticket(), test.ticket());
-        let prompt = PendingPrompt {
-            ticket: Some(kept),
-            content: message(2, "Not this").content,
-            sent_after: None,
-            key: None,
-            was_cancelled: is_cancelled_before,
-            has_failed: false,
-        };
+        let prompt = PendingPrompt { ticket: kept, key: "key 2".into(), was_cancelled: is_cancelled_before };
         let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
         let opening = test.opening(&test.client, test.environment());
         test.sessions.attach(attach, test.session.clone(), opening, replay);

@@ -256,6 +256,7 @@ impl Window {
         {
             match self.front.from_editor(&line) {
                 LineAction::Forward => link.connection.receive(&line),
+                LineAction::Instead(line) => link.connection.receive(&line),
                 LineAction::Drop => {}
                 LineAction::Answer(answer) => self.show(&answer),
             }

@@ -12,7 +12,7 @@ use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::{OpeningState, RequestKind};
-use crate::unpublished::{self, SentPrompt};
+use crate::unpublished;
 use crate::writer;
 use epitome_platform::blocking;
 use epitome_session_api::port::StoredSessionPort;
@@ -122,8 +122,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     /// Reads the request of a front end whose daemon died: the position from which to replay, and its unanswered
-    /// prompts, which are opened as requests. A prompt that the dead daemon would have refused is refused here. `None`
-    /// for other clients. See `daemon::front::reconnect`.
+    /// prompts, which are opened as requests. `None` for other clients. See `daemon::front::reconnect`.
     fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Option<Replay> {
         #[derive(Deserialize)]
         struct Meta<'a> {
@@ -139,14 +138,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         #[derive(Deserialize)]
         struct PromptAgain<'a> {
             #[serde(borrow)]
-            id: Option<&'a RawValue>,
-            sent_at: Option<Position>,
+            id: &'a RawValue,
+            key: String,
             #[serde(default)]
             cancelled: bool,
-            #[serde(default)]
-            failed: bool,
-            #[serde(borrow)]
-            params: &'a RawValue,
         }
         let meta = params.raw("_meta")?;
         // Other clients may send anything in `_meta`.
@@ -155,34 +150,16 @@ impl<P: StoredSessionPort> AcpServer<P> {
         else {
             return None;
         };
-        let pending = |prompt: &PromptAgain<'_>| {
-            let params = RequestParams::read(Some(prompt.params))?;
-            let SentPrompt { content, key, .. } = SentPrompt::read(&params, self.outbox.traits().version)?;
-            let open = |id: &RawValue| {
-                self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
-            };
-            let ticket = prompt.id.map(open).transpose()?;
-            let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            let (was_cancelled, has_failed) = (prompt.cancelled, prompt.failed);
-            Ok::<_, wire::Error>(PendingPrompt {
-                ticket,
-                content,
-                sent_after,
-                key,
-                was_cancelled,
-                has_failed,
-            })
-        };
         // A client without the right to prompt has none that waits, and must not cancel those of others.
         let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };
-        let prompts = prompts.iter().filter_map(|prompt| match (pending(prompt), prompt.id) {
-            (Ok(pending), _) => Some(pending),
-            (Err(error), Some(id)) => {
-                self.answer(id.get(), Err(error));
-                None
+        let prompts = prompts.into_iter().filter_map(|PromptAgain { id, key, cancelled }| {
+            match self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None) {
+                Ok(ticket) => Some(PendingPrompt { ticket, key, was_cancelled: cancelled }),
+                Err(error) => {
+                    self.answer(id.get(), Err(error));
+                    None
+                }
             }
-            // It has its answer.
-            (Err(_), None) => None,
         });
         Some(Replay::Rest { position: Box::new(position), prompts: prompts.collect() })
     }

@@ -29,6 +29,7 @@ pub mod remote;
 pub mod tls;
 mod wait_notice;
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -240,15 +241,20 @@ impl FrontShared {
         }
     }
 
-    /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
+    /// Records a line from the editor and returns where to send it, and in which form. It must be sent there even if that daemon has
     /// died since: a request in it is then answered as interrupted. A line that is not sent has an answer, which may be
     /// empty.
-    fn note(&self, line: &[u8], dead: Option<&Arc<local::Stream>>) -> Result<Arc<local::Stream>, Vec<u8>> {
+    fn note<'a>(
+        &self,
+        line: &'a [u8],
+        dead: Option<&Arc<local::Stream>>,
+    ) -> Result<(Arc<local::Stream>, Cow<'a, [u8]>), Vec<u8>> {
         match self.daemon(line, dead) {
             FoundDaemon::NotNeeded => Err(Vec::new()),
             FoundDaemon::OutOfReach(why) => Err(unserved(line, &why).unwrap_or_default()),
             FoundDaemon::Here(mut state, writer) => match state.reconnect.from_editor(line) {
-                LineAction::Forward => Ok(writer),
+                LineAction::Forward => Ok((writer, line.into())),
+                LineAction::Instead(line) => Ok((writer, line.into())),
                 LineAction::Drop => Err(Vec::new()),
                 LineAction::Answer(answer) => Err(answer),
             },
@@ -365,8 +371,8 @@ fn send(shared: &FrontShared, line: &[u8]) {
     let mut dead = None;
     loop {
         match shared.note(line, dead.as_ref()) {
-            Ok(daemon) => {
-                if (&*daemon).write_all(line).is_ok() || !shared.state.lock().reconnect.take_back(line) {
+            Ok((daemon, sent)) => {
+                if (&*daemon).write_all(&sent).is_ok() || !shared.state.lock().reconnect.take_back(line) {
                     return;
                 }
                 dead = Some(daemon);

@@ -2,7 +2,8 @@
 //!
 //! It keeps the params of `initialize`, the open sessions (how they were opened, and the position up to which each was
 //! shown), and all unanswered requests: the editor's and the daemon's own (permission requests). It parses only a
-//! line's envelope and its session id, if it has one.
+//! line's envelope and its session id, if it has one. Each prompt is given a key, by which the next daemon finds it in
+//! the log.
 //!
 //! The fate of an unanswered request:
 //!
@@ -21,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -38,8 +39,8 @@ use epitome_acp::writer;
 /// response dropped.
 const DAEMON_REQUESTS_MAX: usize = 1024;
 
-/// Maximum bytes kept of unanswered requests, to send them again. A prompt with large images exceeds it, and is
-/// answered as interrupted when its daemon dies.
+/// Maximum bytes kept of unanswered requests, to send them again. A request beyond it is answered as interrupted when its
+/// daemon dies, except for a prompt that a daemon has taken.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How often a request is sent again. A request that kills every daemon must not be sent forever.
@@ -59,6 +60,8 @@ const OWN: &str = "\"epitome-front-";
 pub enum LineAction {
     /// Forward it to the daemon.
     Forward,
+    /// Forward this line instead.
+    Instead(Vec<u8>),
     /// Drop it.
     Drop,
     /// Don't forward it; send this response to the editor.
@@ -98,9 +101,6 @@ pub struct ReconnectState {
     positions: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
     waiting: Vec<WaitingRequest>,
-    /// Prompts that were answered while others of their session waited. A daemon needs them to distinguish prompts
-    /// with the same text.
-    answered: Vec<WaitingRequest>,
     /// Ids of the daemon's unanswered requests.
     requests: BTreeSet<u64>,
     highest: u64,
@@ -162,13 +162,8 @@ enum RequestEffect {
 #[derive(Debug)]
 struct PromptState {
     session: String,
-    /// The session's position when the prompt was sent.
-    sent_at: Option<Box<RawValue>>,
+    key: String,
     fate: PromptFate,
-    /// Whether it was answered as cancelled.
-    was_cancelled: bool,
-    /// Whether it was answered with an error.
-    has_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +200,14 @@ struct NamesSession {
     session_id: String,
 }
 
+/// A prompt whose fate the next daemon has to find out.
+#[derive(Serialize)]
+struct SentBefore<'a> {
+    id: Box<RawValue>,
+    key: &'a str,
+    cancelled: bool,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NamesRequest<'a> {
@@ -220,8 +223,8 @@ struct NamesVersion {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct EndsTurn<'a> {
-    stop_reason: &'a str,
+struct NamesKey {
+    idempotency_key: String,
 }
 
 impl ReconnectState {
@@ -292,6 +295,7 @@ impl ReconnectState {
         }
         // The id of a request that was answered may be used again.
         self.given_up.remove(id);
+        let mut keyed = None;
         let wants = match (method, params, session_in(params)) {
             ("initialize", ..) => RequestEffect::Initialize,
             ("session/new", Some(params), _) => RequestEffect::New(params.to_owned()),
@@ -305,13 +309,15 @@ impl ReconnectState {
             ("providers/set", Some(params), _) => RequestEffect::Route(params.to_owned()),
             ("session/close", _, Some(session)) => RequestEffect::Close(session),
             ("session/delete" | "session/archive", _, Some(session)) => RequestEffect::End(session),
-            ("session/prompt", _, Some(session)) => RequestEffect::Prompt(PromptState {
-                sent_at: self.positions.get(&session).cloned(),
-                session,
-                fate: PromptFate::Sent,
-                was_cancelled: false,
-                has_failed: false,
-            }),
+            ("session/prompt", Some(params), Some(session)) => {
+                let key = read::<NamesKey>(params).map(|named| named.idempotency_key);
+                let key = key.unwrap_or_else(|| {
+                    let key = format!("{:016x}", fastrand::u64(..));
+                    keyed = with_key(params, &key).map(|params| request(id, method, &params).into_bytes());
+                    key
+                });
+                RequestEffect::Prompt(PromptState { session, key, fate: PromptFate::Sent })
+            }
             ("_session/steering", ..) => RequestEffect::Steer,
             _ => RequestEffect::Other,
         };
@@ -319,7 +325,7 @@ impl ReconnectState {
         // No daemon serves anything without `initialize`.
         let is_kept = matches!(wants, RequestEffect::Initialize)
             || !is_done_once && self.kept_bytes() + line.len() <= KEPT_BYTES_MAX;
-        let kept = is_kept.then(|| terminated_line(line));
+        let kept = is_kept.then(|| terminated_line(keyed.as_deref().unwrap_or(line)));
         self.waiting.push(WaitingRequest {
             id: id.into(),
             wants,
@@ -327,13 +333,11 @@ impl ReconnectState {
             repeats: 0,
             is_cancelled: false,
         });
-        LineAction::Forward
+        keyed.map_or(LineAction::Forward, LineAction::Instead)
     }
 
-    /// Bytes of the lines kept in `waiting` and `answered`.
     fn kept_bytes(&self) -> usize {
-        let requests = self.waiting.iter().chain(&self.answered);
-        requests.filter_map(|request| request.line.as_ref()).map(Vec::len).sum()
+        self.waiting.iter().filter_map(|request| request.line.as_ref()).map(Vec::len).sum()
     }
 
     /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next daemon:
@@ -397,24 +401,14 @@ impl ReconnectState {
                     if self.waiting[at].is_returned_by(message) && !is_cancelled {
                         return DaemonMessage::Instead(Vec::new());
                     }
-                    let mut waiting = self.waiting.remove(at);
-                    match waiting.prompt_mut() {
-                        Some(prompt) => {
-                            prompt.was_cancelled = result_of::<EndsTurn<'_>>(message.lines)
-                                .is_some_and(|ended| ended.stop_reason == "cancelled");
-                            prompt.has_failed = !succeeded(message);
-                            self.prompt_answered(waiting);
-                            if is_cancelled && answers::is_interrupted(message.lines) {
-                                return DaemonMessage::Instead(self.cancelled(message.id, true));
-                            }
-                        }
-                        None => {
-                            let mut lines = self.answered(waiting, message);
-                            if !lines.is_empty() {
-                                lines.extend_from_slice(message.lines);
-                                return DaemonMessage::Instead(lines);
-                            }
-                        }
+                    let waiting = self.waiting.remove(at);
+                    if waiting.prompt().is_some() && is_cancelled && answers::is_interrupted(message.lines) {
+                        return DaemonMessage::Instead(self.cancelled(message.id, true));
+                    }
+                    let mut lines = self.answered(waiting, message);
+                    if !lines.is_empty() {
+                        lines.extend_from_slice(message.lines);
+                        return DaemonMessage::Instead(lines);
                     }
                 }
             }
@@ -458,15 +452,7 @@ impl ReconnectState {
             return Some(session.clone());
         }
         let waiting = self.waiting.iter().find(|waiting| *waiting.id == *id)?;
-        session_in(waiting.params())
-    }
-
-    fn prompt_answered(&mut self, prompt: WaitingRequest) {
-        let is_of_session = |request: &WaitingRequest| request.session() == prompt.session();
-        match self.waiting.iter().any(is_of_session) {
-            true => self.answered.push(prompt),
-            false => self.answered.retain(|prompt| !is_of_session(prompt)),
-        }
+        waiting.session().map(str::to_owned).or_else(|| session_in(waiting.params()))
     }
 
     /// Returns the lines to show before the answer.
@@ -617,13 +603,12 @@ impl ReconnectState {
         }
         for mut waiting in std::mem::take(&mut self.waiting) {
             let (is_kept, may_repeat) = (waiting.line.is_some(), waiting.may_repeat());
-            let (mut stays, mut behind) = (may_repeat, None);
+            let mut stays = may_repeat;
             match &mut waiting.wants {
                 Initialize => stays = true,
                 Prompt(prompt) => {
                     let is_open = self.open.contains_key(&prompt.session);
-                    stays = is_open && is_kept;
-                    behind = (is_open && !is_kept).then(|| prompt.session.clone());
+                    stays = is_open && (is_kept || prompt.fate != PromptFate::Returned);
                     if stays && prompt.fate == PromptFate::Sent {
                         prompt.fate = PromptFate::Resuming;
                     }
@@ -631,7 +616,7 @@ impl ReconnectState {
                 Close(session) if !self.open.contains_key(session) => {
                     let mut answer = Vec::new();
                     writer::response(&mut answer, &waiting.id, Ok(answers::empty()));
-                    self.owed.push(Owed { id: waiting.id, behind, is_cancelled: false, answer });
+                    self.owed.push(Owed { id: waiting.id, behind: None, is_cancelled: false, answer });
                     continue;
                 }
                 // The editor learns that it has not opened it.
@@ -643,7 +628,7 @@ impl ReconnectState {
             }
             match stays {
                 true => self.waiting.push(waiting),
-                false => self.owe(waiting, behind),
+                false => self.owe(waiting, None),
             }
         }
         lines
@@ -652,10 +637,8 @@ impl ReconnectState {
     /// The sessions that are ended by a request whose daemon died, and that nobody needs any more. Whether they have ended is
     /// unknown, but that was the intent.
     fn ending(&self) -> Vec<String> {
-        let is_needed = |session: &String| {
-            let mut kept = self.waiting.iter().filter(|waiting| waiting.line.is_some());
-            kept.any(|waiting| waiting.session() == Some(session))
-        };
+        let is_needed =
+            |session: &String| self.waiting.iter().any(|waiting| waiting.session() == Some(session));
         let ends = self.waiting.iter().filter_map(|waiting| match &waiting.wants {
             RequestEffect::Close(session) => Some(session),
             RequestEffect::End(session) if waiting.may_repeat() => Some(session),
@@ -732,21 +715,18 @@ impl ReconnectState {
 
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
-        let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
-            let PromptState { session, sent_at, was_cancelled, has_failed, .. } = waiting.prompt()?;
-            if session != name || (id.is_some() && !waiting.is_resuming()) {
+        let prompts = self.waiting.iter().filter_map(|waiting| {
+            let PromptState { session, key, fate: PromptFate::Resuming } = waiting.prompt()? else {
                 return None;
-            }
-            let params = waiting.params()?.get();
-            let is_cancelled = *was_cancelled || (id.is_some() && waiting.is_cancelled);
-            let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
-            let cancelled = if is_cancelled { r#","cancelled":true"# } else { "" };
-            let failed = if *has_failed { r#","failed":true"# } else { "" };
-            Some(format!(r#"{{"id":{id},"sent_at":{sent_at}{cancelled}{failed},"params":{params}}}"#))
-        };
-        let answered = self.answered.iter().filter_map(|request| prompt(request, None));
-        let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));
-        let prompts = answered.chain(waiting).collect::<Vec<String>>().join(",");
+            };
+            let sent = SentBefore {
+                id: RawValue::from_string(waiting.id.to_string()).ok()?,
+                key,
+                cancelled: waiting.is_cancelled,
+            };
+            (session == name).then(|| serde_json::to_string(&sent).expect("it is made of JSON"))
+        });
+        let prompts = prompts.collect::<Vec<_>>().join(",");
         format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)
     }
 
@@ -986,6 +966,11 @@ fn continued(opened: &RawValue, session: Option<&str>, rest: String) -> String {
     }
     params.insert("_meta".to_owned(), raw(rest));
     serde_json::to_string(&params).expect("it is made of JSON")
+}
+
+/// The params of a prompt, which name its session, with a key; `None` if they are no object.
+fn with_key(params: &RawValue, key: &str) -> Option<String> {
+    Some(format!(r#"{{"idempotencyKey":"{key}",{}"#, params.get().strip_prefix('{')?))
 }
 
 pub(super) fn request(id: &str, method: &str, params: &str) -> String {

@@ -303,25 +303,26 @@ impl Session {
             let state = CompactionState::Cancelled;
             attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
         }
-        for (((prompt, fate), inserted), found) in
-            prompts.iter().zip(rest.fates).zip(rest.inserted).zip(rest.found)
-        {
-            let Some(ticket) = prompt.ticket else { continue };
-            let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
-            if let Some(message) = inserted {
-                responder.inserted(message);
+        for (prompt, found) in prompts.iter().zip(rest.prompts) {
+            let mut responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
+            if let Some(message) = found.message {
+                self.core.clients.note_author(message, attachment.client);
+                if found.is_inserted {
+                    responder.inserted(message);
+                }
             }
             // Without a turn, nothing else withdraws it, and it would be read with the next prompt.
             if prompt.was_cancelled
                 && self.work.is_none()
-                && let Some(waits) = self.core.thread.queued().iter().find(|waits| Some(waits.seq) == found)
+                && let Some(waits) =
+                    self.core.thread.queued().iter().find(|waits| waits.change.prompt() == found.message)
                 && let Some(withdrawn) = withdrawn(waits)
             {
                 let answer = self.core.commit(withdrawn).map(|_| cancelled());
                 self.core.answer_when_synced(responder, answer);
                 continue;
             }
-            match (fate, &mut self.work) {
+            match (found.fate, &mut self.work) {
                 (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
                 (fate, _) => self.core.answer_when_synced(responder, fate.answer()),
             }
@@ -491,14 +492,13 @@ impl Session {
             return Ok(queued);
         }
         self.core.check_log()?;
-        self.core.clients.set_prompt_author(Some(client));
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content, author: None };
+        self.core.clients.note_author(message.id, client);
         if let Some(key) = key {
             self.core.commit(Change::PromptKeyed { message: message.id, key: key.to_owned() })?;
         }
         let queued = self.core.commit(Change::Queued { message })?.seq;
-        self.core.clients.note_queued(queued, client);
         self.core.sync_in_background();
         Ok(queued)
     }
@@ -533,7 +533,6 @@ impl Session {
             prompt.responder.answer(Err(error));
             return true;
         }
-        self.core.clients.set_prompt_author(Some(prompt.client));
         self.core.work_for(prompt.client);
         if let (Some(typed), Some(built_in)) = (&typed, built_in) {
             self.run_built_in(prompt, built_in, typed.clone());

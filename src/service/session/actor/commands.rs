@@ -1,7 +1,7 @@
 //! Running built-in commands: as a turn without a model call.
 
 use super::Session;
-use super::session_state::commit_command;
+use super::session_state::commit_prompt;
 use crate::SessionAnswer;
 use crate::WorkerFault;
 use crate::background::BackgroundResult;
@@ -46,7 +46,7 @@ impl Session {
         self.begin_foreground();
         let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
         let mut prompt = prompt;
-        if let Err(error) = commit_command(&mut self.core, &mut prompt.responder, commanded) {
+        if let Err(error) = commit_prompt(&mut self.core, vec![&mut prompt.responder], commanded) {
             return prompt.responder.answer(Err(error));
         }
         let Session { core, recipes, hooks, mcp, compactor, questions, .. } = self;

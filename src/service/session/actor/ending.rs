@@ -119,7 +119,6 @@ impl Session {
         self.subagents.end_turn();
         self.tools.end_turn();
         self.core.permissions.end_turn();
-        self.core.clients.forget_queued(self.core.thread.queued());
         self.work.take()
     }
 

@@ -8,12 +8,10 @@ use crate::core::Core;
 use crate::responder::{QueuedPrompt, Responder, cancelled};
 use crate::subagents::numbered_call;
 use crate::{
-    BackgroundTerminal, CancelTarget, ClientId, Foreground, SessionAnswer, SessionError, SessionEvent,
-    SessionNow, SessionState, WorkEnd, agent_id,
+    BackgroundTerminal, CancelTarget, Foreground, SessionAnswer, SessionError, SessionEvent, SessionNow,
+    SessionState, WorkEnd, agent_id,
 };
-use epitome_thread::{
-    Change, Entry, KeyedPrompt, Message, MessageId, Origin, Seq, StopReason, Thread, Usage,
-};
+use epitome_thread::{Change, Entry, KeyedPrompt, Message, MessageId, Seq, StopReason, Thread, Usage};
 use epitome_tools::task;
 
 // ── State ──────────────────────────────────────────────────────────────────────────────────────────
@@ -26,6 +24,7 @@ impl Session {
 
     /// Foreground work has ended, and all its events were announced.
     pub(super) fn end_foreground(&mut self, end: WorkEnd) {
+        self.core.clients.forget_authors(self.core.thread.queued());
         self.set_foreground(Foreground::Idle(Some(end)));
     }
 
@@ -112,29 +111,19 @@ impl Session {
         self.end_foreground(WorkEnd { reason, usage: Usage::default(), error });
     }
 
-    /// Commits a change of the running turn. If it inserts a prompt's message, the prompt's key is written before it, and
-    /// the clients are sent the message's id.
+    /// Commits a change of the running turn. If it inserts a prompt's message, the clients are sent the message's id.
     pub(super) fn commit_of_turn(&mut self, change: Change) -> Result<(), SessionError> {
         let Session { core, work: Some(work), .. } = self else {
             return self.core.commit(change).map(drop);
         };
-        if let Change::Withheld { message, .. } = &change {
-            let is_it = |entry: &&Arc<Entry>| matches!(&entry.change, Change::Queued { message: queued } if queued.id == message.id);
-            let queued = core.thread.queued().iter().find(is_it).map(|entry| entry.seq);
-            let author = author(core, &work.responders, queued);
-            core.clients.set_prompt_author(author);
-        }
-        let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
-        // Another client may have queued a prompt since.
-        let author = author(core, &work.responders, queued);
-        core.clients.set_prompt_author(author);
+        let queued = change.prompt().and_then(|message| queue_entry(&core.thread, message));
         let waiting: Vec<&mut Responder> = work
             .responders
             .iter_mut()
             .filter(|(responder, at)| *at == queued && !responder.is_inserted())
             .map(|(responder, _)| responder)
             .collect();
-        insert(core, waiting, message, queued, change)
+        commit_prompt(core, waiting, change)
     }
 
     /// Cancels one running call, or the command of one terminal. Clients see its end like any other.
@@ -206,49 +195,30 @@ pub(super) fn queued_earlier<'a>(thread: &'a Thread, key: Option<&str>) -> Optio
     })
 }
 
-/// The message that a change inserts for a prompt, and the entry in which the prompt was queued.
-fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
-    match change {
-        Change::Said { message, origin: Origin::Person | Origin::Recipe { .. } } => Some((message.id, None)),
-        Change::Said { message, origin: Origin::Queue { entry } } => Some((message.id, Some(*entry))),
-        Change::Commanded { message, .. } => Some((*message, None)),
-        _ => None,
-    }
+/// The entry in which a prompt's message waits for a turn.
+fn queue_entry(thread: &Thread, message: MessageId) -> Option<Seq> {
+    let is_it = |entry: &&Arc<Entry>| entry.change.prompt() == Some(message);
+    thread.queued().iter().find(is_it).map(|entry| entry.seq)
 }
 
-/// The sender of a prompt: the one that began the turn, or the one that waited in this entry.
-fn author(core: &Core, responders: &[(Responder, Option<Seq>)], queued: Option<Seq>) -> Option<ClientId> {
-    // A client may have sent it to a process before this one, and wait for it here.
-    let waits = || responders.iter().find(|(_, at)| *at == queued).map(|(responder, _)| responder.client());
-    queued.and_then(|entry| core.clients.queued_by(entry)).or_else(waits)
-}
-
-/// Commits the command that a prompt is.
-pub(super) fn commit_command(
-    core: &mut Core,
-    responder: &mut Responder,
-    change: Change,
-) -> Result<(), SessionError> {
-    match inserts(&change) {
-        Some((message, queued)) => insert(core, vec![responder], message, queued, change),
-        None => core.commit(change).map(drop),
-    }
-}
-
-fn insert(
+/// Commits a change. If it records a prompt, its sender is noted, and the key of the prompt is written before it, unless that was written when the
+/// prompt was queued. `waiting`: the responders of the prompt, which are sent its message if it enters the conversation.
+pub(super) fn commit_prompt(
     core: &mut Core,
     waiting: Vec<&mut Responder>,
-    message: MessageId,
-    queued: Option<Seq>,
     change: Change,
 ) -> Result<(), SessionError> {
-    // A queued prompt's key precedes its queued message.
-    let key = waiting.first().and_then(|responder| responder.key()).filter(|_| queued.is_none());
-    if let Some(key) = key {
+    let Some(message) = change.prompt() else { return core.commit(change).map(drop) };
+    let enters = !matches!(change, Change::Withheld { .. });
+    if let Some(responder) = waiting.first() {
+        core.clients.note_author(message, responder.client());
+    }
+    let key = waiting.first().and_then(|responder| responder.key());
+    if let Some(key) = key.filter(|_| queue_entry(&core.thread, message).is_none()) {
         core.commit(Change::PromptKeyed { message, key: key.to_owned() })?;
     }
     core.commit(change)?;
-    for responder in waiting {
+    for responder in waiting.into_iter().filter(|_| enters) {
         responder.inserted(message);
     }
     Ok(())
