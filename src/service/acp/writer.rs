@@ -211,7 +211,7 @@ impl UpdateWriter {
             notification(target.buffer, "session/update", &params);
         }
         self.updates = updates;
-        if self.positions == Positions::Included {
+        if begins || target.buffer.len() > start {
             self.insert_position(session, begins, start, target.buffer);
         }
     }
@@ -297,8 +297,13 @@ impl UpdateWriter {
         (!is_child).then(|| unpublished::cursor_update(session, entry.seq, kind, &message))
     }
 
-    /// Inserts the client's position before the updates that begin at `start`, if they change it.
+    /// Inserts the client's position before the lines that begin at `start`, if it has changed. Entries that a client is shown
+    /// nothing of have no position of their own: another process shows nothing of them either. The answer to a prompt has one,
+    /// because another process can't know any more that the prompt was the client's own.
     fn insert_position(&mut self, session: &SessionId, begins: bool, start: usize, buffer: &mut Vec<u8>) {
+        if self.positions == Positions::Omitted {
+            return;
+        }
         let Some(at) = self.cursor(session).position() else { return };
         if !begins && self.sent.get(session) == Some(&at) {
             return;
@@ -474,6 +479,10 @@ impl UpdateWriter {
             RequestKind::Prompt => self.cursors.get_mut(session).and_then(Cursor::take_refused),
             _ => None,
         };
+        if self.cursors.contains_key(session) {
+            let end = target.buffer.len();
+            self.insert_position(session, false, end, target.buffer);
+        }
         if gone {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
