@@ -226,6 +226,33 @@ fn a_prompt_that_a_failed_turn_did_not_read_enters_with_the_next_one() {
     assert_eq!(test.last_request().seen(), users(&["First", "But not the secrets", "Go on"]));
 }
 
+/// Regression: one window had prompted last, and cancelled. That withdrew the prompt that another window had left in the queue,
+/// which was not shown in the first window: it was taken for its own (fleet 71437).
+#[test]
+fn a_withdrawn_prompt_is_that_of_the_client_that_sent_it() {
+    let refused = || ModelStep::Error { status: 400, retry_after: None, message: Some("No.".into()) };
+    let mut test = TestSession::new(vec![vec![ModelStep::Wait, refused()]]);
+    let mut other = TestClient::new(2);
+    let (attach, opening) = (test.ticket(), test.opening(&other, test.environment()));
+    test.sessions.attach(attach, test.session.clone(), opening, Replay::Nothing);
+    other.answer(attach).expect("it is open");
+    let first = test.prompt("First");
+    test.client.entry(|change| matches!(change, Change::Said { .. }).then_some(()));
+    let (ticket, content) = (test.ticket(), vec![Content::Text { text: "From elsewhere".into() }]);
+    test.send(SessionCommand::Prompt { ticket, client: other.id, content, key: None });
+    test.client.entry(is_queued);
+    test.model.release();
+    test.client.answer(first).expect_err("the provider refuses");
+    test.send(SessionCommand::Cancel);
+    let is_own = |out: &SessionEvent| match out {
+        SessionEvent::Entry { entry, own, .. } => {
+            matches!(entry.change, Change::Withheld { .. }).then_some(*own)
+        }
+        _ => None,
+    };
+    assert_eq!((test.client.until(is_own), other.until(is_own)), (false, true));
+}
+
 /// Regression: the user rewound the turn that had failed. A prompt that it had not read came back with the next one.
 #[test]
 fn a_prompt_that_is_rewound_is_not_read_later() {
