@@ -683,6 +683,16 @@ async fn many_or_long_lines_are_cut() {
     assert!(text(&result).contains("bytes of this line left out"), "{}", text(&result));
 }
 
+/// In a worktree and in a submodule `.git` is a file. It was listed, and its line was found.
+#[tokio::test]
+async fn the_git_file_of_a_worktree_is_not_searched() {
+    let place = Place::new();
+    place.write(".git", "gitdir: /repo/.git/worktrees/one\n");
+    place.write("a.txt", "gitdir\n");
+    assert_eq!(text(&place.run("glob_tool", json!({"pattern": "*"})).await), "a.txt");
+    assert_eq!(text(&place.run("grep_tool", json!({"pattern": "gitdir"})).await), "a.txt\n1: gitdir");
+}
+
 #[tokio::test]
 async fn a_search_without_a_path_covers_the_workspace() {
     let place = Place::new();
