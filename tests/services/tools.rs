@@ -683,6 +683,19 @@ async fn many_or_long_lines_are_cut() {
     assert!(text(&result).contains("bytes of this line left out"), "{}", text(&result));
 }
 
+/// A line of a minified file was cut before its match, so that a result had no text of what was searched.
+#[tokio::test]
+async fn a_long_line_is_cut_around_its_match() {
+    let place = Place::new();
+    place.write("min.js", format!("{}needle();{}\n", "ä".repeat(1_000), "y".repeat(5_000)));
+    place.write("short.js", format!("needle {}\n", "y".repeat(500)));
+    let result = place.run("grep_tool", json!({"pattern": "needle"})).await;
+    let lines: Vec<&str> = text(&result).lines().collect();
+    assert!(lines[1].starts_with("1: [1900 bytes of this line left out] …ää"), "{}", lines[1]);
+    assert!(lines[1].contains("äneedle();y") && lines[1].len() < 600, "{}", lines[1]);
+    assert!(lines[4].starts_with("1: needle yy"), "{}", lines[4]);
+}
+
 /// In a worktree and in a submodule `.git` is a file. It was listed, and its line was found.
 #[tokio::test]
 async fn the_git_file_of_a_worktree_is_not_searched() {
