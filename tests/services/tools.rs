@@ -706,6 +706,25 @@ async fn the_git_file_of_a_worktree_is_not_searched() {
     assert_eq!(text(&place.run("grep_tool", json!({"pattern": "gitdir"})).await), "a.txt\n1: gitdir");
 }
 
+/// Windows PowerShell writes UTF-16, which counted as binary although searches found its lines.
+#[tokio::test]
+async fn a_file_in_utf_16_is_read() {
+    let place = Place::new();
+    for (name, mark, bytes) in [
+        ("le.log", [0xff, 0xfe], u16::to_le_bytes as fn(u16) -> [u8; 2]),
+        ("be.log", [0xfe, 0xff], u16::to_be_bytes),
+    ] {
+        let units: Vec<u8> = "wörld\r\ntwo\r\n".encode_utf16().flat_map(bytes).collect();
+        place.write(name, [&mark[..], &units].concat());
+        let read = place.run("file_read", json!({"file_path": name})).await;
+        let expected = "     1\twörld\n     2\ttwo\n[the file is UTF-16; only a command can change it]";
+        assert_eq!(text(&read), expected, "{name}");
+        let edit = json!({"file_path": name, "old_text": "two", "new_text": "2"});
+        let refused = place.run("file_edit", edit).await;
+        assert!(text(&refused).contains("is not UTF-8 text"), "{}", text(&refused));
+    }
+}
+
 #[tokio::test]
 async fn a_search_without_a_path_covers_the_workspace() {
     let place = Place::new();
