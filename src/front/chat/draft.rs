@@ -2,6 +2,7 @@
 
 use agent_client_protocol::v2::schema as wire;
 use epitome_session_api::CommandInfo;
+use epitome_thread::terminal_text::Cleaner;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, DataCursor, TextArea, WrapMode};
@@ -206,10 +207,10 @@ impl Draft {
         self.edited();
     }
 
-    /// Inserts a pasted text, in which control characters mean nothing.
+    /// Inserts a pasted text, without the control characters and the colors that a terminal showed it with.
     pub fn paste(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        let clean: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+        let clean = Cleaner::default().clean(text.as_bytes());
         let room = BYTES_MAX.saturating_sub(self.text().len());
         let shown = self.shortened(clean[..clean.floor_char_boundary(room)].to_owned());
         self.area.insert_str(shown);
@@ -375,10 +376,11 @@ mod tests {
         assert!(!draft.complete_file(&files));
     }
 
+    /// The output of a compiler, pasted with its colors, was sent with `[31m` in front of each error.
     #[test]
     fn a_pasted_text_has_no_control_characters() {
         let mut draft = Draft::default();
-        draft.paste("one\r\ntwo\rthree\x1b[2J\tend\x07");
-        assert_eq!(draft.text(), "one\ntwo\nthree[2J\tend");
+        draft.paste("one\r\ntwo\rthree\x1b[2J\tend\x07 \x1b[1;31merror\x1b[0m[E0308]");
+        assert_eq!(draft.text(), "one\ntwo\nthree\tend error[E0308]");
     }
 }
