@@ -15,10 +15,12 @@ export function epitome({ maxChars = 400_000, keep = 6, program = process.env.EP
     // A call and its results stay together.
     while (cut > 0 && messages[cut].role === "tool") cut -= 1;
     if (cut === 0) return undefined;
-    const text = await compacted(program, messages.slice(0, cut).flatMap(openai));
+    const older = messages.slice(0, cut);
+    const text = await compacted(program, older.flatMap(openai));
     // Nothing is gained.
     if (text === undefined) return undefined;
-    return { messages: [{ role: "user", content: text }, ...messages.slice(cut)] };
+    const system = older.filter(({ role }) => role === "system");
+    return { messages: [...system, { role: "user", content: text }, ...messages.slice(cut)] };
   };
 }
 

@@ -35,7 +35,9 @@ class EpitomeProcessor:
         if run.returncode == 3:  # Nothing is gained.
             return messages
         run.check_returncode()
-        summary = ModelRequest(parts=[UserPromptPart(run.stdout.rstrip("\n"))])
+        # pydantic-ai adds the system prompt to the first request only, so it would be lost with it.
+        system = [part for message in messages[:cut] for part in message.parts if part.part_kind == "system-prompt"]
+        summary = ModelRequest(parts=[*system, UserPromptPart(run.stdout.rstrip("\n"))])
         return [summary, *messages[cut:]]
 
 

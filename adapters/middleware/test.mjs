@@ -1,6 +1,6 @@
 // Runs the middleware in the real Vercel AI SDK with a scripted model:
 //   npm install ai && cargo build -p epitome-compact
-//   EPITOME_COMPACT=target/debug/epitome-compact node adapters/middleware/test.mjs node_modules/ai
+//   PATH=$PWD/target/debug:$PATH node adapters/middleware/test.mjs node_modules/ai
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
@@ -21,21 +21,29 @@ const model = new MockModel({
     asked.push(prompt);
     const tokens = { total: 10, noCache: 10, cacheRead: 0, cacheWrite: 0, text: 10, reasoning: 0 };
     return {
-      content: [{ type: "text", text: "Done." }],
+      content: [{ type: "text", text: long }],
       finishReason: { unified: "stop", raw: "stop" },
       usage: { inputTokens: tokens, outputTokens: tokens },
       warnings: [],
     };
   },
 });
-const messages = [{ role: "user", content: FACT }, { role: "assistant", content: long }];
-for (let turn = 1; turn < 10; turn += 1) {
-  messages.push({ role: "user", content: `Look at part ${turn}.` }, { role: "assistant", content: long });
+// System prompts among the messages were once lost at the first compaction.
+const SYSTEM = "You are a careful agent.";
+const messages = [{ role: "system", content: SYSTEM }];
+const text = ({ content }) => (typeof content === "string" ? content : content.map((part) => part.text).join(""));
+for (let turn = 0; turn < 40; turn += 1) {
+  messages.push({ role: "user", content: turn ? `Look at part ${turn}.` : FACT });
+  const { response } = await generateText({ model, messages, allowSystemInMessages: true, prepareStep: epitome({ maxChars: 40_000 }) });
+  messages.push(...response.messages);
+  const texts = asked.at(-1).map(text);
+  const request = texts.join("\n");
+  assert.equal(texts[0], SYSTEM);
+  assert.equal(request.split(FACT).length, 2, "the fact is in it once");
+  assert(request.split("[Epitome message").length <= 2, "no message contains another one");
+  assert(request.length < 120_000, `${request.length} characters`);
 }
-messages.push({ role: "user", content: "What is the release called?" });
-await generateText({ model, messages, prepareStep: epitome({ maxChars: 40_000 }) });
-const texts = asked[0].map(({ content }) => content.map((part) => part.text).join(""));
-assert(texts[0].startsWith("[Epitome message"), texts[0].slice(0, 200));
-assert.equal(texts.join("\n").split(FACT).length, 2, "the fact is in it once");
-assert.equal(texts.at(-1), "What is the release called?");
+const last = asked.at(-1).map(text);
+assert(last[1].startsWith("[Epitome message"), last[1].slice(0, 200));
+assert.equal(last.at(-1), "Look at part 39.");
 console.log("Vercel AI SDK: ok");

@@ -3,31 +3,25 @@
 //   node adapters/opencode/test.mjs node_modules/.bin/opencode target/debug/epitome-compact
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { install } from "../install.mjs";
 import { scriptedModel } from "../scripted-model.mjs";
 
 const [opencode, compact] = process.argv.slice(2).map((path) => resolve(path));
-const scratch = mkdtempSync(join(tmpdir(), "epitome-opencode-"));
+const { home, work, env, remove } = install(import.meta.dirname, compact);
 const FACT = "Never touch `vendor/`: the release is called WALNUT-42.";
 
 const model = await scriptedModel();
-const [home, work] = [join(scratch, "home"), join(scratch, "work")];
-const config = join(home, ".config/opencode");
-for (const directory of [work, join(config, "plugin")]) mkdirSync(directory, { recursive: true });
-copyFileSync(join(import.meta.dirname, "epitome.ts"), join(config, "plugin/epitome.ts"));
 const limit = { context: 200000, output: 8000 };
 const options = { baseURL: `${model.url}/v1`, apiKey: "x" };
 const provider = { mock: { npm: "@ai-sdk/anthropic", name: "mock", options, models: { mock: { name: "mock", tool_call: true, limit } } } };
 const settings = { model: "mock/mock", small_model: "mock/mock", autoupdate: false, share: "disabled", provider };
-writeFileSync(join(config, "opencode.json"), JSON.stringify(settings));
+writeFileSync(join(home, ".config/opencode/opencode.json"), JSON.stringify(settings));
 
 const off = ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE"].map((name) => [`OPENCODE_DISABLE_${name}`, "1"]);
-const folders = { XDG_CONFIG_HOME: join(home, ".config"), XDG_DATA_HOME: join(home, "data"), XDG_CACHE_HOME: join(home, "cache"), XDG_STATE_HOME: join(home, "state") };
-const env = { ...process.env, HOME: home, EPITOME_COMPACT: compact, ...folders, ...Object.fromEntries(off) };
-const server = spawn(opencode, ["serve", "--port", "0"], { cwd: work, env, stdio: ["ignore", "pipe", "inherit"] });
+const server = spawn(opencode, ["serve", "--port", "0"], { cwd: work, env: { ...env, ...Object.fromEntries(off) }, stdio: ["ignore", "pipe", "inherit"] });
 const giveUp = setTimeout(() => process.exit(1), 180_000);
 try {
   const address = await new Promise((found, failed) => {
@@ -55,11 +49,12 @@ try {
 
   await say(FACT);
   for (let turn = 1; turn < 5; turn += 1) await say(`Read part ${turn}. ${"A line of a log. ".repeat(1000)}`);
-  for (let round = 0; round < 2; round += 1) {
+  for (let round = 0; round < 5; round += 1) {
     const message = await summarize();
     assert(message.startsWith("[Epitome message"), message.slice(0, 500));
     assert.equal(message.split(FACT).length, 2, "the fact is in it once");
     assert.equal(message.split("[Epitome message").length, 2, "no message contains another one");
+    assert(message.length < 60_000, `the message grows: ${message.length} characters`);
     await say(`And part ${round + 5}? ${"A line of a log. ".repeat(1000)}`);
     assert(model.asked.body.includes("[Epitome message"), "the model gets the message");
   }
@@ -68,5 +63,5 @@ try {
   clearTimeout(giveUp);
   server.kill();
   model.close();
-  rmSync(scratch, { recursive: true, force: true, maxRetries: 5 });
+  remove();
 }

@@ -3,14 +3,14 @@
 //   node adapters/pi/test.mjs node_modules/@earendil-works/pi-coding-agent/dist/cli.js target/debug/epitome-compact
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { install } from "../install.mjs";
 import { scriptedModel } from "../scripted-model.mjs";
 
 const [pi, compact] = process.argv.slice(2).map((path) => resolve(path));
-const scratch = mkdtempSync(join(tmpdir(), "epitome-pi-"));
+const { home, work, env, remove } = install(import.meta.dirname, compact);
 const FACT = "Never touch `vendor/`: the release is called WALNUT-42.";
 
 const model = await scriptedModel();
@@ -18,7 +18,7 @@ const model = await scriptedModel();
 /** A session of forty turns, the first of which states the fact. */
 function session() {
   const stamp = (n) => new Date(Date.UTC(2026, 10, 28, 10, 0, n)).toISOString();
-  const lines = [{ type: "session", version: 3, id: "s", timestamp: stamp(0), cwd: scratch }];
+  const lines = [{ type: "session", version: 3, id: "s", timestamp: stamp(0), cwd: work }];
   const say = (message) => {
     const n = lines.length;
     const parentId = n > 1 ? `${n - 1}` : null;
@@ -33,20 +33,17 @@ function session() {
   return lines.map((line) => `${JSON.stringify(line)}\n`).join("");
 }
 
-const home = join(scratch, "home");
-mkdirSync(join(home, ".pi/agent"), { recursive: true });
 const price = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
 const models = [{ id: "mock", name: "mock", reasoning: false, input: ["text"], contextWindow: 200000, maxTokens: 8000, cost: price }];
 const providers = { mock: { baseUrl: model.url, apiKey: "x", api: "anthropic-messages", models } };
 writeFileSync(join(home, ".pi/agent/models.json"), JSON.stringify({ providers }));
 const settings = { defaultProvider: "mock", defaultModel: "mock", enableInstallTelemetry: false };
 writeFileSync(join(home, ".pi/agent/settings.json"), JSON.stringify(settings));
-writeFileSync(join(scratch, "session.jsonl"), session());
+writeFileSync(join(work, "session.jsonl"), session());
 
-const extension = join(import.meta.dirname, "epitome.ts");
-const args = [pi, "--mode", "rpc", "--session", join(scratch, "session.jsonl"), "-e", extension];
-const env = { ...process.env, HOME: home, PI_OFFLINE: "1", PI_SKIP_VERSION_CHECK: "1", EPITOME_COMPACT: compact };
-const agent = spawn(process.execPath, args, { cwd: scratch, env, stdio: ["pipe", "pipe", "inherit"] });
+const args = [pi, "--mode", "rpc", "--session", join(work, "session.jsonl")];
+const offline = { PI_OFFLINE: "1", PI_SKIP_VERSION_CHECK: "1" };
+const agent = spawn(process.execPath, args, { cwd: work, env: { ...env, ...offline }, stdio: ["pipe", "pipe", "inherit"] });
 const waiting = new Map();
 createInterface({ input: agent.stdout }).on("line", (line) => {
   const message = JSON.parse(line);
@@ -92,14 +89,19 @@ try {
   const whole = await context();
   assert(whole.length > before.length + 100_000 && whole.includes("And now?"), "nothing said since is lost");
 
-  await prompt("Go on.");
-  const again = (await call("compact")).summary;
-  assert.equal(again.split(FACT).length, 2, "the fact is in it once");
-  assert.equal(again.split("[Epitome message").length, 2, "no message contains another one");
+  for (let round = 0; round < 5; round += 1) {
+    await prompt("Go on.");
+    const again = (await call("compact")).summary;
+    assert.equal(again.split(FACT).length, 2, "the fact is in it once");
+    assert.equal(again.split("[Epitome message").length, 2, "no message contains another one");
+    assert(again.length < 60_000, `the message grows: ${again.length} characters`);
+    await prompt(`Read this. ${"A line of a log. ".repeat(8000)}`);
+    assert(model.asked.body.includes("[Epitome message"), "the model gets the message");
+  }
   console.log("pi: ok");
 } finally {
   clearTimeout(giveUp);
   agent.kill();
   model.close();
-  rmSync(scratch, { recursive: true, force: true });
+  remove();
 }

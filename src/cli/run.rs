@@ -35,7 +35,7 @@ use super::queue::{InputQueue, RunInput};
 use super::sessions::{self, IN_USE_HINT};
 use super::terminal::{self, Style};
 use super::{CliContext as _, CliError, EXIT_CANCELLED, EXIT_OVER_BUDGET, log, serve};
-use crate::config::{McpServer, McpSource};
+use crate::config::{McpServer, McpSource, Settings};
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front::attach::Connector;
 use crate::paths::Paths;
@@ -115,7 +115,9 @@ fn perform(mut request: PromptRequest) -> Result<i32, CliError> {
     let forms = if is_there { QuestionForms::Shown } else { QuestionForms::Unsupported };
     let runtime = serve::runtime()?;
     let overrides = request.overrides.clone();
-    if let Some(remark) = doubtful_model(overrides.model.as_deref(), &serve::settings(&paths, None)) {
+    // The session reports mistakes in the settings.
+    let (settings, _) = Settings::load(&paths, None, |name| std::env::var_os(name));
+    if let Some(remark) = doubtful_model(overrides.model.as_deref(), &settings) {
         note!("epitome: {remark}");
     }
     let daemon = match request.standalone {

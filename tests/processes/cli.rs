@@ -333,6 +333,15 @@ fn an_imported_session_is_compacted_without_any_model() {
     assert!(user.run(&["sessions", "undo", "latest"]).ok().starts_with("Undone: "));
 }
 
+/// A mistake in `config.toml` was printed twice: by the command, and by its session.
+#[test]
+fn a_run_reports_a_mistake_in_the_settings_once() {
+    let user = user_with(vec![vec![say("Done.")]]);
+    user.write(".epitome/config.toml", "modle = \"a/b\"\n");
+    let ran = user.run(&["run", "go"]);
+    assert!(ran.code == Some(0) && ran.err.matches("unknown key \"modle\"").count() == 1, "{ran:?}");
+}
+
 /// `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin`, from a shell.
 #[test]
 fn history_undo_redo_and_pins_work_from_the_command_line() {

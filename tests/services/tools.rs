@@ -683,6 +683,48 @@ async fn many_or_long_lines_are_cut() {
     assert!(text(&result).contains("bytes of this line left out"), "{}", text(&result));
 }
 
+/// A line of a minified file was cut before its match, so that a result had no text of what was searched.
+#[tokio::test]
+async fn a_long_line_is_cut_around_its_match() {
+    let place = Place::new();
+    place.write("min.js", format!("{}needle();{}\n", "ä".repeat(1_000), "y".repeat(5_000)));
+    place.write("short.js", format!("needle {}\n", "y".repeat(500)));
+    let result = place.run("grep_tool", json!({"pattern": "needle"})).await;
+    let lines: Vec<&str> = text(&result).lines().collect();
+    assert!(lines[1].starts_with("1: [1900 bytes of this line left out] …ää"), "{}", lines[1]);
+    assert!(lines[1].contains("äneedle();y") && lines[1].len() < 600, "{}", lines[1]);
+    assert!(lines[4].starts_with("1: needle yy"), "{}", lines[4]);
+}
+
+/// In a worktree and in a submodule `.git` is a file. It was listed, and its line was found.
+#[tokio::test]
+async fn the_git_file_of_a_worktree_is_not_searched() {
+    let place = Place::new();
+    place.write(".git", "gitdir: /repo/.git/worktrees/one\n");
+    place.write("a.txt", "gitdir\n");
+    assert_eq!(text(&place.run("glob_tool", json!({"pattern": "*"})).await), "a.txt");
+    assert_eq!(text(&place.run("grep_tool", json!({"pattern": "gitdir"})).await), "a.txt\n1: gitdir");
+}
+
+/// Windows PowerShell writes UTF-16, which counted as binary although searches found its lines.
+#[tokio::test]
+async fn a_file_in_utf_16_is_read() {
+    let place = Place::new();
+    for (name, mark, bytes) in [
+        ("le.log", [0xff, 0xfe], u16::to_le_bytes as fn(u16) -> [u8; 2]),
+        ("be.log", [0xfe, 0xff], u16::to_be_bytes),
+    ] {
+        let units: Vec<u8> = "wörld\r\ntwo\r\n".encode_utf16().flat_map(bytes).collect();
+        place.write(name, [&mark[..], &units].concat());
+        let read = place.run("file_read", json!({"file_path": name})).await;
+        let expected = "     1\twörld\n     2\ttwo\n[the file is UTF-16; only a command can change it]";
+        assert_eq!(text(&read), expected, "{name}");
+        let edit = json!({"file_path": name, "old_text": "two", "new_text": "2"});
+        let refused = place.run("file_edit", edit).await;
+        assert!(text(&refused).contains("is not UTF-8 text"), "{}", text(&refused));
+    }
+}
+
 #[tokio::test]
 async fn a_search_without_a_path_covers_the_workspace() {
     let place = Place::new();

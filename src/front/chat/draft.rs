@@ -1,7 +1,9 @@
 //! The prompt that is being typed, with its history and the completion of commands. Pure.
 
 use agent_client_protocol::v2::schema as wire;
+use epitome_platform::file_uri;
 use epitome_session_api::CommandInfo;
+use epitome_thread::terminal_text::Cleaner;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, DataCursor, TextArea, WrapMode};
@@ -162,25 +164,42 @@ impl Draft {
         &line[..line.char_indices().nth(column).map_or(line.len(), |(at, _)| at)]
     }
 
-    /// Adds an image to the prompt, where its name stands for it. Returns whether there was room.
+    /// Adds an image to the prompt at the cursor, where its name stands for it. Returns whether there was room.
     pub fn attach(&mut self, image: PromptImage) -> bool {
+        let marker = self.keep(image);
+        let has_room = marker.is_some();
+        self.area.insert_str(marker.map(|marker| format!("{marker} ")).unwrap_or_default());
+        self.edited();
+        has_room
+    }
+
+    /// Puts an image in place of the word that names it in a recalled prompt.
+    pub fn restore(&mut self, word: &str, image: PromptImage) {
+        let (text, recalled) = (self.text(), self.recalled);
+        if text.contains(word)
+            && let Some(marker) = self.keep(image)
+        {
+            self.set(&text.replacen(word, &marker, 1));
+            self.recalled = recalled;
+        }
+    }
+
+    /// Keeps an image for this prompt, and returns what stands for it, if there is room.
+    fn keep(&mut self, image: PromptImage) -> Option<String> {
         let text = self.text();
         self.images.retain(|(_, known)| known.path != image.path);
         if self.images.len() == IMAGES_MAX {
             match self.images.iter().position(|(marker, _)| !text.contains(marker)) {
                 Some(unused) => drop(self.images.remove(unused)),
-                None => return false,
+                None => return None,
             }
         }
         let is_free = |marker: &String| self.images.iter().all(|(known, _)| known != marker);
         let first = std::iter::once(format!("[image {}]", image.name()));
         let further = (2..).map(|number| format!("[image {} {number}]", image.name()));
-        if let Some(marker) = first.chain(further).find(is_free) {
-            self.area.insert_str(format!("{marker} "));
-            self.images.push((marker, image));
-        }
-        self.edited();
-        true
+        let marker = first.chain(further).find(is_free)?;
+        self.images.push((marker.clone(), image));
+        Some(marker)
     }
 
     /// The images of a prompt.
@@ -192,7 +211,14 @@ impl Draft {
     /// A prompt with the paths of its images, for later chats.
     pub fn with_paths(&self, prompt: &str) -> String {
         self.images.iter().fold(prompt.to_owned(), |prompt, (marker, image)| {
-            prompt.replace(marker, &image.path.to_string_lossy())
+            let path = image.path.to_string_lossy();
+            // One word, by which a later chat finds the image.
+            let word = if path.contains(char::is_whitespace) {
+                file_uri::of(&image.path)
+            } else {
+                path.into_owned()
+            };
+            prompt.replace(marker, &word)
         })
     }
 
@@ -206,10 +232,10 @@ impl Draft {
         self.edited();
     }
 
-    /// Inserts a pasted text, in which control characters mean nothing.
+    /// Inserts a pasted text, without the control characters and the colors that a terminal showed it with.
     pub fn paste(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        let clean: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+        let clean = Cleaner::default().clean(text.as_bytes());
         let room = BYTES_MAX.saturating_sub(self.text().len());
         let shown = self.shortened(clean[..clean.floor_char_boundary(room)].to_owned());
         self.area.insert_str(shown);
@@ -375,10 +401,11 @@ mod tests {
         assert!(!draft.complete_file(&files));
     }
 
+    /// The output of a compiler, pasted with its colors, was sent with `[31m` in front of each error.
     #[test]
     fn a_pasted_text_has_no_control_characters() {
         let mut draft = Draft::default();
-        draft.paste("one\r\ntwo\rthree\x1b[2J\tend\x07");
-        assert_eq!(draft.text(), "one\ntwo\nthree[2J\tend");
+        draft.paste("one\r\ntwo\rthree\x1b[2J\tend\x07 \x1b[1;31merror\x1b[0m[E0308]");
+        assert_eq!(draft.text(), "one\ntwo\nthree\tend error[E0308]");
     }
 }

@@ -59,6 +59,31 @@ pub fn read_pasted(pasted: &str, cwd: &Path) -> PastedImages {
     PastedImages::Read(images)
 }
 
+/// The words of an earlier chat's prompt that name images by their whole paths.
+pub fn words_of(prompt: &str) -> Vec<String> {
+    let opening = |c| "(\"'`".contains(c);
+    let closing = |c| ",.;:!?)\"'`".contains(c);
+    let words =
+        prompt.split_whitespace().map(|word| word.trim_start_matches(opening).trim_end_matches(closing));
+    let is_named = |word: &&str| {
+        let path = file_uri::path(word).unwrap_or_else(|| PathBuf::from(word));
+        path.is_absolute() && is_image(&path)
+    };
+    words.filter(is_named).map(str::to_owned).collect()
+}
+
+/// The image that such a word names, if it can still be read.
+pub fn read_again(word: &str) -> Option<PromptImage> {
+    let path = file_uri::path(word).unwrap_or_else(|| PathBuf::from(word));
+    let block = path.is_file().then(|| attached(&path).ok())??;
+    Some(PromptImage { path, block })
+}
+
+fn is_image(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
 /// An image or a document as a part of a prompt.
 pub fn attached(path: &Path) -> Result<wire::ContentBlock, AttachmentError> {
     let mut content = read_attachment(path)?;
@@ -82,21 +107,33 @@ fn readings(pasted: &str) -> Vec<Vec<PathBuf>> {
         return Vec::new();
     }
     let path = |name: &String| file_uri::path(name).unwrap_or_else(|| PathBuf::from(name));
-    let is_image = |path: &PathBuf| {
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-        ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
-    };
     [Some(vec![text.clone()]), shlex::split(&text)]
         .into_iter()
         .flatten()
         .map(|names| names.iter().map(path).collect::<Vec<_>>())
-        .filter(|paths| !paths.is_empty() && paths.iter().all(is_image))
+        .filter(|paths| !paths.is_empty() && paths.iter().all(|path| is_image(path)))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prompt_of_an_earlier_chat_names_its_images() {
+        for (prompt, expected) in [
+            ("compare /a/b.png, please", vec!["/a/b.png"]),
+            ("(file:///a%20b/c.JPG) and /d.webp.", vec!["file:///a%20b/c.JPG", "/d.webp"]),
+            ("see ./b.png, /a/b.txt and https://host/a.png", vec![]),
+        ] {
+            assert_eq!(words_of(prompt), expected, "{prompt}");
+        }
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("a shot.png");
+        assert_eq!(read_again(&file_uri::of(&path)), None);
+        std::fs::write(&path, b"\x89PNG\r\n\x1a\n").expect("written");
+        assert_eq!(read_again(&file_uri::of(&path)).map(|image| image.path), Some(path));
+    }
 
     #[test]
     fn images_are_pasted_as_terminals_name_them() {

@@ -204,6 +204,11 @@ impl FullScreen {
                         let event = ChatEvent::Images { pasted, read };
                         followed.extend(chat.update(event, began.elapsed()));
                     }
+                    ChatEffect::RecallImages(words) => {
+                        let read = |word: String| images::read_again(&word).map(|image| (word, image));
+                        let event = ChatEvent::Recalled(words.into_iter().filter_map(read).collect());
+                        followed.extend(chat.update(event, began.elapsed()));
+                    }
                     ChatEffect::ListFiles => {
                         look_up(&report, chat.cwd(), |cwd| ChatEvent::Files(files::list(&cwd)));
                     }

@@ -18,7 +18,7 @@ use crate::client::{AgentMessage, ChatRequest};
 use crate::complete::{ChatCommand, commands, own_command, own_help, unknown_command};
 use crate::draft::Draft;
 use crate::form::FormDialog;
-use crate::images::{self, PastedImages};
+use crate::images::{self, PastedImages, PromptImage};
 use crate::keys::{Focus, KeyAction, action};
 use crate::markdown::Color;
 use crate::picker::{ChatSession, Picker, PickerChoice, later_value, named_value};
@@ -51,6 +51,8 @@ pub enum ChatEvent {
         pasted: String,
         read: PastedImages,
     },
+    /// The images of a recalled prompt, each with the word that names it.
+    Recalled(Vec<(String, PromptImage)>),
     /// Up or down.
     Wheel {
         up: bool,
@@ -84,6 +86,8 @@ pub enum ChatEffect {
     ListFiles,
     /// Read the images that a pasted text names.
     ReadImages(String),
+    /// Read the images that words of a recalled prompt name.
+    RecallImages(Vec<String>),
     /// Open the draft in the user's editor.
     Edit(String),
     Diff,
@@ -324,6 +328,9 @@ impl ChatState {
                 self.transcript.notice(Color::Yellow, &why);
             }
             ChatEvent::Images { pasted, read: PastedImages::Absent } => self.paste(&pasted, now),
+            ChatEvent::Recalled(images) => {
+                images.into_iter().for_each(|(word, image)| self.draft.restore(&word, image));
+            }
             ChatEvent::Files(files) => self.files = Some(files),
             ChatEvent::Edited(Ok(text)) => self.draft.set(text.trim_end()),
             ChatEvent::Diff(Ok(diff)) if diff.trim().is_empty() => {
@@ -426,8 +433,14 @@ impl ChatState {
             KeyAction::HistoryBack if self.draft.is_empty() && self.is_busy() && !self.waiting.is_empty() => {
                 self.take_back();
             }
-            KeyAction::HistoryBack => self.draft.back(),
-            KeyAction::HistoryForward => self.draft.forward(),
+            KeyAction::HistoryBack => {
+                self.draft.back();
+                self.recall_images();
+            }
+            KeyAction::HistoryForward => {
+                self.draft.forward();
+                self.recall_images();
+            }
             KeyAction::SelectPrevious | KeyAction::SelectNext => {
                 self.select(focus, action == KeyAction::SelectNext);
             }
@@ -483,6 +496,14 @@ impl ChatState {
         match picker.entries.is_empty() {
             true => self.remark("there are no earlier prompts"),
             false => self.picker = Some(picker),
+        }
+    }
+
+    /// A prompt of an earlier chat has the paths of its images.
+    fn recall_images(&mut self) {
+        let words = images::words_of(&self.draft.text());
+        if !words.is_empty() {
+            self.effects.push(ChatEffect::RecallImages(words));
         }
     }
 
@@ -709,7 +730,10 @@ impl ChatState {
                 Some(PickerChoice::Request(request)) => self.set_option(request),
                 Some(PickerChoice::FullAccess(request)) => self.request(request),
                 Some(PickerChoice::Nothing) => {}
-                Some(PickerChoice::Draft(text)) => self.draft.set(&text),
+                Some(PickerChoice::Draft(text)) => {
+                    self.draft.set(&text);
+                    self.recall_images();
+                }
                 Some(PickerChoice::Prompt(text)) => self.prompt(text),
                 None => {}
             };

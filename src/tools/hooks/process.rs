@@ -305,8 +305,7 @@ fn explained(spec: &ProcessSpec, error: io::Error) -> io::Error {
 
 fn unstartable(path: &Path, error: &io::Error) -> String {
     let shown = path.display();
-    let interpreter = interpreter(path);
-    match (path.metadata(), interpreter) {
+    match (path.metadata(), interpreter_line(path)) {
         (Err(why), _) => format!("{shown} cannot be found: {why}"),
         (Ok(file), _) if !file.is_file() => format!("{shown} is not a file"),
         (Ok(file), _) if file.permissions().mode() & 0o111 == 0 => {
@@ -315,7 +314,12 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
         (Ok(_), _) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
             format!("{shown} is open for writing somewhere, and cannot be run until it is closed")
         }
-        (Ok(_), Some(interpreter)) => {
+        (Ok(_), Some(line)) if line.ends_with('\r') => format!(
+            "{shown} has the line endings of Windows, so its first line names no program (sed -i 's/\\r$//' {shown} \
+             corrects them)"
+        ),
+        (Ok(_), Some(line)) => {
+            let interpreter = line.split_whitespace().next().unwrap_or_default();
             format!("{shown} cannot be started with {interpreter}, which its first line names: {error}")
         }
         (Ok(_), None) if is_not_a_program(error) => {
@@ -325,13 +329,14 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// The interpreter in the `#!` line of a script.
-fn interpreter(path: &Path) -> Option<String> {
+/// What follows `#!` in the first line of a script.
+fn interpreter_line(path: &Path) -> Option<String> {
     use std::io::Read;
     let mut beginning = Vec::new();
     std::fs::File::open(path).ok()?.take(SHEBANG_BYTES).read_to_end(&mut beginning).ok()?;
     let line = beginning.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    String::from_utf8_lossy(line).split_whitespace().next().map(str::to_owned)
+    let line = String::from_utf8_lossy(line);
+    (!line.trim().is_empty()).then(|| line.into_owned())
 }
 
 #[cfg(test)]

@@ -100,7 +100,10 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
     if let Some(kind) = FileType::detect(&start) {
         return attached::read(kind, start, file, &real, context);
     }
-    if start.contains(&0) {
+    // PowerShell's `>` writes UTF-16. A file that is too large to be decoded at once is binary, as without its mark.
+    let utf16 = encoding_rs::Encoding::for_bom(&start).map(|(encoding, _)| encoding);
+    let utf16 = utf16.filter(|it| *it != encoding_rs::UTF_8 && metadata.len() <= disk::FILE_BYTES_MAX);
+    if start.contains(&0) && utf16.is_none() {
         return Err(ToolError::new(format!(
             "{} is a binary file of {} bytes, not text. Look into it with a command if you must, for example \
              `file` or `xxd`.",
@@ -121,6 +124,10 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
         true => read_state::state_of(&start),
         false => read_state::state_of_large(&metadata),
     };
+    let start = match utf16 {
+        Some(encoding) => encoding.decode(&start).0.into_owned().into_bytes(),
+        None => start,
+    };
     let book = std::str::from_utf8(&start).ok().and_then(|text| Notebook::read(&real, text));
     let start = book.map_or(start, |book| book.text().as_bytes().to_vec());
     let rest = disk::Stoppable { file, stop };
@@ -130,6 +137,9 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
     let mut text = page.text(call, &workspace.display(&real))?;
+    if utf16.is_some() {
+        text.push_str("\n[the file is UTF-16; only a command can change it]");
+    }
     if is_unsaved {
         text.push_str(&format!("\n{}", buffers::NOTE));
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
+use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::Value;
@@ -29,8 +30,7 @@ pub const RESULTS_MAX: u64 = 1_000;
 /// Maximum number of context lines that the model may request.
 pub const SURROUND_MAX: u64 = 20;
 
-/// Maximum bytes displayed per line: usually enough to include the match, while results for minified files stay
-/// small.
+/// Maximum bytes displayed per line, around the match, so that results for minified files stay small.
 const LINE_BYTES_MAX: usize = 400;
 
 /// Maximum bytes of one line that a search keeps in memory.
@@ -250,7 +250,7 @@ impl GrepMatches {
             Ok(file) => disk::Stoppable { file, stop },
             Err(error) => return self.unreadable(error),
         };
-        let mut sink = FileSink { found: self, name: name.clone(), headed: false };
+        let mut sink = FileSink { found: self, matcher, name: name.clone(), headed: false };
         let searched = searcher.search_reader(matcher, file, &mut sink);
         if let Err(error) = searched {
             self.unreadable(ToolError::caused(format!("Cannot search {name}: {error}."), error));
@@ -298,12 +298,14 @@ impl GrepMatches {
 
 struct FileSink<'a> {
     found: &'a mut GrepMatches,
+    matcher: &'a RegexMatcher,
     name: String,
     headed: bool,
 }
 
 impl FileSink<'_> {
-    fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) -> bool {
+    /// Lists a line, if it is too long the part at `shown`.
+    fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8], shown: usize) -> bool {
         if self.found.text.len() >= truncate::OUTPUT_BYTES_MAX {
             self.found.full = Some(GrepLimit::Bytes);
             return false;
@@ -313,8 +315,9 @@ impl FileSink<'_> {
             let gap = if self.found.text.is_empty() { "" } else { "\n" };
             self.found.text.push_str(&format!("{gap}{}\n", self.name));
         }
+        let at = String::from_utf8_lossy(&bytes[..shown]).len();
         let text = String::from_utf8_lossy(bytes);
-        let text = truncate::line(text.trim_end_matches(['\n', '\r']), LINE_BYTES_MAX);
+        let text = truncate::line_at(text.trim_end_matches(['\n', '\r']), at, LINE_BYTES_MAX);
         self.found.text.push_str(&format!("{}{mark} {text}\n", number.unwrap_or_default()));
         true
     }
@@ -328,7 +331,8 @@ impl Sink for FileSink<'_> {
             self.found.full = Some(GrepLimit::Results);
             return Ok(false);
         }
-        if !self.line(found.line_number(), ':', found.bytes()) {
+        let start = self.matcher.find(found.bytes()).ok().flatten().map_or(0, |found| found.start());
+        if !self.line(found.line_number(), ':', found.bytes(), start) {
             return Ok(false);
         }
         self.found.matches += 1;
@@ -336,7 +340,7 @@ impl Sink for FileSink<'_> {
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
-        Ok(self.line(context.line_number(), '-', context.bytes()))
+        Ok(self.line(context.line_number(), '-', context.bytes(), 0))
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {

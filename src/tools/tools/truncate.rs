@@ -78,6 +78,15 @@ pub fn line(text: &str, max: usize) -> String {
     format!("{}… [{} bytes of this line left out]", &text[..end], text.len() - end)
 }
 
+/// Truncates a line to about `max` bytes around the byte `at`, with notes about how much is omitted.
+pub fn line_at(text: &str, at: usize, max: usize) -> String {
+    let before = text.floor_char_boundary(at.saturating_sub(max / 4));
+    if at < max / 2 || text.len() <= max {
+        return line(text, max);
+    }
+    format!("[{before} bytes of this line left out] …{}", line(&text[before..], max))
+}
+
 /// Counts lines, including an unterminated last one.
 pub fn lines_in(text: &str) -> u64 {
     let breaks = text.bytes().filter(|byte| *byte == b'\n').count() as u64;

@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 256;
 
 const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Directories of version control systems, which are never worth searching.
+/// The directories of version control systems, and the `.git` file of a worktree, which are never worth searching.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 
 /// Whether files matched by `.gitignore` and `.ignore` are skipped.
@@ -113,7 +113,7 @@ pub fn files(
             }
             continue;
         };
-        if kind == FileKind::Directory && VERSION_CONTROL.iter().any(|own| name == *own) {
+        if VERSION_CONTROL.iter().any(|own| name == *own) {
             continue;
         }
         path.push(&name);

@@ -114,11 +114,14 @@ async fn a_script_that_cannot_be_started_is_an_error_with_a_reason() {
     std::fs::set_permissions(path("plain"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .expect("set");
     script(folder.path(), "lost", "#!/no/such/interpreter -x\n");
+    // A hook that Git had checked out on Windows: the reason was that there is no /bin/sh.
+    script(folder.path(), "windows", "#!/bin/sh\r\nexit 0\r\n");
     script(folder.path(), "open", "#!/bin/sh\n");
     let writer = std::fs::OpenOptions::new().append(true).open(path("open")).expect("opened");
     for (name, expected) in [
         ("plain", "is not executable"),
         ("lost", "cannot be started with /no/such/interpreter"),
+        ("windows", "has the line endings of Windows"),
         ("open", "is open for writing"),
         ("missing", "cannot be found"),
         (".", "is not a file"),

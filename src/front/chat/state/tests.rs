@@ -674,12 +674,40 @@ fn a_pasted_image_is_sent_with_the_prompt_that_names_it() {
         cwd: "/home/ann/project".into(),
     };
     assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(sent)]);
-    // Later chats have the file, but not the image.
+    // Later chats have the path of the image.
     assert_eq!(fixture.remembered, [ChatEffect::Remember("compare /a/shot.png please".to_owned())]);
     let blocks =
         json!([{ "type": "text", "text": "compare [image shot.png] please" }, image("/a/shot.png").block]);
     fixture.update(json!({ "sessionUpdate": "user_message", "messageId": "m1", "content": blocks }));
     assert!(fixture.shows("› compare [image shot.png] please") && !fixture.shows("please [image"));
+}
+
+/// A prompt with an image, taken from the history of an earlier chat, was sent with the path only.
+#[test]
+fn a_recalled_prompt_has_its_images_again() {
+    let mut fixture = ChatFixture::new();
+    let old = "compare /a/shot.png, please";
+    fixture.chat.draft.remember("explain this");
+    fixture.chat.draft.remember(old);
+    let word = "/a/shot.png".to_owned();
+    assert_eq!(fixture.press(KeyCode::Up), [ChatEffect::RecallImages(vec![word.clone()])]);
+    let image = wire::ContentBlock::Image(wire::ImageContent::new("aGk=", "image/png"));
+    let read = PromptImage { path: word.clone().into(), block: image.clone() };
+    fixture.event(ChatEvent::Recalled(vec![(word.clone(), read.clone())]));
+    assert!(fixture.shows("compare [image shot.png], please"));
+    // The next keys continue in the history.
+    fixture.press(KeyCode::Up);
+    assert!(fixture.shows("explain this"));
+    fixture.press(KeyCode::Down);
+    fixture.event(ChatEvent::Recalled(vec![(word, read)]));
+    let sent = ChatRequest::Prompt {
+        session: "s_1".to_owned().into(),
+        text: "compare [image shot.png], please".to_owned(),
+        images: vec![image],
+        cwd: "/home/ann/project".into(),
+    };
+    assert_eq!(fixture.press(KeyCode::Enter), [ChatEffect::Request(sent)]);
+    assert_eq!(fixture.remembered, [ChatEffect::Remember(old.to_owned())]);
 }
 
 #[test]
