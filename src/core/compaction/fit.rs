@@ -450,7 +450,8 @@ fn full_measure(
         carried: input.carried_max(),
         summary: summary.text().len().max(1),
         request: usize::MAX,
-        attached: if too_many_bytes { 0 } else { attached },
+        // Another agent gets the text alone.
+        attached: if too_many_bytes || *input.reader != SummaryReader::Session { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
         repeats_summary: trigger.is_automatic(),
