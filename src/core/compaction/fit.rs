@@ -33,7 +33,9 @@ enum ShrinkablePart {
     Carried,
     /// The middle of the summary.
     Summary,
-    /// The middle of long pastes in the user's messages.
+    /// The middle of long pastes in the user's messages, of which more is kept than of others.
+    LongPastes,
+    /// The middle of shorter ones, and more of the long ones.
     Pastes,
     /// Outcomes in the kept part.
     Outcomes,
@@ -58,10 +60,12 @@ enum ShrinkablePart {
     AllOfUser,
 }
 
-/// The order if the result does not fit. The guaranteed share of the user's messages comes after everything that was
+/// The order if the result does not fit. Long pastes come first: at half the size, the tables keep more of what is needed next
+/// than the middle of a log does. The guaranteed share of the user's messages comes after everything that was
 /// computed or can be read from the log again. Messages beyond that share come before the current round: a model that
 /// never sees the outcomes of its calls repeats them without end.
-const TO_FIT: [ShrinkablePart; 14] = [
+const TO_FIT: [ShrinkablePart; 15] = [
+    ShrinkablePart::LongPastes,
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
     ShrinkablePart::Pastes,
@@ -330,8 +334,9 @@ impl<'a> FitSearch<'a> {
                 }
                 is_there
             }
-            ShrinkablePart::Pastes => {
-                let is_cut = self.material.cut_pastes(input, excess.max(1));
+            ShrinkablePart::LongPastes | ShrinkablePart::Pastes => {
+                let is_long = step == ShrinkablePart::LongPastes;
+                let is_cut = self.material.cut_pastes(input, excess.max(1), is_long);
                 self.measure.user = self.measure.user.min(self.material.user_tokens());
                 is_cut
             }

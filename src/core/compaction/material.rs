@@ -335,9 +335,10 @@ impl UserQuote {
 impl Material {
     /// Shortens the user's long pastes by at least `tokens`: to the next length, the longest first and then the oldest
     /// first, and only as many as necessary. If that is not enough, the next call goes on. Returns `false` if nothing
-    /// can be shortened.
-    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64) -> bool {
-        while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1) {
+    /// can be shortened, or if only the shortest length is left and these `are_long`.
+    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64, are_long: bool) -> bool {
+        let lengths = PASTE_CHARS.len() - usize::from(are_long);
+        while let Some(chars_max) = PASTE_CHARS[..lengths].get(self.paste_step + 1) {
             let saved = self.cut_longer(input, *chars_max, tokens);
             self.paste_step += usize::from(saved < tokens);
             if saved > 0 {
