@@ -88,19 +88,18 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
 impl UnfoldedMessage {
     /// Leaves out the words of the user that a log has already, each as often as the log has it.
     pub fn leave_out_said(&mut self, log: &[Entry]) {
-        let asked: HashSet<&str> = log
-            .iter()
-            .flat_map(|entry| entry.change.calls())
-            .filter(|call| is_question(&call.name))
-            .map(|call| call.id.0.as_str())
-            .collect();
-        let words = log.iter().filter_map(|entry| match &entry.change {
-            Change::Said { message, .. } => Some(said(&typed(&message.content))),
-            Change::ToolFinished { outcome } => user_reply(asked.contains(outcome.call.0.as_str()), outcome)
-                .map(|(_, text)| text.into_owned()),
-            _ => None,
-        });
-        let words: String = words.map(|text| lines(&text)).collect();
+        let (mut asked, mut words) = (HashSet::new(), String::new());
+        for Entry { change, .. } in log {
+            asked.extend(change.calls().filter(|call| is_question(&call.name)).map(|call| &call.id));
+            let text = match change {
+                Change::Said { message, .. } => Some(said(&typed(&message.content)).into()),
+                Change::ToolFinished { outcome } => {
+                    user_reply(asked.contains(&outcome.call), outcome).map(|(_, text)| text)
+                }
+                _ => None,
+            };
+            words.extend(text.map(|text| lines(&text)));
+        }
         let mut from = 0;
         self.said.retain(|quote| {
             // Of a message that was shortened, the beginning is compared.

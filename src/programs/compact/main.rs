@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use serde_json::json;
 
 use epitome_compact::{
-    AgentTranscript, CompactError, CompactOptions, CompactedTranscript, TOKENS_DEFAULT, TOKENS_MIN, compact,
+    AgentTranscript, CompactError, CompactOptions, CompactedTranscript, TOKENS_MIN, compact,
 };
 use epitome_thread::problem::Problem;
 use epitome_transfer::ImportSource;
@@ -44,15 +44,8 @@ struct CompactCli {
     /// What to print: the message alone, or what an agent takes
     #[arg(long, value_enum, default_value = "message", value_name = "FORMAT")]
     to: ResultFormat,
-    #[arg(
-        long,
-        value_name = "N",
-        help = format!(
-            "Limit for the message, in tokens [default: {TOKENS_DEFAULT}]. With this option, there is a message even if little \
-             is gained"
-        ),
-        value_parser = clap::value_parser!(u64).range(TOKENS_MIN..),
-    )]
+    /// Limit for the message, in tokens. With this option, there is a message even if little is gained
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(TOKENS_MIN..))]
     max_tokens: Option<u64>,
     /// Leave the newest messages as they are
     #[arg(long, value_name = "MESSAGES", default_value_t = 0, conflicts_with = "before")]

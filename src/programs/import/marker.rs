@@ -28,7 +28,7 @@ impl MarkedMessage<'_> {
     /// Whether a log has the conversation that the message stands for.
     pub fn is_of(&self, log: &[Entry]) -> bool {
         let words = words_of_agent(log.iter());
-        !self.end.is_empty() && (1..=words.len()).any(|end| end_of(&words[..end]) == self.end)
+        (1..=words.len()).any(|end| end_of(&words[..end]) == self.end)
     }
 }
 
@@ -37,9 +37,8 @@ const INDEX: &str = " no longer in view";
 
 /// Puts the line before a message about this log, and returns both and the digest.
 pub fn sealed<'a>(body: &str, log: impl Iterator<Item = &'a Entry>) -> (String, String) {
-    let (digest, words) = (digest(body), words_of_agent(log));
-    let end = if words.is_empty() { String::new() } else { format!(", end {}", end_of(&words)) };
-    (format!("{OPEN}{} bytes, sha256 {digest}{end}]\n{body}", body.len()), digest)
+    let (digest, end) = (digest(body), end_of(&words_of_agent(log)));
+    (format!("{OPEN}{} bytes, sha256 {digest}, end {end}]\n{body}", body.len()), digest)
 }
 
 /// Finds a message in a text. If somebody changed it, it reaches to the end of the text.
