@@ -14,8 +14,6 @@ pub const MODEL: &str = "anthropic/claude-sonnet-5";
 pub const WINDOW: u64 = 200_000;
 /// Bytes of a masked result that are kept.
 const MASKED: usize = 200;
-/// More characters than a token of a message has on average.
-const TOKEN_CHARS_MAX: u64 = 12;
 /// Attempts to reach half of a size.
 const HALVINGS: usize = 10;
 
@@ -105,19 +103,19 @@ impl Ours {
         Ok(messages)
     }
 
-    /// The message for a limit at which it has at most half of `chars`.
+    /// The message for a limit at which it has at most half of `chars`, or the shortest one that there is.
     pub fn half_message(&self, session: &Session, chars: usize) -> Result<String, String> {
-        let half = chars / 2;
-        let (mut low, mut high) = (half as u64 / TOKEN_CHARS_MAX, half as u64);
-        let mut best = Ours { tokens: Some(low), ..self.clone() }.message(session)?;
+        let is_half = |message: &str| message.chars().count() <= chars / 2;
+        let (mut low, mut high) = (0, chars as u64 / 2);
+        let mut best = self.message(session)?;
         for _ in 0..HALVINGS {
             let middle = u64::midpoint(low, high);
-            let message = Ours { tokens: Some(middle), ..self.clone() }.message(session)?;
-            if message.chars().count() <= half {
-                low = middle;
-                best = message;
-            } else {
-                high = middle;
+            match (Ours { tokens: Some(middle), ..self.clone() }.message(session), is_half(&best)) {
+                (Ok(message), _) if is_half(&message) => (low, best) = (middle, message),
+                (Ok(message), false) => (high, best) = (middle, message),
+                (Ok(_), true) => high = middle,
+                // There is no message that short.
+                (Err(_), _) => low = middle,
             }
         }
         Ok(best)
