@@ -157,8 +157,9 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
         // A message that somebody pasted into a conversation must not hide what was said before.
         let may_replace = own == OwnCompaction::LeftOut || !log.iter().any(|entry| entry.change.is_spoken());
         let text = text_of(&change).filter(|_| may_replace || matches!(change, Change::Compacted { .. }));
-        let newest = log.last().map(|entry| entry.seq);
-        match text.as_deref().and_then(found).zip(newest) {
+        // What the host has kept beside the message stays in view.
+        let opening = log.first().map(|entry| entry.seq);
+        match text.as_deref().and_then(found).zip(opening) {
             Some(((found, _), _)) if found.is_of(&log) => {
                 if let Change::Compacted { summary, .. } = &mut change
                     && own == OwnCompaction::Kept
@@ -167,9 +168,9 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
                     log.push(Entry { seq: Seq(log.len() as u64), at, change });
                 }
             }
-            Some(((found, body), newest)) => {
+            Some(((found, body), opening)) => {
                 let mut writer = EntryAppender { entries: &mut log, next_message };
-                writer.unfold(newest, body);
+                writer.unfold(opening, body);
                 for text in found.around {
                     if text.trim().chars().count() > WRAPPER_CHARS_MAX {
                         writer.prompt(text.to_owned());
