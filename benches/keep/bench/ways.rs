@@ -14,10 +14,8 @@ pub const MODEL: &str = "anthropic/claude-sonnet-5";
 pub const WINDOW: u64 = 200_000;
 /// Bytes of a masked result that are kept.
 const MASKED: usize = 200;
-/// Approximate number of characters per token.
-const CHARS_PER_TOKEN: u64 = 4;
 /// Attempts to reach half of a size.
-const HALVINGS: usize = 7;
+const HALVINGS: usize = 10;
 
 /// The ruler for all ways: an estimate, as in a session that has not loaded the vocabulary.
 pub fn ruler() -> Ruler {
@@ -31,7 +29,7 @@ pub struct Ours {
     pub keep: KeptTail,
     /// The summary that a model wrote; `None` compacts without a model.
     pub summary: Option<String>,
-    /// Token limit of the tables, if it differs from the settings.
+    /// Token limit of the whole message, as an agent names one with `--max-tokens`.
     pub tokens: Option<u64>,
 }
 
@@ -50,8 +48,16 @@ impl Ours {
             settings.model = Summariser::None;
         }
         let reserve = u64::from(settings.output_reserve).min(self.window / 4);
-        let mut budget = Budget::new(&settings, self.window, reserve, ruler.frame_of(thread));
-        budget.carried_max = self.tokens.unwrap_or(budget.carried_max);
+        let budget = match self.tokens {
+            Some(tokens) => Budget {
+                carried_max: tokens / 2,
+                user_min: tokens / 2,
+                pins_max: tokens,
+                due_at: tokens,
+                ..Budget::new(&settings, tokens, 0, 0)
+            },
+            None => Budget::new(&settings, self.window, reserve, ruler.frame_of(thread)),
+        };
         let trigger = if self.keep == KeptTail::Nothing { Trigger::Manual } else { Trigger::Threshold };
         let request = CompactionRequest { trigger, keep: self.keep, focus: None, summary: true };
         let plan = match decide(&CompactionInput::new(&ruler, thread, &budget), &request) {
@@ -97,20 +103,19 @@ impl Ours {
         Ok(messages)
     }
 
-    /// The message with its tables shortened to at most half of `chars`. User messages are not shortened for that, so
-    /// the tables keep at least a quarter.
+    /// The message for a limit at which it has at most half of `chars`, or the shortest one that there is.
     pub fn half_message(&self, session: &Session, chars: usize) -> Result<String, String> {
-        let tables = |share: u64| chars as u64 / share / CHARS_PER_TOKEN;
-        let (mut low, mut high) = (tables(4), tables(1));
-        let mut best = Ours { tokens: Some(low), ..self.clone() }.message(session)?;
+        let is_half = |message: &str| message.chars().count() <= chars / 2;
+        let (mut low, mut high) = (0, chars as u64 / 2);
+        let mut best = self.message(session)?;
         for _ in 0..HALVINGS {
             let middle = u64::midpoint(low, high);
-            let message = Ours { tokens: Some(middle), ..self.clone() }.message(session)?;
-            if message.chars().count() <= chars / 2 {
-                low = middle;
-                best = message;
-            } else {
-                high = middle;
+            match (Ours { tokens: Some(middle), ..self.clone() }.message(session), is_half(&best)) {
+                (Ok(message), _) if is_half(&message) => (low, best) = (middle, message),
+                (Ok(message), false) => (high, best) = (middle, message),
+                (Ok(_), true) => high = middle,
+                // There is no message that short.
+                (Err(_), _) => low = middle,
             }
         }
         Ok(best)

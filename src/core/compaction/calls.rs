@@ -49,7 +49,7 @@ pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'sta
 }
 
 /// Whether a tool asks the user something.
-fn is_question(tool: &str) -> bool {
+pub(super) fn is_question(tool: &str) -> bool {
     let name = tool.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     QUESTION_TOOLS.contains(&name.as_str())
 }

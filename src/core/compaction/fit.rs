@@ -2,7 +2,7 @@
 
 use super::carryover::Carryover;
 use super::input::{CompactionInput, SummaryReader};
-use super::material::{LastRequest, Material};
+use super::material::{LONG_PASTE_CHARS, LastRequest, Material};
 use super::parts::{CompactionMessage, Measure, Summary, SummaryPart};
 use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
@@ -33,7 +33,9 @@ enum ShrinkablePart {
     Carried,
     /// The middle of the summary.
     Summary,
-    /// The middle of long pastes in the user's messages.
+    /// The middle of long pastes in the user's messages, of which more is kept than of others.
+    LongPastes,
+    /// The middle of shorter ones, and more of the long ones.
     Pastes,
     /// Outcomes in the kept part.
     Outcomes,
@@ -58,10 +60,12 @@ enum ShrinkablePart {
     AllOfUser,
 }
 
-/// The order if the result does not fit. The guaranteed share of the user's messages comes after everything that was
+/// The order if the result does not fit. Long pastes come first: at half the size, the tables keep more of what is needed next
+/// than the middle of a log does. The guaranteed share of the user's messages comes after everything that was
 /// computed or can be read from the log again. Messages beyond that share come before the current round: a model that
 /// never sees the outcomes of its calls repeats them without end.
-const TO_FIT: [ShrinkablePart; 14] = [
+const TO_FIT: [ShrinkablePart; 15] = [
+    ShrinkablePart::LongPastes,
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
     ShrinkablePart::Pastes,
@@ -330,8 +334,9 @@ impl<'a> FitSearch<'a> {
                 }
                 is_there
             }
-            ShrinkablePart::Pastes => {
-                let is_cut = self.material.cut_pastes(input, excess.max(1));
+            ShrinkablePart::LongPastes | ShrinkablePart::Pastes => {
+                let chars_min = if step == ShrinkablePart::LongPastes { LONG_PASTE_CHARS } else { 0 };
+                let is_cut = self.material.cut_pastes(input, excess.max(1), chars_min);
                 self.measure.user = self.measure.user.min(self.material.user_tokens());
                 is_cut
             }
@@ -450,7 +455,8 @@ fn full_measure(
         carried: input.carried_max(),
         summary: summary.text().len().max(1),
         request: usize::MAX,
-        attached: if too_many_bytes { 0 } else { attached },
+        // Another agent gets the text alone.
+        attached: if too_many_bytes || *input.reader != SummaryReader::Session { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
         repeats_summary: trigger.is_automatic(),

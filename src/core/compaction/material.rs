@@ -335,9 +335,9 @@ impl UserQuote {
 impl Material {
     /// Shortens the user's long pastes by at least `tokens`: to the next length, the longest first and then the oldest
     /// first, and only as many as necessary. If that is not enough, the next call goes on. Returns `false` if nothing
-    /// can be shortened.
-    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64) -> bool {
-        while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1) {
+    /// can be shortened to at least `chars_min`.
+    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>, tokens: u64, chars_min: usize) -> bool {
+        while let Some(chars_max) = PASTE_CHARS.get(self.paste_step + 1).filter(|max| **max >= chars_min) {
             let saved = self.cut_longer(input, *chars_max, tokens);
             self.paste_step += usize::from(saved < tokens);
             if saved > 0 {
@@ -484,7 +484,10 @@ fn native_summary(head: &Entry) -> Vec<Content> {
 
 /// Longer texts of the user are quoted without most of their middle if there is no room for them: pastes are logs and files,
 /// which can be read again. In characters, per attempt.
-const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, 2 * 1024, 600];
+const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, LONG_PASTE_CHARS, 600];
+
+/// What is kept of long pastes until the tables have been shortened.
+pub const LONG_PASTE_CHARS: usize = 2 * 1024;
 
 /// Messages of up to this many bytes are looked at further back than longer ones.
 const SHORT_BYTES_MAX: usize = 400;

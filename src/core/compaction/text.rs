@@ -154,6 +154,9 @@ pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool
     parts.join("\n\n")
 }
 
+/// Begins the line that marks where a text lacks its middle.
+pub(super) const LEFT_OUT: &str = "\n[… ";
+
 pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max { text.to_owned() } else { shortened(text, bytes_max, "") }
 }
@@ -183,7 +186,7 @@ pub(super) fn most_telling_lines(text: &str, chars_max: usize, hint: &str) -> St
         end = line.end;
     }
     let left_out = tail - head - middle.replace("[…]\n", "").len();
-    format!("{}\n[… {left_out} bytes left out{hint} …]\n{middle}{}", &text[..head], &text[tail..])
+    format!("{}{LEFT_OUT}{left_out} bytes left out{hint} …]\n{middle}{}", &text[..head], &text[tail..])
 }
 
 /// Divisor: the part of a shortened text that lines from its middle may take.
@@ -253,5 +256,5 @@ fn weight(word: &str) -> usize {
 }
 
 fn without_middle(text: &str, head: usize, tail: usize, hint: &str) -> String {
-    format!("{}\n[… {} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}{LEFT_OUT}{} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
 }

@@ -3,14 +3,15 @@
 //! Another agent that uses Epitome's message as its summary passes it on with the next conversation. Quoted as a whole it
 //! would be nested and cut a little more each time; unfolded, its parts are composed again beside the new ones.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::LazyLock;
 
-use regex::Regex;
+use epitome_thread::{Change, Entry};
 
+use super::author::typed;
+use super::calls::{is_question, user_reply};
 use super::carryover::TAG;
 use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD, PLACES};
+use super::text::{LEFT_OUT, said};
 use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
 
 /// The parts of a composed message.
@@ -38,12 +39,13 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
         Some(_) | None => ("", rest),
     };
     rest = &rest[heads.iter().filter_map(|head| rest.find(head)).min().unwrap_or(rest.len())..];
-    let mut tables = Cow::Borrowed("");
-    if rest.starts_with(CARRIED_HEAD)
+    let mut tables = String::new();
+    if let Some(head) = rest.strip_prefix(CARRIED_HEAD)
         && let Some((inner, after)) = element(rest, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"))
     {
-        let has_places = rest[CARRIED_HEAD.len()..].starts_with(PLACES);
-        tables = if has_places { without_places(inner) } else { Cow::Borrowed(inner) };
+        // The new log has other entries at these places.
+        let note = if head.starts_with(PLACES) { OTHER_PLACES } else { "" };
+        tables = format!("{note}{inner}");
         rest = after;
     }
     while let Some(after) = rest.strip_prefix(INSTRUCTIONS)
@@ -62,7 +64,7 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     if rest.starts_with(USER_HEAD)
         && let Some((_, after)) = rest.split_once("<user>\n")
     {
-        rest = said(after, &mut message.said).trim_start();
+        rest = read_quotes(after, &mut message.said).trim_start();
     }
     if let Some(after) = rest.strip_prefix(PINS_HEAD) {
         rest = after.trim_start();
@@ -83,17 +85,42 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     Some(message)
 }
 
-/// A place at the beginning of a line, and elsewhere with what leads to it.
-static LINE_PLACE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?m)^(?:- )?e\d+:? ").expect("a valid pattern"));
-static PLACE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r" \((?:last )?e\d+\)|,? (?:last |in )?e\d+\b").expect("a valid pattern"));
-
-/// Tables without the places in a log that is out of reach: the new log has other entries there.
-fn without_places(tables: &str) -> Cow<'_, str> {
-    let tables = LINE_PLACE.replace_all(tables, "- ");
-    Cow::Owned(PLACE.replace_all(&tables, "").into_owned())
+impl UnfoldedMessage {
+    /// Leaves out the words of the user that a log has already, each as often as the log has it.
+    pub fn leave_out_said(&mut self, log: &[Entry]) {
+        let (mut asked, mut words) = (HashSet::new(), String::new());
+        for Entry { change, .. } in log {
+            asked.extend(change.calls().filter(|call| is_question(&call.name)).map(|call| &call.id));
+            let text = match change {
+                Change::Said { message, .. } => Some(said(&typed(&message.content)).into()),
+                Change::ToolFinished { outcome } => {
+                    user_reply(asked.contains(&outcome.call), outcome).map(|(_, text)| text)
+                }
+                _ => None,
+            };
+            words.extend(text.map(|text| lines(&text)));
+        }
+        let mut from = 0;
+        self.said.retain(|quote| {
+            // Of a message that was shortened, the beginning is compared.
+            let (head, rest) = quote.split_once(LEFT_OUT).unwrap_or((quote, ""));
+            let head = lines(head);
+            let beginning = head.trim_end();
+            let known = words[from..].find(if rest.is_empty() { &head } else { beginning });
+            from = known.map_or(from, |at| from + at + beginning.len());
+            known.is_none()
+        });
+    }
 }
+
+/// The lines of a text, each between line breaks: programs that pass a text on may change the white space around them.
+fn lines(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    format!("\n{}\n", lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Precedes tables with places in another log.
+const OTHER_PLACES: &str = "(Entries such as e12 are places in an earlier session.)\n";
 
 const INSTRUCTIONS: &str = "<instructions path=\"";
 
@@ -106,7 +133,7 @@ fn element<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a s
 
 /// Reads the quotes of the user's messages, and of what programs sent as such, and returns what follows them. A message may
 /// contain the tags of a quote, so its end is only where another quote, a gap or the end of all of them follows.
-fn said<'a>(mut rest: &'a str, quotes: &mut Vec<String>) -> &'a str {
+fn read_quotes<'a>(mut rest: &'a str, quotes: &mut Vec<String>) -> &'a str {
     const TAGS: [(&str, &str); 2] = [("<said", "\n</said>\n"), ("<not_by_user", "\n</not_by_user>\n")];
     loop {
         if let Some(after) = rest.strip_prefix(GAP) {

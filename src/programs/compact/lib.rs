@@ -112,7 +112,7 @@ pub fn compact(
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
     let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
-    // The next compaction finds the entries of the conversation again, but not those of the options.
+    // What the options add is not a part of the conversation.
     let conversation_end = Seq(log.len() as u64);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));
@@ -151,11 +151,13 @@ pub fn compact(
         }
     }
     let ComposedMessage { through, summary, tokens: tokens_after, account } = made;
-    let covered =
-        thread.entries().iter().take_while(|entry| entry.seq <= through && entry.seq < conversation_end);
-    let entries = covered.filter(|entry| entry.change.is_spoken()).count();
+    let covered = || {
+        let covered = |entry: &&Entry| entry.seq <= through && entry.seq < conversation_end;
+        thread.entries().iter().map(|entry| &**entry).take_while(covered)
+    };
     let texts: Vec<&str> = summary.content.iter().filter_map(Content::as_text).collect();
-    let (message, digest) = epitome_import::sealed(&texts.join("\n\n"), entries);
+    let (message, digest) = epitome_import::sealed(&texts.join("\n\n"), covered());
+    let entries = covered().filter(|entry| entry.change.is_spoken()).count();
     let CompactionStats { quoted, shortened, left_out, .. } = account;
     Ok(CompactedTranscript {
         messages: rest.map(|rest| rest.behind(&message)),

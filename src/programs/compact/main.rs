@@ -44,7 +44,7 @@ struct CompactCli {
     /// What to print: the message alone, or what an agent takes
     #[arg(long, value_enum, default_value = "message", value_name = "FORMAT")]
     to: ResultFormat,
-    /// Limit for the message, in tokens [default: 20000]. With this option, there is a message even if little is gained
+    /// Limit for the message, in tokens. With this option, there is a message even if little is gained
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(TOKENS_MIN..))]
     max_tokens: Option<u64>,
     /// Leave the newest messages as they are

@@ -77,11 +77,12 @@ impl<'a> EntryAppender<'a> {
         self.push(Change::Edited { by: BY.to_owned(), edits });
     }
 
-    /// Adds what a message contains.
-    fn unfold(&mut self, message: UnfoldedMessage) {
+    /// Adds what a message contains of the part up to the entry `through`.
+    fn unfold(&mut self, through: Seq, mut message: UnfoldedMessage) {
+        message.leave_out_said(self.entries);
         let UnfoldedMessage { summary, instructions, goal, said, pins } = message;
         if !summary.is_empty() {
-            self.summarized(summary);
+            self.summarized(through, summary);
         }
         for (path, text) in instructions {
             let text = format!("<instructions path=\"{path}\">\n{text}\n</instructions>");
@@ -98,9 +99,8 @@ impl<'a> EntryAppender<'a> {
         }
     }
 
-    /// Adds what is left of the part before as its summary.
-    fn summarized(&mut self, summary: String) {
-        let through = Seq(self.entries.len() as u64 - 1);
+    /// Adds what is left of the part up to the entry `through` as its summary.
+    fn summarized(&mut self, through: Seq, summary: String) {
         let summary = self.message(summary);
         self.push(Change::Compacted {
             through,
@@ -138,29 +138,29 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
     if !entries.iter().any(|entry| text_of(&entry.change).is_some_and(|text| found(&text).is_some())) {
         return entries;
     }
-    let spoken_before = |entries: &[Entry]| entries.iter().filter(|entry| entry.change.is_spoken()).count();
     // The entries that replace a compaction precede those that it keeps.
     for at in 0..entries.len() {
         if let Change::Compacted { through, summary, .. } = &entries[at].change
-            && found(&summary.text()).is_some_and(|(found, _)| spoken_before(&entries[..at]) < found.entries)
+            && found(&summary.text()).is_some_and(|(found, _)| !found.is_of(&entries[..at]))
         {
             let behind = (through.0 as usize + 1).min(at);
             entries[behind..=at].rotate_right(1);
         }
     }
     let mut next_message = next_message(&entries);
-    let mut log = Vec::with_capacity(entries.len());
+    let mut log: Vec<Entry> = Vec::with_capacity(entries.len());
     let mut moved: HashMap<Seq, Seq> = HashMap::new();
-    let mut spoken = 0;
     for Entry { seq, at, mut change } in entries {
         if let Change::Compacted { through, .. } = &mut change {
             *through = moved.get(through).copied().unwrap_or(*through);
         }
         // A message that somebody pasted into a conversation must not hide what was said before.
-        let may_replace = own == OwnCompaction::LeftOut || spoken == 0;
+        let may_replace = own == OwnCompaction::LeftOut || !log.iter().any(|entry| entry.change.is_spoken());
         let text = text_of(&change).filter(|_| may_replace || matches!(change, Change::Compacted { .. }));
-        match text.as_deref().and_then(found) {
-            Some((found, _)) if spoken >= found.entries => {
+        // What the host has kept beside the message stays in view.
+        let opening = log.first().map(|entry| entry.seq);
+        match text.as_deref().and_then(found).zip(opening) {
+            Some(((found, _), _)) if found.is_of(&log) => {
                 if let Change::Compacted { summary, .. } = &mut change
                     && own == OwnCompaction::Kept
                 {
@@ -168,22 +168,18 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
                     log.push(Entry { seq: Seq(log.len() as u64), at, change });
                 }
             }
-            Some((found, body)) => {
+            Some(((found, body), opening)) => {
                 let mut writer = EntryAppender { entries: &mut log, next_message };
-                writer.unfold(body);
+                writer.unfold(opening, body);
                 for text in found.around {
                     if text.trim().chars().count() > WRAPPER_CHARS_MAX {
                         writer.prompt(text.to_owned());
                     }
                 }
                 next_message = writer.next_message;
-                spoken = log.iter().filter(|entry| entry.change.is_spoken()).count();
             }
             None if matches!(&change, Change::Titled { title } if marker::is_title(title)) => {}
-            None => {
-                spoken += usize::from(change.is_spoken());
-                log.push(Entry { seq: Seq(log.len() as u64), at, change });
-            }
+            None => log.push(Entry { seq: Seq(log.len() as u64), at, change }),
         }
         moved.insert(seq, Seq((log.len() as u64).saturating_sub(1)));
     }

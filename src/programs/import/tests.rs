@@ -146,13 +146,14 @@ fn a_message_of_epitome_is_imported_as_what_it_contains() {
             },
         })
     };
-    let (sealed, _) = sealed(OWN, 30);
+    let (sealed, _) = sealed(OWN, std::iter::empty());
     let wrapped = format!("Summary so far:\n<summary>\n{sealed}\n</summary>");
     for (first, title) in [(OWN, "Never push."), (&sealed, "Never push."), (&wrapped, "Summary so far:")] {
         let lines = [line("a", Value::Null, "user", first), line("b", "a".into(), "assistant", "Fine.")];
         let (thread, _) = read_one(&format!("{head}\n{}\n{}", lines[0], lines[1]));
-        let expected = "user: ## Other commands, most frequent first\n- `make` (3×): succeeded\n\n\
-                        ## What the agent said, newest last\n- Part 1 is done.\n\
+        let expected = "user: (Entries such as e12 are places in an earlier session.)\n\n\
+                        ## Other commands, most frequent first\n- `make` (3×, last e9): succeeded\n\n\
+                        ## What the agent said, newest last\ne12: Part 1 is done.\n\
                         user: Never push.\nuser: Test part 1.\na/b: Fine.\n";
         assert_eq!(seen(&thread), expected);
         assert_eq!(thread.title(), Some(title));
@@ -174,14 +175,16 @@ fn a_compaction_by_epitome_stays_the_view_of_its_conversation() {
             r#"{{"type":"message","id":"{id}","parentId":{parent},"timestamp":"2026-01-01T00:00:01.000Z","message":{{"role":"user","content":"Say {id}."}}}}"#
         )
     };
-    let (sealed, _) = sealed(OWN, 2);
+    let reply = r#"{"type":"message","id":"r","parentId":"a","timestamp":"2026-01-01T00:00:01.000Z","message":{"role":"assistant","content":[{"type":"text","text":"A."}],"provider":"a","model":"b","stopReason":"stop"}}"#;
+    let before = [head.to_owned(), said("a", "null"), reply.to_owned()];
+    let (conversation, _) = read_one(&before.join("\n"));
+    let (sealed, _) = sealed(OWN, conversation.entries().iter().map(|entry| &**entry));
     let compaction = serde_json::json!({
         "type": "compaction", "id": "c", "parentId": "b", "timestamp": "2026-01-01T00:00:02.000Z",
         "summary": sealed, "firstKeptEntryId": "b", "tokensBefore": 3000,
     });
-    let lines =
-        [head.to_owned(), said("a", "null"), said("b", "\"a\""), compaction.to_string(), said("d", "\"c\"")];
-    let (thread, _) = read_one(&lines.join("\n"));
+    let after = [said("b", "\"r\""), compaction.to_string(), said("d", "\"c\"")];
+    let (thread, _) = read_one(&[before, after].concat().join("\n"));
     assert_eq!(seen(&thread), format!("user: {OWN}\nuser: Say b.\nuser: Say d.\n"));
     assert_eq!(thread.title(), Some("Say a."));
 }

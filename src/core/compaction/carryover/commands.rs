@@ -17,6 +17,9 @@ const OUTPUT_LINE_BYTES_MAX: usize = 160;
 /// Number of lines shown from the beginning and from the end of a failed command's output.
 const OUTPUT_LINES: usize = 2;
 
+/// In less room, nothing of a longer output is shown: a few letters say nothing.
+const ENDS_BYTES_MIN: usize = 60;
+
 /// Maximum number of failed commands that are compared with those that succeeded since.
 const FAILED_MAX: usize = 200;
 
@@ -100,6 +103,7 @@ pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         for (line, ends) in &failed {
             // Which commands fail matters more than their complete output.
             let room = lines.left().saturating_sub(line.len() + 1);
+            let ends = if room < ENDS_BYTES_MIN.min(ends.len()) { "" } else { ends };
             lines.push(line.clone() + &clip_line(ends, room));
         }
         lines.text()

@@ -370,7 +370,8 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             let is_extension = (1..=EXTENSION_BYTES_MAX).contains(&extension.len())
                 && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
                 && extension.bytes().any(|byte| byte.is_ascii_alphabetic());
-            let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic());
+            // `main..HEAD` is a range of commits.
+            let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic()) && !stem.ends_with('.');
             // `fmt.Println`, `user@host.org` and `//host.org` are not files; names with a slash or a common
             // extension are.
             let is_file = is_extension && has_name && word.len() <= PATH_BYTES_MAX && !word.starts_with("//");
@@ -463,7 +464,7 @@ mod tests {
         for (text, paths) in [
             ("src/a.rs:12: fn main", vec!["src/a.rs"]),
             ("see ./docs/x.md, README.md.", vec!["docs/x.md", "README.md"]),
-            ("fmt.Println(1.5) v1.2.3 e.g. a...b", vec![]),
+            ("fmt.Println(1.5) v1.2.3 e.g. a...b origin/main..HEAD", vec![]),
             ("person@example.com 请看src/a.rs。", vec!["src/a.rs"]),
             ("+++ b/cmd/hooks.go|x.tar.gz https://host.org/a", vec!["cmd/hooks.go"]),
             (".", vec![]),

@@ -1,6 +1,6 @@
 //! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -24,9 +24,6 @@ const BRANCHES_MAX: usize = 3;
 static COMMIT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern")
 });
-
-/// Commands of Git that give existing commits other hashes.
-const REWRITING: [&str; 3] = ["rebase", "filter-branch", "filter-repo"];
 
 /// `On branch x`, `Switched to a new branch 'x'`.
 static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
@@ -67,13 +64,11 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
     // Branches whose next older commit was rewritten.
     let mut amended = HashSet::new();
-    // The command that rewrote all older commits of a repository.
-    let mut rewritten: HashMap<String, &str> = HashMap::new();
     for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
         let output = bounded(call.text());
         let elsewhere = directory(&command, history.cwd);
-        if runs(call, &["git", "git-filter-repo"]) {
+        if runs(call, &["git"]) {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             for commit in commits.iter().rev() {
                 let is_replaced = amended.remove(&commit[1]);
@@ -83,16 +78,8 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 if is_replaced {
                     continue;
                 }
-                if let Some(by) = rewritten.remove(&elsewhere) {
-                    found
-                        .commits
-                        .push(format!("- before `git {by}`{elsewhere}, which may have replaced these:"));
-                }
                 let commit = format!("- {} on {}{elsewhere}: {}", &commit[2], &commit[1], &commit[3]);
                 add(&mut found.commits, COMMITS_MAX, commit);
-            }
-            if let Some(by) = rewriting(call) {
-                rewritten.insert(elsewhere.clone(), by);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
             let branch = branch.or_else(|| commits.last().map(|commit| commit[1].to_owned()));
@@ -118,14 +105,6 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     }
     found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
     Box::new(move |bytes_max| found.render(bytes_max))
-}
-
-/// The command of a call that gives older commits other hashes.
-fn rewriting(call: &CallRecord<'_>) -> Option<&'static str> {
-    let is = |known: &str, word: &str| known.trim_start_matches("git-").trim_start_matches("--") == word;
-    let has = |word: &str| commands(call).flat_map(|command| &command.words).any(|known| is(known, word));
-    let is_done = call.result() != CallStatus::Failed && !has("abort") && !has("quit");
-    REWRITING.into_iter().find(|word| is_done && has(word))
 }
 
 /// How many commits a call made, by its output.

@@ -55,8 +55,9 @@ const UNAVAILABLE: &str = " is temporarily unavailable, so auto mode cannot dete
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 
 /// Lines of Claude Code and Codex for commands that continue, before the name by which later calls refer to them.
-const RUNNING: [&str; 3] = [
+const RUNNING: [&str; 4] = [
     "Command running in background with ID: ",
+    "Monitor started (task ",
     "Script running with cell ID ",
     "Process running with session ID ",
 ];
@@ -103,7 +104,7 @@ pub(super) fn running_as<'a>(outcome: &'a ToolOutcome, text: &'a str) -> Option<
         return tag(text, "task_id");
     }
     let name = head(text).find_map(|line| RUNNING.iter().find_map(|begin| line.strip_prefix(begin)))?;
-    name.split([' ', '.']).next().filter(|name| !name.is_empty())
+    name.split([' ', '.', ',']).next().filter(|name| !name.is_empty())
 }
 
 /// The name and the end of a command, in Claude Code's notice about it.

@@ -240,30 +240,6 @@ fn branches_and_commits_name_another_repository_and_requests_that_were_only_read
     assert_eq!(part(&text, "Version control, newest first"), expected);
 }
 
-/// The hashes of commits that a rebase had replaced were listed like those that exist.
-#[test]
-fn hashes_from_before_a_rebase_are_marked() {
-    for (command, status, mark) in [
-        ("git rebase main", DONE, Some("rebase")),
-        ("git fetch && git pull --rebase 2>&1 | tail -3", DONE, Some("rebase")),
-        ("git filter-branch --msg-filter x HEAD", DONE, Some("filter-branch")),
-        ("git-filter-repo --path src", DONE, Some("filter-repo")),
-        ("git rebase --abort", DONE, None),
-        ("git rebase main", FAILED, None),
-        ("git switch rebase-fix", DONE, None),
-    ] {
-        let mut conversation = TestConversation::new();
-        shell(&mut conversation, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue");
-        shell(&mut conversation, command, status, "");
-        shell(&mut conversation, "git commit -m y", DONE, "[queue 5d6e7f8] Test it");
-        let mark = mark.map(|by| format!("- before `git {by}`, which may have replaced these:"));
-        let lines =
-            ["- branch: queue", "- 5d6e7f8 on queue: Test it"].map(str::to_owned).into_iter().chain(mark);
-        let lines: Vec<String> = lines.chain(["- 1a2b3c4 on queue: Add the queue".to_owned()]).collect();
-        assert_eq!(part(&carried(&conversation, 5_000), "Version control, newest first"), lines, "{command}");
-    }
-}
-
 /// Regression: steps were listed as pending long after they had been done, because the agent had not updated its plan.
 #[test]
 fn a_plan_says_what_was_done_since_it_was_updated() {

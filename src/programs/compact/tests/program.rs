@@ -1,5 +1,7 @@
 //! The program as agents use it: their conversations in, messages out.
 
+mod round_trip;
+
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 

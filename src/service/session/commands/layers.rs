@@ -34,7 +34,7 @@ const UNDO: LayerDirection = LayerDirection {
     change: |entry| Change::Undone { entry },
     can: Thread::can_undo,
     newest: |thread| thread.last_layer().map(|entry| entry.seq),
-    nothing: "Nothing left to undo.",
+    nothing: "Nothing left to undo. /rewind puts back what the agent has changed in files.",
     with: "without",
     back: "/redo restores it.",
 };
