@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -198,14 +198,6 @@ struct Owed {
 #[serde(rename_all = "camelCase")]
 struct NamesSession {
     session_id: String,
-}
-
-/// A prompt whose fate the next daemon has to find out.
-#[derive(Serialize)]
-struct SentBefore<'a> {
-    id: Box<RawValue>,
-    key: &'a str,
-    cancelled: bool,
 }
 
 #[derive(Deserialize)]
@@ -716,15 +708,10 @@ impl ReconnectState {
     /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompts = self.waiting.iter().filter_map(|waiting| {
-            let PromptState { session, key, fate: PromptFate::Resuming } = waiting.prompt()? else {
-                return None;
-            };
-            let sent = SentBefore {
-                id: RawValue::from_string(waiting.id.to_string()).ok()?,
-                key,
-                cancelled: waiting.is_cancelled,
-            };
-            (session == name).then(|| serde_json::to_string(&sent).expect("it is made of JSON"))
+            let prompt = waiting.prompt().filter(|prompt| prompt.session == name && waiting.is_resuming())?;
+            // Ids are sent back byte for byte.
+            let (id, key) = (&waiting.id, Value::from(prompt.key.as_str()));
+            Some(format!(r#"{{"id":{id},"key":{key},"cancelled":{}}}"#, waiting.is_cancelled))
         });
         let prompts = prompts.collect::<Vec<_>>().join(",");
         format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)
