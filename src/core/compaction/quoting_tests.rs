@@ -306,11 +306,11 @@ fn one_step_cuts_as_many_pastes_as_necessary() {
     let mut material = Material::collect(&input, input.entries().len());
     let before = material.user_tokens();
     let all = before / 2;
-    assert!(material.cut_pastes(&input, all / 3, false));
+    assert!(material.cut_pastes(&input, all / 3, 0));
     let after = material.user_tokens();
     assert!(after + all / 3 <= before && after + all / 3 + 300 > before, "{before} to {after}");
     assert!(material.user.last().expect("the oldest").is_cut() && !material.user[0].is_cut());
-    while material.cut_pastes(&input, u64::MAX, false) {}
+    while material.cut_pastes(&input, u64::MAX, 0) {}
     assert!(material.user.iter().all(|words| words.is_cut()));
 }
 
