@@ -248,7 +248,8 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
-    let text = String::from_utf8_lossy(bytes);
+    // With the encoding that its byte order mark names: PowerShell writes UTF-16.
+    let (text, ..) = encoding_rs::UTF_8.decode(bytes);
     if text.len() <= INSTRUCTION_BYTES_MAX {
         return (text.into_owned(), None);
     }
@@ -382,6 +383,20 @@ mod tests {
             assert!(problem.contains(why), "{problems:?}");
         }
         assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    /// Instructions that PowerShell had written reached the model as zeros between the letters.
+    #[test]
+    fn instructions_in_utf16_are_read() {
+        let scratch = InstructionDisk::with(&[("repository/AGENTS.md", "@more.md")]);
+        let utf16 = |text: &str| {
+            [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()
+        };
+        std::fs::write(scratch.at("repository/more.md"), utf16("Für später.")).expect("written");
+        std::fs::write(scratch.at("repository/CLAUDE.md"), utf16("Kurz.\r\n")).expect("written");
+        let (texts, problems) = scratch.read("repository");
+        assert!(texts.concat().contains("Für später.") && texts.concat().contains("Kurz."), "{texts:?}");
+        assert!(problems.is_empty(), "{problems:?}");
     }
 
     #[test]

@@ -158,8 +158,8 @@ impl<'a> Importer<'a> {
             return Err(io::Error::other("its name suggests that it contains keys"));
         }
         let Some((real, bytes)) = read(&real, None)? else { return Ok(None) };
-        match String::from_utf8(bytes) {
-            Ok(text) if !text.contains('\0') => Ok(Some((real, text))),
+        match encoding_rs::UTF_8.decode(&bytes) {
+            (text, _, false) if !text.contains('\0') => Ok(Some((real, text.into_owned()))),
             _ => Err(io::Error::other("it is not a text")),
         }
     }
