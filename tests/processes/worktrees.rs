@@ -195,6 +195,21 @@ fn a_worktree_in_which_a_turn_runs_is_left_alone() {
     agent.close_input();
 }
 
+/// The worktree of a submodule was made below `.git/modules` of the repository around it.
+#[test]
+fn the_worktree_of_a_submodule_lies_next_to_it() {
+    let Some(user) = user() else { return };
+    let library = user.home().join("library");
+    git(&user.home(), &["clone", "--quiet", "project", "library"]);
+    let source = library.to_string_lossy();
+    let from_disk = "protocol.file.allow=always";
+    git(&user.project(), &["-c", from_disk, "submodule", "--quiet", "add", &source, "sub"]);
+    let mut command = user.command(&["run", "--mode", "full", "--worktree", "x", "run echo here > x.txt"]);
+    let ran = command.current_dir(user.project().join("sub")).output().expect("it runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(read(user.project().join("sub.worktrees/x/x.txt")), "here\n");
+}
+
 #[test]
 fn errors_name_what_is_in_the_way() {
     let Some(user) = user() else { return };

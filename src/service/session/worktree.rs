@@ -410,7 +410,14 @@ fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, WorktreeError> {
         let branch = field("branch").and_then(|name| name.strip_prefix("refs/heads/")).map(str::to_owned);
         Some(ListedWorktree { path: PathBuf::from(field("worktree")?), branch })
     });
-    Ok(read.collect())
+    let mut read: Vec<ListedWorktree> = read.collect();
+    // For a submodule, Git lists the repository, which lies below `.git/modules` of another one.
+    if let Some(main) = read.first_mut()
+        && let Ok(top) = top_of(&main.path)
+    {
+        main.path = top;
+    }
+    Ok(read)
 }
 
 fn made_by_epitome(directory: &Path, listed: &[ListedWorktree]) -> Result<Vec<Worktree>, WorktreeError> {
