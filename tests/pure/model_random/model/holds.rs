@@ -33,9 +33,6 @@ fn sorted(mut state: Value) -> Value {
             members.sort_by_key(Value::to_string);
         }
     }
-    if let Some(missing) = state["prompt_keys"]["missing"].as_array_mut() {
-        missing.sort_by_key(Value::to_string);
-    }
     state
 }
 
