@@ -52,7 +52,7 @@ const giveUp = setTimeout(() => process.exit(1), 180_000);
 try {
   await call("initialize", { clientInfo: { name: "test", title: null, version: "1" }, capabilities: { experimentalApi: true } });
   send({ method: "initialized" });
-  // What `/hooks` in Codex does.
+  // `/hooks` in Codex does the same.
   const [{ hooks }] = (await call("hooks/list", { cwds: [work] })).data;
   const trusted = Object.fromEntries(hooks.map(({ key, currentHash }) => [key, { trusted_hash: currentHash }]));
   const edits = [{ keyPath: "hooks.state", value: trusted, mergeStrategy: "upsert" }];

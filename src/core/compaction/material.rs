@@ -486,7 +486,7 @@ fn native_summary(head: &Entry) -> Vec<Content> {
 /// which can be read again. In characters, per attempt.
 const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, LONG_PASTE_CHARS, 600];
 
-/// What is kept of long pastes until the tables have been shortened.
+/// Long pastes keep this many characters until the tables have been shortened.
 pub const LONG_PASTE_CHARS: usize = 2 * 1024;
 
 /// Messages of up to this many bytes are looked at further back than longer ones.

@@ -297,9 +297,9 @@ impl UpdateWriter {
         (!is_child).then(|| unpublished::cursor_update(session, entry.seq, kind, &message))
     }
 
-    /// Inserts the client's position before the lines that begin at `start`, if it has changed. Entries that a client is shown
-    /// nothing of have no position of their own: another process shows nothing of them either. The answer to a prompt has one,
-    /// because another process can't know any more that the prompt was the client's own.
+    /// Inserts the client's position before the lines that begin at `start`, if it has changed. An entry that a client is shown
+    /// nothing of has no position of its own: another process shows nothing of it either. The answer to a prompt has one,
+    /// because another process can no longer know that the prompt was the client's own.
     fn insert_position(&mut self, session: &SessionId, begins: bool, start: usize, buffer: &mut Vec<u8>) {
         if self.positions == Positions::Omitted {
             return;

@@ -329,7 +329,7 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// What follows `#!` in the first line of a script.
+/// The text behind `#!` in the first line of a script.
 fn interpreter_line(path: &Path) -> Option<String> {
     use std::io::Read;
     let mut beginning = Vec::new();

@@ -13,7 +13,7 @@ use epitome_thread::{Change, Content, Entry, Thread};
 
 const TIME: &str = "2026-11-28T10:00:00.000Z";
 
-/// What the words and calls that were said later, and the headings of tables about them, may add to a message, in bytes.
+/// Bytes that later words and calls, and the headings of tables about them, may add to a message.
 const GROWTH_MAX: usize = 4_000;
 
 /// A message of a host: its role, its text, its calls, and the call that it is the result of.
@@ -42,7 +42,7 @@ enum Form {
 
 const FORMS: [Form; 5] = [Form::Chat, Form::Anthropic, Form::Responses, Form::Pi, Form::ClaudeCode];
 
-/// What a host keeps of the conversation beside the message.
+/// The part of the conversation that a host keeps beside the message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kept {
     Everything,

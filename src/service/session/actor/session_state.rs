@@ -201,8 +201,9 @@ fn queue_entry(thread: &Thread, message: MessageId) -> Option<Seq> {
     thread.queued().iter().find(is_it).map(|entry| entry.seq)
 }
 
-/// Commits a change. If it records a prompt, its sender is noted, and the key of the prompt is written before it, unless that was written when the
-/// prompt was queued. `waiting`: the responders of the prompt, which are sent its message if it enters the conversation.
+/// Commits a change. If it records a prompt, its sender is noted, and the key of the prompt is written before it, unless that
+/// was written when the prompt was queued. `waiting`: the responders of the prompt, which are sent its message if it enters
+/// the conversation.
 pub(super) fn commit_prompt(
     core: &mut Core,
     waiting: Vec<&mut Responder>,

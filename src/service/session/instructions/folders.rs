@@ -248,7 +248,7 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
-    // With the encoding that its byte order mark names: PowerShell writes UTF-16.
+    // PowerShell writes UTF-16, which a byte order mark names.
     let (text, ..) = encoding_rs::UTF_8.decode(bytes);
     if text.len() <= INSTRUCTION_BYTES_MAX {
         return (text.into_owned(), None);
