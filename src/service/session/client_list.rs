@@ -220,11 +220,10 @@ impl ClientList {
 
     /// Sends a new entry of the log to all clients and observers.
     pub fn announce_entry(&self, entry: &Arc<Entry>) {
-        let author = self.author(&entry.change);
         self.send_each(|client| SessionEvent::Entry {
             entry: entry.clone(),
             replay: false,
-            own: author == Some(client),
+            own: self.author(&entry.change) == Some(client),
         });
     }
 
@@ -323,8 +322,7 @@ impl ClientList {
 
     /// Only these prompts still wait.
     pub fn forget_authors(&mut self, waiting: &[Arc<Entry>]) {
-        let waiting: Vec<MessageId> = waiting.iter().filter_map(|entry| entry.change.prompt()).collect();
-        self.authors.retain(|message, _| waiting.contains(message));
+        self.authors.retain(|message, _| waiting.iter().any(|entry| entry.change.prompt() == Some(*message)));
     }
 
     // ── Unanswerable questions ─────────────────────────────────────────────────────────────────

@@ -412,10 +412,8 @@ fn listed(directory: &Path) -> Result<Vec<ListedWorktree>, WorktreeError> {
     });
     let mut read: Vec<ListedWorktree> = read.collect();
     // For a submodule, Git lists the repository, which lies below `.git/modules` of another one.
-    if let Some(main) = read.first_mut()
-        && let Ok(top) = top_of(&main.path)
-    {
-        main.path = top;
+    if let Some(main) = read.first_mut() {
+        main.path = top_of(&main.path).unwrap_or_else(|_| main.path.clone());
     }
     Ok(read)
 }

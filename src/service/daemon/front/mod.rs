@@ -241,20 +241,23 @@ impl FrontShared {
         }
     }
 
-    /// Records a line from the editor and returns where to send it, and in which form. It must be sent there even if that daemon has
-    /// died since: a request in it is then answered as interrupted. A line that is not sent has an answer, which may be
-    /// empty.
-    fn note<'a>(
+    /// Records a line from the editor and returns where to send it; `line` becomes what to send. It must be sent there even if
+    /// that daemon has died since: a request in it is then answered as interrupted. A line that is not sent has an answer,
+    /// which may be empty.
+    fn note(
         &self,
-        line: &'a [u8],
+        line: &mut Cow<'_, [u8]>,
         dead: Option<&Arc<local::Stream>>,
-    ) -> Result<(Arc<local::Stream>, Cow<'a, [u8]>), Vec<u8>> {
+    ) -> Result<Arc<local::Stream>, Vec<u8>> {
         match self.daemon(line, dead) {
             FoundDaemon::NotNeeded => Err(Vec::new()),
             FoundDaemon::OutOfReach(why) => Err(unserved(line, &why).unwrap_or_default()),
             FoundDaemon::Here(mut state, writer) => match state.reconnect.from_editor(line) {
-                LineAction::Forward => Ok((writer, line.into())),
-                LineAction::Instead(line) => Ok((writer, line.into())),
+                LineAction::Forward => Ok(writer),
+                LineAction::Instead(keyed) => {
+                    *line = keyed.into();
+                    Ok(writer)
+                }
                 LineAction::Drop => Err(Vec::new()),
                 LineAction::Answer(answer) => Err(answer),
             },
@@ -370,8 +373,9 @@ fn copy_up(shared: &FrontShared, from_editor: impl Read) {
 fn send(shared: &FrontShared, line: &[u8]) {
     let mut dead = None;
     loop {
-        match shared.note(line, dead.as_ref()) {
-            Ok((daemon, sent)) => {
+        let mut sent = Cow::Borrowed(line);
+        match shared.note(&mut sent, dead.as_ref()) {
+            Ok(daemon) => {
                 if (&*daemon).write_all(&sent).is_ok() || !shared.state.lock().reconnect.take_back(line) {
                     return;
                 }
