@@ -112,7 +112,7 @@ pub fn compact(
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
     let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
-    // What the options add is not a part of the conversation.
+    // The options add entries that are not a part of the conversation.
     let conversation_end = Seq(log.len() as u64);
     add(&mut log, options);
     let thread = Thread::replay(log.into_iter().map(Arc::new));

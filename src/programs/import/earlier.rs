@@ -157,7 +157,7 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
         // A message that somebody pasted into a conversation must not hide what was said before.
         let may_replace = own == OwnCompaction::LeftOut || !log.iter().any(|entry| entry.change.is_spoken());
         let text = text_of(&change).filter(|_| may_replace || matches!(change, Change::Compacted { .. }));
-        // What the host has kept beside the message stays in view.
+        // The host has kept this beside the message, so it stays in view.
         let opening = log.first().map(|entry| entry.seq);
         match text.as_deref().and_then(found).zip(opening) {
             Some(((found, _), _)) if found.is_of(&log) => {
