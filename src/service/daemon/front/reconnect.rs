@@ -955,9 +955,10 @@ fn continued(opened: &RawValue, session: Option<&str>, rest: String) -> String {
     serde_json::to_string(&params).expect("it is made of JSON")
 }
 
-/// The params of a prompt, which name its session, with a key; `None` if they are no object.
+/// The params of a prompt, which name its session, with a key; `None` if they are no object. Of two fields with one name the last
+/// counts, so it stands behind a `null` of the editor.
 fn with_key(params: &RawValue, key: &str) -> Option<String> {
-    Some(format!(r#"{{"idempotencyKey":"{key}",{}"#, params.get().strip_prefix('{')?))
+    Some(format!(r#"{},"idempotencyKey":"{key}"}}"#, params.get().strip_suffix('}')?))
 }
 
 pub(super) fn request(id: &str, method: &str, params: &str) -> String {

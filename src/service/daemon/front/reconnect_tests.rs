@@ -455,8 +455,9 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
 fn the_next_daemon_gets_the_keys_of_unanswered_prompts() {
     let mut fixture = ReconnectFixture::with_session();
     let mut keys = Vec::new();
-    for id in [5, 6, 7, 8] {
-        let sent = fixture.editor(&request(&id.to_string(), "session/prompt", PROMPT));
+    for (id, null) in [(5, ""), (6, ""), (7, r#","idempotencyKey":null"#), (8, "")] {
+        let params = format!(r#"{{"sessionId":"s_1","prompt":[]{null}}}"#);
+        let sent = fixture.editor(&request(&id.to_string(), "session/prompt", &params));
         let LineAction::Instead(line) = sent else { panic!("it gets a key") };
         let params = &messages(&line)[0]["params"];
         assert_eq!((&params["sessionId"], &params["prompt"]), (&"s_1".into(), &serde_json::json!([])));
