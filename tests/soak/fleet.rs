@@ -24,7 +24,7 @@ use crate::Run;
 
 pub const WHAT: &str = "events of a fleet";
 
-const MACHINES: usize = 3;
+pub const MACHINES: usize = 3;
 
 /// Windows of the runs of each event, in turn.
 const WINDOWS: [usize; 5] = [9, 18, 9, 27, 50];
@@ -48,7 +48,7 @@ const CUTS: [u64; 4] = [4, 9, 14, 20];
 const STOPPED: Duration = Duration::from_secs(8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum FleetEvent {
+pub enum FleetEvent {
     PrimaryKilled,
     DaemonKilled,
     ServerKilled,
@@ -74,15 +74,15 @@ const EVENTS: [(FleetEvent, &str); 9] = [
 
 /// What a run has found.
 #[derive(Default)]
-struct RunResult {
-    slowest: Duration,
-    answered: usize,
-    lost: usize,
-    doubled: usize,
-    double_calls: usize,
+pub struct RunResult {
+    pub slowest: Duration,
+    pub answered: usize,
+    pub lost: usize,
+    pub doubled: usize,
+    pub double_calls: usize,
     /// Prompts that were answered with an error.
-    refused: usize,
-    faults: Vec<String>,
+    pub refused: usize,
+    pub faults: Vec<String>,
 }
 
 /// Plays each event whose words contain `only` this many times. Returns a table with them, too.
@@ -143,15 +143,14 @@ struct Node {
 }
 
 impl Node {
-    fn start(sockets: [&PathBuf; 2], secrets: Option<&User>) -> Node {
+    /// Whoever knows the secrets of this user may connect.
+    fn start(sockets: [&PathBuf; 2], secrets: &User) -> Node {
         let relay = Relay::to(&sockets.map(PathBuf::as_path));
         let user = User::with_model(obey);
         user.write(".epitome/config.toml", &format!("mode = \"full\"\nstore = {:?}\n", relay.address()));
-        if let Some(other) = secrets {
-            let file = "data/remote-tokens.json";
-            std::fs::create_dir_all(user.own().join("data")).expect("a directory");
-            std::fs::copy(other.own().join(file), user.own().join(file)).expect("tokens can be copied");
-        }
+        let file = "data/remote-tokens.json";
+        std::fs::create_dir_all(user.own().join("data")).expect("a directory");
+        std::fs::copy(secrets.own().join(file), user.own().join(file)).expect("tokens can be copied");
         // Free a moment ago. The address has to be known before the server listens.
         let free = TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("an address");
         let server = Node::serve(&user, &free.to_string());
@@ -173,50 +172,86 @@ impl Node {
 }
 
 /// A window and its session.
-struct FleetWindow {
+pub struct FleetWindow {
     agent: Agent,
     /// The machine whose server it was given.
     machine: usize,
-    session: String,
     cwd: PathBuf,
     prompts: usize,
+    played: SessionPrompts,
+}
+
+/// The prompts of one session.
+#[derive(Default)]
+pub struct SessionPrompts {
+    session: String,
     sent: Vec<String>,
     answered: Vec<String>,
     refused: Vec<Value>,
 }
 
 /// A prompt of a window was answered.
-struct Answered {
-    window: usize,
-    at: Instant,
+pub struct Answered {
+    pub window: usize,
+    pub at: Instant,
 }
 
 impl FleetWindow {
     /// Sends a prompt and reads its answer, until one is not refused.
-    fn prompt(&mut self) {
+    pub fn prompt(&mut self) {
+        let SessionPrompts { session, sent, answered, refused } = &mut self.played;
         loop {
             self.prompts += 1;
-            let words = format!("say {} of {}", self.prompts, self.session);
-            let id = self.agent.prompt(&self.session, &words);
-            self.sent.push(words.clone());
+            let words = format!("say {} of {session}", self.prompts);
+            let id = self.agent.prompt(session, &words);
+            sent.push(words.clone());
             let (updates, answer) = self.agent.answer(id);
             if answer["result"]["stopReason"] == "end_turn" {
                 let reply = reply_to(&words);
                 assert!(agent_text(&updates).contains(&reply), "{words}: {updates:#?}");
-                self.answered.push(words);
+                answered.push(words);
                 return;
             }
-            self.refused.push(answer);
-            assert!(
-                self.refused.len() < 200,
-                "a window is refused again and again: {:?}",
-                self.refused.last()
-            );
+            refused.push(answer);
+            assert!(refused.len() < 200, "a window is refused again and again: {:?}", refused.last());
         }
     }
 
+    /// How many prompts of the session were answered.
+    pub fn answered(&self) -> usize {
+        self.played.answered.len()
+    }
+
+    /// Closes the window. Returns what was played in its last session.
+    pub fn end(mut self) -> SessionPrompts {
+        self.agent.close_input();
+        self.played
+    }
+
+    /// Closes the session and opens another one. Returns what was played in the first.
+    pub fn renew(&mut self) -> SessionPrompts {
+        let began = Instant::now();
+        let mut call = |method: &str, params: Value| {
+            loop {
+                let id = self.agent.request(method, params.clone());
+                let (_, answer) = self.agent.answer(id);
+                match answer.get("result") {
+                    Some(result) => break result.clone(),
+                    None => assert!(
+                        began.elapsed() < STUCK_AFTER,
+                        "{method} is refused again and again: {answer}"
+                    ),
+                }
+            }
+        };
+        call("session/close", json!({ "sessionId": self.played.session }));
+        let made = call("session/new", json!({ "cwd": self.cwd, "mcpServers": [] }));
+        let session = made["sessionId"].as_str().expect("a session").to_owned();
+        std::mem::replace(&mut self.played, SessionPrompts { session, ..SessionPrompts::default() })
+    }
+
     fn load(&mut self) -> Result<(), Value> {
-        let params = json!({ "sessionId": self.session, "cwd": self.cwd, "mcpServers": [] });
+        let params = json!({ "sessionId": self.played.session, "cwd": self.cwd, "mcpServers": [] });
         let id = self.agent.request("session/load", params);
         let (_, answer) = self.agent.answer(id);
         if answer.get("error").is_some() { Err(answer) } else { Ok(()) }
@@ -239,7 +274,7 @@ fn reply_to(words: &str) -> String {
 }
 
 /// The fleet of a run.
-struct Fleet {
+pub struct Fleet {
     primary: PostgresServer,
     standby: PostgresServer,
     nodes: Vec<Node>,
@@ -271,31 +306,12 @@ impl Working<'_> {
 }
 
 fn play(event: FleetEvent, nth: usize, windows: usize) -> RunResult {
-    let mut primary = PostgresServer::start().expect("PostgreSQL is installed");
-    let standby = primary.standby();
-    let sockets = [primary.socket(), standby.socket()];
-    let mut nodes: Vec<Node> = Vec::new();
-    let mut tokens = Vec::new();
-    for _ in 0..MACHINES {
-        let sockets = [&sockets[0], &sockets[1]];
-        match nodes.first() {
-            None => {
-                let first = User::new();
-                tokens = (0..TOKENS).map(|user| token(&first, &format!("user-{user}"), "approve")).collect();
-                nodes.push(Node::start(sockets, Some(&first)));
-            }
-            Some(first) => {
-                let next = Node::start(sockets, Some(&first.user));
-                nodes.push(next);
-            }
-        }
-    }
-    let mut fleet = Fleet { primary, standby, nodes, laptop: User::new(), tokens };
+    let mut fleet = Fleet::start();
     let opened: Vec<FleetWindow> = (0..windows).map(|number| fleet.open(number % MACHINES)).collect();
     let stops: Vec<AtomicBool> = (0..2 * windows).map(|_| AtomicBool::new(false)).collect();
     let (sender, answers) = channel();
     let mut result = RunResult::default();
-    let mut all = std::thread::scope(|scope| {
+    let all = std::thread::scope(|scope| {
         let mut working = Working { stops: Vec::new(), threads: Vec::new(), machines: Vec::new() };
         let mut done: Vec<FleetWindow> = Vec::new();
         for (number, window) in opened.into_iter().enumerate() {
@@ -323,8 +339,11 @@ fn play(event: FleetEvent, nth: usize, windows: usize) -> RunResult {
         }
         done
     });
-    all.iter_mut().for_each(|window| window.agent.close_input());
-    fleet.check(event, &all, &mut result);
+    let all: Vec<SessionPrompts> = all.into_iter().map(FleetWindow::end).collect();
+    match event {
+        FleetEvent::PrimaryKilled => fleet.check(&fleet.standby, &all, &mut result),
+        _ => fleet.check_primary(&all, &mut result),
+    }
     result
 }
 
@@ -337,7 +356,7 @@ struct Affected {
 }
 
 /// How long the slowest of these windows took until its next answer after `from`.
-fn continued(answers: &Receiver<Answered>, windows: &[usize], from: Instant) -> Result<Duration, String> {
+pub fn continued(answers: &Receiver<Answered>, windows: &[usize], from: Instant) -> Result<Duration, String> {
     let mut first: BTreeMap<usize, Duration> = BTreeMap::new();
     while first.len() < windows.len() {
         let left = STUCK_AFTER.saturating_sub(from.elapsed());
@@ -356,20 +375,23 @@ fn continued(answers: &Receiver<Answered>, windows: &[usize], from: Instant) -> 
 }
 
 impl Fleet {
-    fn open(&self, machine: usize) -> FleetWindow {
+    /// Starts the servers of all machines, and their database with its standby.
+    pub fn start() -> Fleet {
+        let mut primary = PostgresServer::start().expect("PostgreSQL is installed");
+        let standby = primary.standby();
+        let sockets = [&primary.socket(), &standby.socket()];
+        let secrets = User::new();
+        let tokens = (0..TOKENS).map(|user| token(&secrets, &format!("user-{user}"), "approve")).collect();
+        let nodes = (0..MACHINES).map(|_| Node::start(sockets, &secrets)).collect();
+        Fleet { primary, standby, nodes, laptop: User::new(), tokens }
+    }
+
+    pub fn open(&self, machine: usize) -> FleetWindow {
         let node = &self.nodes[machine];
         let mut agent = node.window(&self.laptop, &self.tokens);
         let session = node.user.new_session(&mut agent);
-        let mut window = FleetWindow {
-            agent,
-            machine,
-            session,
-            cwd: node.user.project(),
-            prompts: 0,
-            sent: Vec::new(),
-            answered: Vec::new(),
-            refused: Vec::new(),
-        };
+        let played = SessionPrompts { session, ..SessionPrompts::default() };
+        let mut window = FleetWindow { agent, machine, cwd: node.user.project(), prompts: 0, played };
         window.prompt();
         window
     }
@@ -388,6 +410,53 @@ impl Fleet {
         Ok(window)
     }
 
+    /// Lets something fail for which no window has to be moved. Returns when the windows could continue.
+    pub fn disturb(&mut self, event: FleetEvent, nth: usize) -> Instant {
+        let began = Instant::now();
+        let victim = nth % MACHINES;
+        match event {
+            FleetEvent::PrimaryKilled => {
+                self.primary.kill();
+                self.standby.promote();
+                began
+            }
+            FleetEvent::DaemonKilled => {
+                end_by(self.nodes[victim].daemon(), Signal::KILL);
+                began
+            }
+            FleetEvent::ServerKilled => {
+                let node = &mut self.nodes[victim];
+                let address = node.server.address.clone();
+                node.server.kill();
+                end_by(node.daemon(), Signal::KILL);
+                node.server = Node::serve(&node.user, &address);
+                began
+            }
+            FleetEvent::HalfClosed => {
+                self.nodes.iter().for_each(|node| node.relay.half_close());
+                began
+            }
+            FleetEvent::NetworkCut => {
+                self.nodes[victim].relay.cut();
+                std::thread::sleep(Duration::from_secs(CUTS[nth % CUTS.len()]));
+                self.nodes[victim].relay.heal();
+                Instant::now()
+            }
+            FleetEvent::RollingUpdate => {
+                for node in &mut self.nodes {
+                    let address = node.server.address.clone();
+                    node.server.signal(Signal::TERM);
+                    node.server.wait();
+                    node.server = Node::serve(&node.user, &address);
+                }
+                Instant::now()
+            }
+            FleetEvent::ServerStopped | FleetEvent::MachineLost | FleetEvent::LeaseRace => {
+                unreachable!("windows are moved: {event:?}")
+            }
+        }
+    }
+
     /// Lets it happen. Windows that were moved are in `done`.
     fn happen(
         &mut self,
@@ -397,49 +466,8 @@ impl Fleet {
         done: &mut Vec<FleetWindow>,
     ) -> Result<Affected, String> {
         let all: Vec<usize> = (0..working.machines.len()).collect();
-        let none = Duration::ZERO;
         let victim = nth % MACHINES;
         match event {
-            FleetEvent::PrimaryKilled => {
-                let from = Instant::now();
-                self.primary.kill();
-                self.standby.promote();
-                Ok(Affected { from, windows: all, slowest: none })
-            }
-            FleetEvent::DaemonKilled => {
-                let from = Instant::now();
-                end_by(self.nodes[victim].daemon(), Signal::KILL);
-                Ok(Affected { from, windows: all, slowest: none })
-            }
-            FleetEvent::ServerKilled => {
-                let from = Instant::now();
-                let node = &mut self.nodes[victim];
-                let address = node.server.address.clone();
-                node.server.kill();
-                end_by(node.daemon(), Signal::KILL);
-                node.server = Node::serve(&node.user, &address);
-                Ok(Affected { from, windows: all, slowest: none })
-            }
-            FleetEvent::HalfClosed => {
-                let from = Instant::now();
-                self.nodes.iter().for_each(|node| node.relay.half_close());
-                Ok(Affected { from, windows: all, slowest: none })
-            }
-            FleetEvent::NetworkCut => {
-                self.nodes[victim].relay.cut();
-                std::thread::sleep(Duration::from_secs(CUTS[nth % CUTS.len()]));
-                self.nodes[victim].relay.heal();
-                Ok(Affected { from: Instant::now(), windows: all, slowest: none })
-            }
-            FleetEvent::RollingUpdate => {
-                for node in &mut self.nodes {
-                    let address = node.server.address.clone();
-                    node.server.signal(Signal::TERM);
-                    node.server.wait();
-                    node.server = Node::serve(&node.user, &address);
-                }
-                Ok(Affected { from: Instant::now(), windows: all, slowest: none })
-            }
             FleetEvent::ServerStopped => {
                 // One of its sessions is opened elsewhere, the others wait.
                 let own = working.of_machine(victim);
@@ -488,6 +516,7 @@ impl Fleet {
                 }
                 Ok(Affected { from, windows, slowest })
             }
+            _ => Ok(Affected { from: self.disturb(event, nth), windows: all, slowest: Duration::ZERO }),
         }
     }
 
@@ -496,13 +525,10 @@ impl Fleet {
         let rival = FleetWindow {
             agent: self.nodes[to[1]].window(&self.laptop, &self.tokens),
             machine: to[1],
-            session: window.session.clone(),
             cwd: window.cwd.clone(),
             // Its prompts have other words.
             prompts: 1_000_000,
-            sent: Vec::new(),
-            answered: Vec::new(),
-            refused: Vec::new(),
+            played: SessionPrompts { session: window.played.session.clone(), ..SessionPrompts::default() },
         };
         let (first, second) = std::thread::scope(|scope| {
             let second = scope.spawn(|| self.moved(rival, to[1]));
@@ -513,15 +539,24 @@ impl Fleet {
         first.prompt();
         second.prompt();
         second.agent.close_input();
-        first.sent.append(&mut second.sent);
-        first.refused.append(&mut second.refused);
-        first.answered.append(&mut second.answered);
+        first.played.sent.append(&mut second.played.sent);
+        first.played.refused.append(&mut second.played.refused);
+        first.played.answered.append(&mut second.played.answered);
         Ok(first)
     }
 
-    /// Compares the database and the calls of all models with what was answered.
-    fn check(&self, event: FleetEvent, windows: &[FleetWindow], result: &mut RunResult) {
-        let server = if event == FleetEvent::PrimaryKilled { &self.standby } else { &self.primary };
+    /// The daemon of each machine; `None` while it is not running.
+    pub fn daemons(&self) -> impl Iterator<Item = Option<Pid>> {
+        self.nodes.iter().map(|node| node.user.daemon())
+    }
+
+    /// Compares the primary and the calls of all models with what was answered.
+    pub fn check_primary(&self, sessions: &[SessionPrompts], result: &mut RunResult) {
+        self.check(&self.primary, sessions, result);
+    }
+
+    /// Compares a database and the calls of all models with what was answered.
+    fn check(&self, server: &PostgresServer, sessions: &[SessionPrompts], result: &mut RunResult) {
         let table = server.sql("select session, line from epitome_entry order by session, seq");
         let mut logs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for row in table.lines() {
@@ -534,16 +569,16 @@ impl Fleet {
                 *calls.entry(prompt_of(&request)).or_default() += 1;
             }
         }
-        for window in windows {
-            let log = logs.get(&*window.session).map(Vec::as_slice).unwrap_or_default();
+        for SessionPrompts { session, sent, answered, refused } in sessions {
+            let log = logs.get(&**session).map(Vec::as_slice).unwrap_or_default();
             let count = |words: &str, change: &str| {
                 let is_it = |line: &&&str| line.contains(change) && line.contains(words);
                 log.iter().filter(is_it).count()
             };
-            result.refused += window.refused.len();
-            for words in &window.sent {
+            result.refused += refused.len();
+            for words in sent {
                 let said = count(&format!("\"{words}\""), "\"said\"");
-                let is_answered = window.answered.contains(words);
+                let is_answered = answered.contains(words);
                 result.answered += usize::from(is_answered);
                 let replied = count(&reply_to(words), "\"replied\"");
                 if is_answered && (said == 0 || replied == 0) {

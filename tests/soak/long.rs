@@ -51,7 +51,7 @@ pub fn run(prompts: u32) -> (Vec<Sample>, Run) {
         if reason != "end_turn" {
             failures.push(format!("prompt {number} ended with {reason}: {words}"));
         }
-        samples.push(Sample { latency, megabytes: megabytes(daemon).unwrap_or_default() });
+        samples.push(Sample { latency, megabytes: status(daemon, "VmRSS:").unwrap_or_default() / 1024.0 });
     }
     failures.extend(growth("memory", &samples, MEMORY_GROWTH_MAX, |sample| sample.megabytes));
     failures.extend(growth("the time of a prompt", &samples, LATENCY_GROWTH_MAX, |sample| {
@@ -72,11 +72,11 @@ fn work(request: &RecordedRequest) -> Vec<ModelStep> {
 }
 
 /// The medians after the warm-up and at the end.
-pub fn ends(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> (f64, f64) {
+pub fn ends<S>(samples: &[S], of: impl Fn(&S) -> f64) -> (f64, f64) {
     let count = samples.len();
     let share = |part: f64| (count as f64 * part) as usize;
     let (from, length) = (share(WARM_UP), share(COMPARED).max(1));
-    let median = |samples: &[Sample]| {
+    let median = |samples: &[S]| {
         let mut values: Vec<f64> = samples.iter().map(&of).collect();
         values.sort_unstable_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or_default()
@@ -91,10 +91,9 @@ fn growth(what: &str, samples: &[Sample], most: f64, of: impl Fn(&Sample) -> f64
     (growth > most).then(message)
 }
 
-/// The resident memory of a process.
-fn megabytes(process: u32) -> Option<f64> {
+/// The number in a field of a process's status, such as `VmRSS:` in kilobytes; `None` if it has ended.
+pub fn status(process: u32, field: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes / 1024.0)
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
 }

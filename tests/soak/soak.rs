@@ -1,7 +1,8 @@
 //! `cargo run -p epitome-soak -- --hours 8 --report soak` plays one long session, and then, in turns until the time is
 //! over, the program under kills, simulated worlds and disks, and the fuzz targets. It writes `report.md` with counts,
 //! seeds and failures, and plots of memory and latency, into the directory of the report, and exits with 1 if something
-//! failed. `--only fleet --runs 10` lets each part of a fleet fail ten times instead.
+//! failed. `--only fleet --runs 10` lets each part of a fleet fail ten times instead, and `--only steady --hours 1` lets parts of one
+//! fleet fail for an hour.
 //!
 //! The program must have been built (`cargo build`).
 
@@ -12,6 +13,7 @@ mod kills;
 mod long;
 mod report;
 mod runs;
+mod steady;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -39,7 +41,7 @@ struct Arguments {
     /// Length of the long session.
     #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
     prompts: u32,
-    /// Only what contains these words, such as "kills". "fleet" is not played otherwise.
+    /// Only what contains these words, such as "kills". "fleet" and "steady" are not played otherwise.
     #[arg(long, default_value = "")]
     only: String,
     /// How often each event of a fleet is played.
@@ -78,6 +80,11 @@ fn main() -> anyhow::Result<()> {
     let (mut samples, mut runs) = (Vec::new(), Vec::new());
     if arguments.only == "fleet" {
         let (table, run) = fleet::run(arguments.runs, &arguments.event);
+        println!("{table}");
+        runs.push(run);
+    }
+    if arguments.only == "steady" {
+        let (table, run) = steady::run(time);
         println!("{table}");
         runs.push(run);
     }
