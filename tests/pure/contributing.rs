@@ -32,7 +32,7 @@ fn the_readme_names_the_two_commands_on_lines_of_their_own() {
         .filter(|line| line.starts_with("cargo "))
         .map(|line| line.split('#').next().unwrap_or_default().trim())
         .collect();
-    assert_eq!(commands, ["cargo run --release -- demo", "cargo test --workspace"]);
+    assert_eq!(commands, ["cargo run --profile quick -- demo", "cargo test --workspace"]);
 }
 
 #[test]

@@ -417,7 +417,10 @@ impl Fleet {
         match event {
             FleetEvent::PrimaryKilled => {
                 self.primary.kill();
+                let killed = Instant::now();
                 self.standby.promote();
+                // Windows can't continue before it, however long PostgreSQL takes.
+                eprintln!("{event:?} {nth}: the promotion took {:.1} s", killed.elapsed().as_secs_f64());
                 began
             }
             FleetEvent::DaemonKilled => {
