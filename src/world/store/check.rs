@@ -57,7 +57,11 @@ impl Store {
         health: &mut Health,
     ) {
         let paths = &self.paths;
-        let (mut scan, bytes) = match scan::read(paths, session) {
+        let read = scan::read(paths, session);
+        if let Some(compared) = compared {
+            compared.add(session, read.as_ref().ok().map(|(scan, _)| scan));
+        }
+        let (mut scan, bytes) = match read {
             Ok(read) => read,
             // Deleted since, or just being created.
             Err(StoreError::NotFound(_)) => return,
@@ -65,9 +69,6 @@ impl Store {
         };
         health.sessions += 1;
         health.entries += scan.mark.entries;
-        if let Some(compared) = compared {
-            compared.add(session, &scan);
-        }
         // A lost entry may refer to any of the remaining blobs.
         let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
         if scan.damage.is_open() {

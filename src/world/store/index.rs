@@ -203,9 +203,9 @@ impl Index {
 
     /// Begins a comparison of sled with the journals.
     pub(super) fn comparison(&self) -> Result<IndexComparison, IndexState> {
-        let begun = self.request(WHOLE_WAITS, IndexThread::comparison);
-        let reason = || "the index thread does not answer".to_owned();
-        begun.unwrap_or_else(|| Err(IndexState::Unknown { reason: reason() }))
+        self.request(WHOLE_WAITS, IndexThread::comparison).unwrap_or_else(|| {
+            Err(IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
+        })
     }
 
     /// Rebuilds sled from the journals.

@@ -29,13 +29,11 @@ impl IndexComparison {
         IndexComparison { stored, sessions: 0, behind: 0, wrong: Vec::new() }
     }
 
-    /// Compares the row of a session with its journal.
-    pub(super) fn add(&mut self, session: &SessionId, scan: &Scan) {
+    /// Compares the row of a session with its journal, if that can be read.
+    pub(super) fn add(&mut self, session: &SessionId, scan: Option<&Scan>) {
         let marked = self.stored.remove(session);
         // Findings of their own report damaged journals.
-        if scan.damage.count > 0 {
-            return;
-        }
+        let Some(scan) = scan.filter(|scan| scan.damage.count == 0) else { return };
         match marked {
             None => self.behind += u64::from(scan.header.has_prompt),
             Some(marked) if was_header_of(&marked, scan) => {
