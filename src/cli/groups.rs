@@ -8,7 +8,6 @@ use clap::{Command, CommandFactory as _};
 
 use super::Cli;
 use super::helper::PROGRAMS;
-use super::renamed::RENAMED;
 use crate::problem::nearest;
 
 /// The groups of the help, with their commands in order. Add new commands here.
@@ -27,9 +26,7 @@ pub fn is_built_in(arguments: &[OsString]) -> bool {
 
 /// Returns the definition of the command line.
 pub fn definition() -> Command {
-    let is_former = |name: &str| RENAMED.iter().any(|(former, _)| *former == name);
-    let hidden = |command: Command| if is_former(command.get_name()) { command.hide(true) } else { command };
-    let root = Cli::command().mut_subcommands(hidden);
+    let root = Cli::command();
     let groups = groups(&root);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
@@ -85,10 +82,16 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let command = command_of(&root, arguments);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
+            let typed = context(ContextKind::InvalidSubcommand)?;
+            let has_it = |group: &&str| {
+                command.find_subcommand(group).is_some_and(|group| group.find_subcommand(&typed).is_some())
+            };
+            if let Some(group) = ["sessions", "store"].into_iter().find(has_it) {
+                return Some(format!("{group} {typed}"));
+            }
             let known = command.get_subcommands().filter(|command| !command.is_hide_set());
             let programs = PROGRAMS.iter().map(|(name, ..)| *name);
-            nearest(&context(ContextKind::InvalidSubcommand)?, known.map(Command::get_name).chain(programs))
-                .map(str::to_owned)
+            nearest(&typed, known.map(Command::get_name).chain(programs)).map(str::to_owned)
         }
         ErrorKind::UnknownArgument => {
             let typed = context(ContextKind::InvalidArg)?;

@@ -1,4 +1,4 @@
-//! `epitome inspect`: opens a page in the browser that shows sessions.
+//! `epitome sessions inspect`: opens a page in the browser that shows sessions.
 
 use std::process::{Command, Stdio};
 

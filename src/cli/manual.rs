@@ -42,13 +42,6 @@ pub struct CompletionsArgs {
     output: String,
 }
 
-impl CompletionsArgs {
-    /// The arguments of `epitome man`.
-    pub fn manual() -> CompletionsArgs {
-        CompletionsArgs { output: "man".to_owned() }
-    }
-}
-
 pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
     if args.output == "man" {
         return man();

@@ -39,7 +39,6 @@ mod policy;
 mod printer;
 mod queue;
 mod recipes;
-mod renamed;
 mod run;
 mod scratch;
 pub mod serve;
@@ -89,7 +88,8 @@ const EXIT_OVER_BUDGET: i32 = 3;
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-Without a command, or with `chat`, it opens a chat in the terminal.
+Without a command, or with `chat`, it opens a chat in the terminal: `epitome \"fix the parser\"` sends
+a first prompt, `epitome -c` continues the last chat, `epitome chat --help` lists the options.
 
 `epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
 openai/..., gemini/..., local/...; `epitome models` lists them.
@@ -102,7 +102,7 @@ Environment:
   EPITOME_HOME       directory for all files (default: ~/.epitome and the XDG directories)
   EPITOME_LOG        log filter with the syntax of RUST_LOG, for example debug
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 cancelled with Ctrl-C.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 over the budget, 130 cancelled with Ctrl-C.";
 
 /// A coding agent for editors, with compaction that you can trust
 #[derive(Debug, Parser)]
@@ -110,6 +110,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 cancelled with Ctrl-C.";
     name = "epitome",
     version,
     after_help = AFTER_HELP,
+    override_usage = "epitome [COMMAND]",
     args_override_self = true,
     arg_required_else_help = false,
     max_term_width = HELP_COLUMNS_MAX
@@ -126,8 +127,6 @@ enum CliCommand {
     Token(token::TokenArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
-    #[command(flatten)]
-    Session(run::SessionSubcommand),
     Recipes(recipes::RecipesArgs),
     Agents(agents::AgentsArgs),
     Plugins(plugins::PluginsArgs),
@@ -137,20 +136,15 @@ enum CliCommand {
     Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
     Store(store::StoreArgs),
-    Policy(policy::PolicyArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
     Hooks(hooks::HooksArgs),
     Mcp(mcp::McpArgs),
     Doctor(doctor::DoctorArgs),
     BugReport(bug_report::BugReportArgs),
-    Inspect(inspect::InspectArgs),
     Config(config::ConfigArgs),
     Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
-    /// Print the manual page
-    #[command(hide = true)]
-    Man,
     /// Open a chat in this terminal, as without a command
     #[command(hide = true)]
     Chat(chat::ChatArgs),
@@ -344,14 +338,12 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         }
     };
     check_home()?;
-    renamed::announce(arguments);
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
         CliCommand::Serve(args) => server::main(args),
         CliCommand::Token(args) => token::main(args),
         CliCommand::Run(args) => run::main(args),
         CliCommand::Compact(args) => run::compact(args),
-        CliCommand::Session(command) => run::session_command(command),
         CliCommand::Recipes(args) => recipes::main(args),
         CliCommand::Agents(args) => agents::main(args),
         CliCommand::Plugins(args) => plugins::main(args),
@@ -361,18 +353,15 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Store(args) => store::main(args),
-        CliCommand::Policy(args) => policy::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),
         CliCommand::Hooks(args) => hooks::main(args),
         CliCommand::Mcp(args) => mcp::main(args),
         CliCommand::Doctor(args) => doctor::main(args),
         CliCommand::BugReport(args) => bug_report::main(args),
-        CliCommand::Inspect(args) => inspect::main(args),
         CliCommand::Config(args) => config::main(args),
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
-        CliCommand::Man => manual::completions(manual::CompletionsArgs::manual()),
         CliCommand::Chat(args) => chat::main(args),
         CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }

@@ -52,7 +52,7 @@ use expected::ExpectedJson;
 use host::HostLink;
 pub use host_input::HostLine;
 use host_input::{HostReader, HostRequest, HostSetup};
-pub use request::{CompactArgs, RunArgs, SessionSubcommand};
+pub use request::{CompactArgs, RunArgs};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 use stream_json::StreamJson;
 
@@ -71,12 +71,7 @@ pub fn compact(args: CompactArgs) -> Result<i32, CliError> {
     perform(args.request()?)
 }
 
-/// `epitome undo` and similar commands: run the slash command of that name.
-pub fn session_command(command: SessionSubcommand) -> Result<i32, CliError> {
-    perform(command.request()?)
-}
-
-/// Like `session_command`, for a session with this complete id.
+/// `epitome sessions undo` and similar commands: run the slash command of that name in the session with this complete id.
 pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool) -> Result<i32, CliError> {
     perform(PromptRequest::command(session.0.to_string(), name, words, json))
 }

@@ -175,6 +175,14 @@ pub fn to_stderr(text: &str) {
     drop(stderr.write_all(visible(text).as_bytes()).and_then(|()| stderr.flush()));
 }
 
+/// Shows what a command does on a terminal's stderr, in place of what this showed before.
+pub fn progress(text: &str) {
+    if Style::for_stderr().is_terminal() {
+        let mut stderr = io::stderr().lock();
+        drop(write!(stderr, "\r\x1b[2K{}", visible(text)).and_then(|()| stderr.flush()));
+    }
+}
+
 /// Writes text to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
     print_more(text).map(drop)

@@ -77,6 +77,8 @@ fn a_typo_is_answered_with_what_was_probably_meant() {
         (&["run", "--modle", "a/b"], "'--model'"),
         (&["run", "--mode", "reed_only", "x"], "'read_only'"),
         (&["sessions", "lst"], "'list'"),
+        (&["undo"], "'sessions undo'"),
+        (&["policy", "show"], "'store policy'"),
     ] {
         usage_error(line, &format!("did you mean {meant}?"));
     }

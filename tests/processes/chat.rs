@@ -360,7 +360,7 @@ fn without_a_login_it_offers_one() {
     assert_eq!(start.ends().0, Some(1));
     // Not in a terminal, it prints the help as before.
     let ran = user.run(&[]).exited(2);
-    assert!(ran.out.contains("Usage: epitome <COMMAND>"), "{ran:?}");
+    assert!(ran.out.contains("Usage: epitome [COMMAND]"), "{ran:?}");
 }
 
 /// A command had put a program called `git` into the virtual environment in which the chat was started. Typing `@` ran it,

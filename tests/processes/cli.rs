@@ -357,7 +357,7 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
         (ran.code, objects[0].clone())
     };
     user.run(&["run", "say something long"]).ok();
-    assert!(user.run(&["undo"]).ok().starts_with("Nothing left to undo"));
+    assert!(user.run(&["sessions", "undo", "latest"]).ok().starts_with("Nothing left to undo"));
 
     let (code, dry) = object(&["compact", "--dry-run", "--json", "the", "plan"]);
     assert_eq!((code, &dry["compaction"]["status"]), (Some(0), &json!("dry_run")), "{dry}");
@@ -365,22 +365,20 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
     assert_eq!(user.model().requests().len(), 1, "a dry run asks no model");
     user.run(&["compact"]).ok();
 
-    let ran = user.run(&["history", "e3"]);
+    let ran = user.run(&["sessions", "history", "latest", "e3"]);
     assert!(ran.code == Some(2) && ran.err.contains("unexpected argument 'e3'"), "{ran:?}");
-    let (_, listed) = object(&["history", "--json"]);
+    let (_, listed) = object(&["sessions", "history", "latest", "--json"]);
     let entry = listed["history"]["layers"][0]["entry"].as_str().expect("a layer").to_owned();
-    assert!(user.run(&["undo", &entry]).ok().starts_with("Undone: "));
-    let twice = user.run(&["undo", &entry]);
+    assert!(user.run(&["sessions", "undo", "latest", &entry]).ok().starts_with("Undone: "));
+    let twice = user.run(&["sessions", "undo", "latest", &entry]);
     assert!(twice.code == Some(1) && twice.out.contains("is undone already"), "{twice:?}");
-    let (code, redone) = object(&["redo", "--json"]);
+    let (code, redone) = object(&["sessions", "redo", "latest", "--json"]);
     assert_eq!((code, &redone["redo"]["status"]), (Some(0), &json!("redone")));
 
-    assert!(user.run(&["pin", "never", "force push"]).ok().starts_with("Pinned, and shown to the model: "));
-    let former = user.run(&["pin"]);
-    assert!(former.err.contains("`epitome pin` is now `epitome sessions pin latest`"), "{former:?}");
-    assert!(former.ok().contains("never force push"));
+    let pinned = user.run(&["sessions", "pin", "latest", "never", "force push"]).ok();
+    assert!(pinned.starts_with("Pinned, and shown to the model: "), "{pinned}");
     assert!(user.run(&["sessions", "pin", "latest"]).ok().contains("never force push"));
-    assert_eq!(object(&["unpin", "all", "--json"]).1["unpin"]["pinned"], json!([]));
+    assert_eq!(object(&["sessions", "unpin", "latest", "all", "--json"]).1["unpin"]["pinned"], json!([]));
 
     // The compaction is followed by a boundary record, for readers that look for one.
     let session = user.session();
@@ -758,7 +756,7 @@ fn the_ticket_of_a_page_is_in_no_list_of_processes() {
     }
     let [planted, own] = programs.map(|path| path.display().to_string());
     user.set("PATH", format!("{planted}:{own}:{}", std::env::var("PATH").expect("it is set")));
-    let printed = user.run(&["inspect"]).ok();
+    let printed = user.run(&["sessions", "inspect"]).ok();
     let ticket = printed.trim().rsplit('=').next().expect("a ticket").to_owned();
     let arguments = within("the browser", || std::fs::read_to_string(&opened).ok());
     assert!(ticket.len() > 20 && !arguments.contains(&ticket), "{arguments}");

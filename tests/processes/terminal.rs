@@ -147,6 +147,17 @@ fn acp_says_what_it_is_for() {
     }
 }
 
+/// It printed nothing until it had read all sessions, which takes half a minute for some gigabytes.
+#[test]
+fn the_doctor_says_what_it_does() {
+    let user = User::with_replies(vec![vec![say("hello")]]);
+    user.run(&["run", "hi"]).ok();
+    let (_, shown) = InTerminal::start(&user, &["doctor"]).ends();
+    assert!(shown.contains("\x1b[2KChecking session 1 of 1 …\r\x1b[2K"), "{shown:?}");
+    let piped = user.run(&["doctor"]);
+    assert!(!piped.err.contains("Checking"), "{piped:?}");
+}
+
 #[test]
 fn a_refusal_may_have_a_reason() {
     let edit = || vec![call("file_write", json!({ "file_path": "new.txt", "text": "x\n" }))];

@@ -6,6 +6,7 @@ mod care;
 mod processes;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +98,19 @@ fn appended_entries_are_loaded_again() {
     assert_eq!(entries, [first, second]);
     assert_eq!(journal.append(titled("Build")).unwrap().seq, Seq(2));
     assert_eq!(store.read(&id(1)).unwrap().len(), 3);
+}
+
+/// In a read-only home, only `epitome doctor` named the variable that helps.
+#[test]
+fn an_error_of_a_place_that_can_not_be_written_names_the_way_out() {
+    let error = |kind: ErrorKind| {
+        let path = "/home/ann/.local/share/epitome".into();
+        StoreError::Io { doing: "make the directory", path, source: kind.into() }.to_string()
+    };
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+        assert!(error(kind).ends_with("set EPITOME_HOME to a directory where you can write"), "{kind}");
+    }
+    assert!(!error(ErrorKind::StorageFull).contains("EPITOME_HOME"));
 }
 
 #[test]

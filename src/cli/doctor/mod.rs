@@ -141,7 +141,11 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
     let get = |name: &str| std::env::var_os(name);
     report.lines.extend(program::lines(&paths));
     let checked = match store.place() {
-        None => store.check().map(Some),
+        None => store
+            .check_with(&mut |done, all| {
+                terminal::progress(&format!("Checking session {} of {all} …", done + 1))
+            })
+            .map(Some),
         Some(_) => store.list().map(|_| None),
     };
     match checked {
@@ -159,7 +163,10 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
             "check the disk and its permissions, or the database",
         )),
     }
-    report.lines.extend(program::files(&paths, get)?);
+    terminal::progress("Starting the MCP servers …");
+    let files = program::files(&paths, get);
+    terminal::progress("");
+    report.lines.extend(files?);
     report.lines.extend(editors::lines(&editors::places(paths.user_home.as_deref(), get)));
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! The arguments of `epitome run` and of the commands that send one command to a session.
+//! The arguments of `epitome run` and `epitome compact`, and the request that they and other commands make to a session.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ cost; for a command, its result; with the reason failed, error and hint.
 /// Summarize the older part of a session
 ///
 /// Does what /compact does in an editor. Compacts the newest session of this directory unless another one is named.
-/// `epitome undo` reverts it.
+/// `epitome sessions undo latest` undoes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -186,105 +186,6 @@ struct PromptOptions {
     standalone: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
-}
-
-/// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
-/// a difference.
-#[derive(Debug, clap::Args)]
-#[command(mut_args(|arg| {
-    let is_useful = arg.is_positional() || ["resume", "json", "standalone", "plain", "cwd"].contains(&arg.get_id().as_str());
-    arg.hide(!is_useful)
-}))]
-#[command(after_help = "\
-The command acts on the newest session of this directory unless --resume names another one.
-
-Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage.")]
-pub struct CommandOptions {
-    #[command(flatten)]
-    options: PromptOptions,
-}
-
-/// Commands of a session that have a command line of their own.
-#[derive(Debug, clap::Subcommand)]
-pub enum SessionSubcommand {
-    /// Undo a compaction or other change of history
-    ///
-    /// Restores what the model saw before a compaction, a hook's change or a pin. Later messages stay.
-    Undo {
-        /// The change to undo, for example e12; see `epitome history` [default: the newest]
-        entry: Option<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// Redo what was undone
-    Redo {
-        /// The change to redo, for example e12 [default: the one undone last]
-        entry: Option<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// List the changes of history that can be undone
-    History {
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// Keep a text through every compaction
-    ///
-    /// An entry or a text that is pinned stays verbatim.
-    ///
-    /// Without an argument, lists what is pinned and how much of the context window it takes.
-    Pin {
-        /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
-        #[arg(value_name = "ENTRY|TEXT")]
-        pinned: Vec<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// Unpin an entry, or all
-    Unpin {
-        /// An entry such as e12, or `all`
-        #[arg(value_name = "ENTRY|all")]
-        entry: Vec<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// Go back to before a turn
-    ///
-    /// Restores the files it changed, the conversation, or both. `epitome sessions rewind ID` does the same with
-    /// options.
-    Rewind {
-        /// An entry of the turn, such as e12 [default: the last turn]; `files` or `conversation` for one of the two;
-        /// `dry` shows what would happen; `force` also restores files that were changed by others since; `undo`
-        /// reverts the last rewind
-        #[arg(value_name = "ENTRY|files|conversation|dry|force|undo")]
-        what: Vec<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// List turns with the files they changed
-    Checkpoints {
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// List or change what runs without asking
-    ///
-    /// Without an argument, lists the rules and the remembered answers to permission questions.
-    #[command(override_usage = "epitome permissions [forget N|forget all|keep N] [OPTIONS]")]
-    Permissions {
-        /// `forget N` or `forget all` revokes remembered answers; `keep N` applies one to later sessions of this
-        /// workspace too
-        #[arg(value_name = "ACTION")]
-        action: Vec<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
-    /// Rename a session
-    Rename {
-        /// The new title
-        title: Vec<String>,
-        #[command(flatten)]
-        options: CommandOptions,
-    },
 }
 
 /// One prompt to one session.
@@ -426,24 +327,6 @@ impl CompactArgs {
     }
 }
 
-impl SessionSubcommand {
-    pub fn request(self) -> Result<PromptRequest, CliError> {
-        let (name, words, options) = match self {
-            SessionSubcommand::Undo { entry, options } => ("undo", Vec::from_iter(entry), options),
-            SessionSubcommand::Redo { entry, options } => ("redo", Vec::from_iter(entry), options),
-            SessionSubcommand::History { options } => ("history", Vec::new(), options),
-            SessionSubcommand::Pin { pinned, options } => ("pin", pinned, options),
-            SessionSubcommand::Unpin { entry, options } => ("unpin", entry, options),
-            SessionSubcommand::Rewind { what, options } => ("rewind", what, options),
-            SessionSubcommand::Checkpoints { options } => ("checkpoints", Vec::new(), options),
-            SessionSubcommand::Permissions { action, options } => ("permissions", action, options),
-            SessionSubcommand::Rename { title, options } => ("rename", title, options),
-        };
-        let request = options.options.request(Some(name.to_owned()), words)?;
-        Ok(request.for_command())
-    }
-}
-
 impl PromptOptions {
     fn request(self, recipe: Option<String>, words: Vec<String>) -> Result<PromptRequest, CliError> {
         let mut ids = self.resume.into_iter();
@@ -488,13 +371,6 @@ impl PromptRequest {
             output: if json { OutputFormat::Json } else { OutputFormat::Text },
             ..PromptRequest::default()
         }
-    }
-
-    fn for_command(mut self) -> PromptRequest {
-        self.output = self.output.result();
-        // Scripts that call these commands may leave stdin open.
-        self.stdin = false;
-        self.on_newest()
     }
 
     /// Selects the newest session of the directory unless one is named.
@@ -587,7 +463,6 @@ mod tests {
         let request = match parsed(line) {
             Cli { command: CliCommand::Run(args) } => args.request(),
             Cli { command: CliCommand::Compact(args) } => args.request(),
-            Cli { command: CliCommand::Session(command) } => command.request(),
             other => panic!("not a prompt: {other:?}"),
         };
         request.expect("good arguments")
@@ -711,19 +586,6 @@ mod tests {
         assert_eq!(dry.output, OutputFormat::Json);
         assert_eq!(request(&["compact", "--json"]).output, OutputFormat::Jsonl);
         usage_error(&["run", "--dry-run", "x"], "--dry-run");
-    }
-
-    #[test]
-    fn commands_of_a_session_are_prompts_to_the_newest_one() {
-        let undo = request(&["undo", "e12"]);
-        assert_eq!((&undo.session, undo.stdin, undo.standalone), (&SessionChoice::Newest, false, false));
-        assert_eq!(prompt(&undo), "/undo e12");
-        let pin = request(&["pin", "--resume", "s_1", "never", "force push", "--json"]);
-        assert_eq!((&pin.session, pin.output), (&SessionChoice::Named("s_1".to_owned()), OutputFormat::Json));
-        assert_eq!(prompt(&pin), "/pin never force push");
-        assert!(request(&["undo", "--standalone"]).standalone);
-        usage_error(&["redo", "-r", "compact"], "unexpected argument '-r'");
-        usage_error(&["history", "e12"], "unexpected argument 'e12'");
     }
 
     #[test]

@@ -667,6 +667,12 @@ impl ChatState {
                     (Some(session), Some(option)) => match named_value(session, option, argument) {
                         Ok(request) => self.set_option(request),
                         Err(values) => {
+                            let mut picker = Picker::of_option(session, option);
+                            argument.chars().for_each(|letter| picker.filter_by(Some(letter)));
+                            if picker.chosen().is_some() {
+                                self.picker = Some(picker);
+                                return;
+                            }
                             let near = nearest(argument, values.iter().map(String::as_str));
                             let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                             self.remark(format!("{argument:?} is not offered for /{id}{near}"));

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::McpEvent;
 use super::client::ClientShared;
 use super::errors::service_reason;
+use super::outcome;
 use super::pages::Cursors;
 use super::redact::ServerRedactor;
 use super::server::ENDING_WITHIN;
@@ -107,13 +108,15 @@ impl ReadyConnection {
             }
         };
         cancel.id = None;
+        let unreadable = || CallFailure::Refused("its response is not a tool result".to_owned());
         match came.map_err(|_| CallFailure::Gone)?.map_err(failed)? {
             ServerResult::CallToolResult(came) if needs_task(&came) => Err(CallFailure::NeedsTask),
             ServerResult::CallToolResult(came) => Ok(came),
             ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
+            ServerResult::CustomResult(came) => outcome::understood(came.0).ok_or_else(unreadable),
             other => {
                 tracing::debug!(?other, "a response that is not a tool result");
-                Err(CallFailure::Refused("its response is not a tool result".to_owned()))
+                Err(unreadable())
             }
         }
     }

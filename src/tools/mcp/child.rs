@@ -7,15 +7,15 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use epitome_platform::pipe;
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Notify;
 use tokio::task::JoinError;
 use tokio::time::Instant;
@@ -26,6 +26,7 @@ use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
 use epitome_platform::program;
 use epitome_platform::sandbox::Confinement;
+use epitome_thread::halves::replace_unpaired_surrogates;
 use epitome_tools::sandbox::SandboxGap;
 
 /// Maximum bytes of one message; a longer one ends the connection. Leaves room for a result with several images.
@@ -47,7 +48,7 @@ const STDERR_LINES_MAX: u32 = 500;
 pub struct ServerProcess {
     pub running: RunningCommand,
     pub stdin: pipe::Sender,
-    pub stdout: BoundedReader<pipe::Receiver>,
+    pub stdout: pipe::Receiver,
     /// Why its stdout was cut off, and the end of its stderr.
     pub diagnostics: Arc<Diagnostics>,
 }
@@ -137,7 +138,6 @@ pub async fn start(
         started.map_err(|source| ServerStartError::Program { command: redact(command), source })?;
     let diagnostics = Arc::new(Diagnostics::default());
     tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
-    let stdout = BoundedReader::new(stdout, diagnostics.clone());
     Ok(ServerProcess { running, stdin, stdout, diagnostics })
 }
 
@@ -195,61 +195,92 @@ async fn follow_stderr(
     }
 }
 
-/// A reader that reports end of file when a line is too long or too many lines arrive.
-pub struct BoundedReader<R> {
-    inner: R,
-    line_bytes: usize,
+/// The messages of a process, one a line. A line that is too long, or too many lines, end them.
+pub struct PipeTransport<R, W> {
+    stdout: BufReader<R>,
+    line: Vec<u8>,
     lines: u32,
     since: Instant,
     diagnostics: Arc<Diagnostics>,
+    stdin: Arc<tokio::sync::Mutex<Option<W>>>,
 }
 
-impl<R> BoundedReader<R> {
-    pub fn new(inner: R, diagnostics: Arc<Diagnostics>) -> BoundedReader<R> {
-        BoundedReader { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
+impl<R: AsyncRead, W> PipeTransport<R, W> {
+    pub fn new(stdout: R, stdin: W, diagnostics: Arc<Diagnostics>) -> PipeTransport<R, W> {
+        let (stdout, stdin) = (BufReader::new(stdout), Arc::new(tokio::sync::Mutex::new(Some(stdin))));
+        PipeTransport { stdout, line: Vec::new(), lines: 0, since: Instant::now(), diagnostics, stdin }
     }
 
-    /// Counts the bytes and lines read.
-    fn count(&mut self, read: &[u8]) -> Result<(), OutputLimit> {
-        for piece in read.split_inclusive(|byte| *byte == b'\n') {
-            self.line_bytes += piece.len();
-            if self.line_bytes > LINE_BYTES_MAX {
-                return Err(OutputLimit::MessageBytes);
-            }
-            if piece.ends_with(b"\n") {
-                self.line_bytes = 0;
-                self.lines += 1;
-            }
-        }
+    /// Counts a line.
+    fn count(&mut self) -> Option<OutputLimit> {
         if self.since.elapsed() > LINES_WITHIN {
             (self.since, self.lines) = (Instant::now(), 0);
         }
-        match self.lines > LINES_MAX {
-            true => Err(OutputLimit::Lines),
-            false => Ok(()),
+        self.lines += 1;
+        match (self.line.len() > LINE_BYTES_MAX, self.lines > LINES_MAX) {
+            (true, _) => Some(OutputLimit::MessageBytes),
+            (false, true) => Some(OutputLimit::Lines),
+            (false, false) => None,
         }
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.diagnostics.cut.get().is_some() {
-            return Poll::Ready(Ok(()));
+impl<R, W> Transport<RoleClient> for PipeTransport<R, W>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let stdin = self.stdin.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let mut stdin = stdin.lock().await;
+            let stdin = stdin.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            stdin.write_all(&line).await?;
+            stdin.flush().await
         }
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-        let read = buffer.filled()[before..].to_vec();
-        if let Err(limit) = self.count(&read) {
-            self.diagnostics.cut.get_or_init(|| limit);
-            // Report end of file at this point.
-            buffer.set_filled(before);
-        }
-        Poll::Ready(Ok(()))
     }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            // If this is dropped while it waits, what was read is in `line`.
+            let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len()) as u64;
+            (&mut self.stdout).take(room).read_until(b'\n', &mut self.line).await.ok()?;
+            if let Some(limit) = self.count() {
+                self.diagnostics.cut.get_or_init(|| limit);
+                return None;
+            }
+            if !self.line.ends_with(b"\n") {
+                return None;
+            }
+            let message = decoded(&self.line);
+            self.line.clear();
+            if message.is_some() {
+                return message;
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        drop(self.stdin.lock().await.take());
+        Ok(())
+    }
+}
+
+/// Reads a message. `None` for anything else, such as a banner.
+///
+/// Programs that cut texts at a number of bytes or of UTF-16 units send characters in half. If their messages were ignored, the call
+/// would wait for its answer until it is given up.
+pub(super) fn decoded(message: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
+    let text = String::from_utf8_lossy(message);
+    let text = text.trim_start_matches('\u{feff}');
+    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&replace_unpaired_surrogates(text)?).ok())
 }
 
 #[cfg(test)]
@@ -262,22 +293,42 @@ mod tests {
     use epitome_provider::http::Http;
     use epitome_tools::Exposure;
 
-    async fn read(text: Vec<u8>) -> (usize, Option<OutputLimit>) {
+    /// The results in a text, and the limit that it exceeds.
+    async fn read(text: Vec<u8>) -> (Vec<String>, Option<OutputLimit>) {
         let diagnostics = Arc::new(Diagnostics::default());
-        let mut bounded = BoundedReader::new(&text[..], diagnostics.clone());
-        let mut all = Vec::new();
-        bounded.read_to_end(&mut all).await.expect("memory can be read");
-        (all.len(), diagnostics.cut.get().copied())
+        let stdout = std::io::Cursor::new(text);
+        let mut transport = PipeTransport::new(stdout, Vec::new(), diagnostics.clone());
+        let mut results = Vec::new();
+        while let Some(message) = transport.receive().await {
+            let message = serde_json::to_value(message).expect("it is JSON");
+            results.push(message["result"]["said"].as_str().expect("a text").to_owned());
+        }
+        (results, diagnostics.cut.get().copied())
+    }
+
+    fn answer(said: &[u8]) -> Vec<u8> {
+        [br#"{"jsonrpc":"2.0","id":1,"result":{"said":""#, said, b"\"}}\r\n"].concat()
     }
 
     #[tokio::test]
     async fn long_lines_and_floods_end_the_stream() {
-        assert_eq!(read(b"{}\n{}\n".to_vec()).await, (6, None));
-        let (bytes, cut) = read(vec![b'x'; 100 << 20]).await;
-        assert!(bytes <= LINE_BYTES_MAX);
-        assert_eq!(cut, Some(OutputLimit::MessageBytes));
+        let two =
+            [b"Server started.\n".to_vec(), answer(b"one"), answer(b"two"), answer(b"cut off")].concat();
+        let (results, cut) = read(two[..two.len() - 1].to_vec()).await;
+        assert_eq!((results, cut), (vec!["one".to_owned(), "two".to_owned()], None));
+        let (results, cut) = read(vec![b'x'; 100 << 20]).await;
+        assert_eq!((results.len(), cut), (0, Some(OutputLimit::MessageBytes)));
         let (_, cut) = read(b"y\n".repeat(LINES_MAX as usize + 1)).await;
         assert_eq!(cut, Some(OutputLimit::Lines));
+    }
+
+    /// A server cut a text in the middle of an emoji. Its answer was ignored, and the call waited for two minutes.
+    #[tokio::test]
+    async fn answers_with_half_a_character_are_read() {
+        let text =
+            [answer(br"cut \ud83d"), answer(b"caf\xe9"), [b"\xef\xbb\xbf", &answer(b"mark")[..]].concat()];
+        let (results, _) = read(text.concat()).await;
+        assert_eq!(results, ["cut \u{fffd}", "caf\u{fffd}", "mark"]);
     }
 
     /// Regression: the keys of model providers, and all of the user's tokens, were passed to every server.

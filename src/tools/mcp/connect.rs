@@ -12,14 +12,13 @@ use rmcp::service::{
     ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client, serve_client_with_lifecycle,
 };
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinError;
 
 use super::call::ReadyConnection;
-use super::child::{self, Diagnostics, LINE_BYTES_MAX, ServerStartError};
+use super::child::{self, Diagnostics, PipeTransport, ServerStartError};
 use super::client::{ClientShared, McpClient};
 use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
@@ -177,7 +176,7 @@ impl ServerConnector {
         };
         let child = child::start(&self.server.spec, command, &self.context, redact).await?;
         let child::ServerProcess { running, stdin, stdout, diagnostics } = child;
-        let transport = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
+        let transport = PipeTransport::new(stdout, stdin, diagnostics.clone());
         let mut process = Some((running, diagnostics));
         match serve_client(self.client(&redactor), transport).await {
             Ok(service) => {

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::listed::short;
@@ -42,6 +43,17 @@ pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(Stri
         Some(false) | None => OutcomeStatus::Completed,
     };
     parts.finish(status, json!({ "mcp": { "server": server, "tool": tool } }))
+}
+
+/// Reads a result with content of a kind that the SDK doesn't know, which is left out: the rest must not be lost with it.
+pub fn understood(mut came: Value) -> Option<CallToolResult> {
+    for block in came.get_mut("content")?.as_array_mut()? {
+        if ContentBlock::deserialize(&*block).is_err() {
+            let kind = short(block["type"].as_str().unwrap_or("unknown"));
+            *block = json!({ "type": "text", "text": format!("[Content of the kind {kind} was left out.]") });
+        }
+    }
+    serde_json::from_value(came).ok()
 }
 
 /// Whether a text repeats structured content. Many servers wrap a result that is not an object in one, as its only
@@ -308,6 +320,19 @@ mod tests {
         ] {
             assert_eq!(texts(&converted(vec![block])).join("|"), wanted);
         }
+    }
+
+    /// A block of a newer version of the protocol, and one with an error in it, took the other blocks with them.
+    #[test]
+    fn content_of_an_unknown_kind_leaves_the_rest() {
+        let text = json!({ "type": "text", "text": "meta" });
+        let came = json!({ "content": [text, { "type": "video", "src": 1 }, { "type": "image" }, text], "isError": true });
+        let done = result("s", "t", understood(came).expect("it has content"), |text| text);
+        assert_eq!(done.status, OutcomeStatus::Failed);
+        let left_out = |kind| format!("[Content of the kind {kind} was left out.]");
+        let wanted = ["meta".to_owned(), left_out("video"), left_out("image"), "meta".to_owned()];
+        assert_eq!(texts(&done), [wanted.join("\n")]);
+        assert!(understood(json!({ "contents": [] })).is_none());
     }
 
     #[test]

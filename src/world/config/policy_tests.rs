@@ -235,7 +235,7 @@ fn policies_of_a_database_and_of_the_machine_add_up() {
     assert_eq!(rounds.path, Path::new("the policy in the database work at db"));
 }
 
-/// Regression: a policy that was written to the database without `epitome policy set` stopped all runs, as it should. But what
+/// Regression: a policy that was written to the database without `epitome store policy set` stopped all runs, as it should. But what
 /// it must not set was in effect, so that spans were sent to another server.
 #[test]
 fn nothing_of_a_policy_with_mistakes_in_a_database_applies() {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::health::{Finding, FindingKind, Health, IndexState, StoreSizes, bytes_below};
+use super::index_compare::IndexComparison;
 use super::line;
 use super::scan::{self, DamageKind, JournalDamage};
 use super::{Store, StoreError, StorePaths, entries, now, restore};
@@ -19,19 +20,27 @@ const PLACES_SHOWN_MAX: usize = 20;
 impl Store {
     /// Reads the complete store and reports what is wrong. Takes as long as the disk needs to read all of it.
     pub fn check(&self) -> Result<Health, StoreError> {
+        self.check_with(&mut |_, _| ())
+    }
+
+    /// Like `check`. Reports before each session how many are checked, of how many.
+    pub fn check_with(&self, progress: &mut dyn FnMut(usize, usize)) -> Result<Health, StoreError> {
         self.only_files("check the journals")?;
+        let mut compared = self.index.comparison();
         let mut health = Health {
             sessions: 0,
             entries: 0,
             findings: Vec::new(),
             more_findings: 0,
-            index: self.index.compare(),
+            index: IndexState::Absent,
             sizes: self.sizes()?,
         };
         let sessions: BTreeSet<SessionId> = self.paths.sessions()?.into_iter().collect();
-        for session in &sessions {
-            self.check_session(session, &mut health);
+        for (at, session) in sessions.iter().enumerate() {
+            progress(at, sessions.len());
+            self.check_session(session, compared.as_mut().ok(), &mut health);
         }
+        health.index = compared.map_or_else(|state| state, IndexComparison::end);
         check_orphans(&self.paths, &sessions, &mut health)?;
         check_kept(&self.paths, &mut health)?;
         if let Some(finding) = index_finding(&self.paths, &health.index) {
@@ -41,9 +50,18 @@ impl Store {
         Ok(health)
     }
 
-    fn check_session(&self, session: &SessionId, health: &mut Health) {
+    fn check_session(
+        &self,
+        session: &SessionId,
+        compared: Option<&mut IndexComparison>,
+        health: &mut Health,
+    ) {
         let paths = &self.paths;
-        let (mut scan, bytes) = match scan::read(paths, session) {
+        let read = scan::read(paths, session);
+        if let Some(compared) = compared {
+            compared.add(session, read.as_ref().ok().map(|(scan, _)| scan));
+        }
+        let (mut scan, bytes) = match read {
             Ok(read) => read,
             // Deleted since, or just being created.
             Err(StoreError::NotFound(_)) => return,

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use super::StorePaths;
 use super::header::{JournalMark, MarkedHeader};
 use super::health::{IndexState, Rebuilt};
+use super::index_compare::IndexComparison;
 use super::index_thread::{IndexThread, end_within};
 use super::rows::{Headers, Rows};
 use super::saved_thread::SavedEntries;
@@ -200,10 +201,11 @@ impl Index {
         self.request(HEADERS_WAIT, IndexThread::headers).unwrap_or_default()
     }
 
-    /// Compares sled with the journals, reading all of both.
-    pub fn compare(&self) -> IndexState {
-        let state = self.request(WHOLE_WAITS, IndexThread::compare);
-        state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
+    /// Begins a comparison of sled with the journals.
+    pub(super) fn comparison(&self) -> Result<IndexComparison, IndexState> {
+        self.request(WHOLE_WAITS, IndexThread::comparison).unwrap_or_else(|| {
+            Err(IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
+        })
     }
 
     /// Rebuilds sled from the journals.

@@ -2,18 +2,17 @@
 
 use super::header::{Header, MarkedHeader};
 use super::health::IndexState;
-use super::index_thread::guarded;
-use super::rows::{Headers, Rows, RowsError};
-use super::scan::{self, Scan};
-use super::{StoreError, StorePaths};
+use super::rows::{Headers, RowsError};
+use super::scan::Scan;
+use epitome_thread::SessionId;
 
-/// Compares all rows with the journals, reading all of both.
-pub(super) fn compare(paths: &StorePaths, rows: &Rows) -> IndexState {
-    match guarded(|| rows.headers()) {
-        Ok(stored) => compare_stored(paths, stored)
-            .unwrap_or_else(|error| IndexState::Unknown { reason: error.to_string() }),
-        Err(error) => error.into(),
-    }
+/// A comparison of the rows with the journals, which the caller reads: reading them twice would take twice as long.
+pub(super) struct IndexComparison {
+    /// Rows whose journal was not seen yet.
+    stored: Headers,
+    sessions: u64,
+    behind: u64,
+    wrong: Vec<SessionId>,
 }
 
 impl From<RowsError> for IndexState {
@@ -25,30 +24,34 @@ impl From<RowsError> for IndexState {
     }
 }
 
-fn compare_stored(paths: &StorePaths, mut stored: Headers) -> Result<IndexState, StoreError> {
-    let (mut sessions, mut behind, mut wrong) = (0, 0, Vec::new());
-    for session in paths.sessions()? {
-        let marked = stored.remove(&session);
-        // Listings report damaged journals.
-        let scan = scan::read(paths, &session);
-        let Some((scan, _)) = scan.ok().filter(|(scan, _)| scan.damage.count == 0) else { continue };
-        let Some(marked) = marked else {
-            behind += u64::from(scan.header.has_prompt);
-            continue;
-        };
-        sessions += 1;
-        if was_header_of(&marked, &scan) {
-            behind += u64::from(marked.mark != scan.mark);
-        } else {
-            wrong.push(session);
+impl IndexComparison {
+    pub(super) fn new(stored: Headers) -> IndexComparison {
+        IndexComparison { stored, sessions: 0, behind: 0, wrong: Vec::new() }
+    }
+
+    /// Compares the row of a session with its journal, if that can be read.
+    pub(super) fn add(&mut self, session: &SessionId, scan: Option<&Scan>) {
+        let marked = self.stored.remove(session);
+        // Findings of their own report damaged journals.
+        let Some(scan) = scan.filter(|scan| scan.damage.count == 0) else { return };
+        match marked {
+            None => self.behind += u64::from(scan.header.has_prompt),
+            Some(marked) if was_header_of(&marked, scan) => {
+                self.sessions += 1;
+                self.behind += u64::from(marked.mark != scan.mark);
+            }
+            Some(_) => self.wrong.push(session.clone()),
         }
     }
-    // Rows of sessions that were deleted since.
-    behind += stored.len() as u64;
-    Ok(match wrong.is_empty() {
-        true => IndexState::Agrees { sessions, behind },
-        false => IndexState::Disagrees { sessions: wrong },
-    })
+
+    pub(super) fn end(self) -> IndexState {
+        // The rest are rows of sessions that were deleted since.
+        let IndexComparison { stored, sessions, behind, wrong } = self;
+        match wrong.is_empty() {
+            true => IndexState::Agrees { sessions, behind: behind + stored.len() as u64 },
+            false => IndexState::Disagrees { sessions: wrong },
+        }
+    }
 }
 
 /// Whether this is the header of the journal or of a beginning of it.

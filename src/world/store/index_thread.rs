@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use super::header::JournalMark;
 use super::health::{IndexState, Rebuilt, bytes_below};
 use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
+use super::index_compare::IndexComparison;
 use super::rows::{self, Headers, Rows, RowsError};
 use super::saved_thread::{SavedEntries, SavedThread};
-use super::{StoreError, StorePaths, chain, index_compare, now, scan};
+use super::{StoreError, StorePaths, chain, now, scan};
 use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
 use epitome_platform::library_threads::create_private_files;
@@ -181,29 +182,23 @@ impl IndexThread {
         }
     }
 
-    /// Compares the rows with the journals. Repairs nothing, so that problems are reported.
-    pub fn compare(&mut self) -> IndexState {
+    /// Begins a comparison of the rows with the journals, or says why there are none. Repairs nothing, so that problems
+    /// are reported.
+    pub fn comparison(&mut self) -> Result<IndexComparison, IndexState> {
         if let Some(open) = &self.open {
-            return index_compare::compare(&self.paths, &open.rows);
+            return Ok(IndexComparison::new(guarded(|| open.rows.headers())?));
         }
         if !self.paths.db().exists() {
-            return IndexState::Absent;
+            return Err(IndexState::Absent);
         }
-        let lock = match self.lock_soon() {
-            Ok(lock) => lock,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return IndexState::Elsewhere { holder: holder(&self.paths.db_lock()) };
-            }
-            Err(error) => return IndexState::Unknown { reason: error.to_string() },
-        };
-        match guarded(|| Rows::open(&self.paths.db())) {
-            Ok(rows) => {
-                let state = index_compare::compare(&self.paths, &rows);
-                self.end(OpenIndex { rows, lock });
-                state
-            }
-            Err(error) => error.into(),
-        }
+        let lock = self.lock_soon().map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => IndexState::Elsewhere { holder: holder(&self.paths.db_lock()) },
+            _ => IndexState::Unknown { reason: error.to_string() },
+        })?;
+        let rows = guarded(|| Rows::open(&self.paths.db()))?;
+        let stored = guarded(|| rows.headers());
+        self.end(OpenIndex { rows, lock });
+        Ok(IndexComparison::new(stored?))
     }
 
     /// Moves the old database away and writes a new one.

@@ -166,8 +166,18 @@ pub enum StoreError {
     /// The logs are not in files, and this works only with files.
     #[error("cannot {doing}: the sessions are in {place}, and not in files of this machine")]
     NotFiles { doing: &'static str, place: String },
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {}: {source}{}", path.display(), way_out(source))]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// What to do about a place where nothing can be written, such as a read-only home.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; check its owner and mode, or set EPITOME_HOME to a directory where you can write"
+        }
+        _ => "",
+    }
 }
 
 /// The process that has a session open, as far as it is known.

@@ -28,7 +28,8 @@ impl Store {
             let what = format!("the leftover {name} of an interrupted write was deleted");
             done.push(Repaired { session: None, what, kept: None });
         }
-        match self.index.compare() {
+        let mut health = self.check()?;
+        match health.index {
             IndexState::Damaged { .. } | IndexState::Disagrees { .. } => {
                 match self.index.rebuild(OldIndex::Aside) {
                     Ok(Rebuilt { sessions, kept, .. }) => {
@@ -40,13 +41,14 @@ impl Store {
                         refused.push(Repaired { session: None, what, kept: None });
                     }
                 }
+                health = self.check()?;
             }
             IndexState::Absent
             | IndexState::Agrees { .. }
             | IndexState::Elsewhere { .. }
             | IndexState::Unknown { .. } => {}
         }
-        Ok(Repair { done, refused, health: self.check()? })
+        Ok(Repair { done, refused, health })
     }
 
     /// Rewrites the index to reclaim space. The old one is removed once the new one is in place.

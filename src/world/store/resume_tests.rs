@@ -220,7 +220,7 @@ fn a_repair_restores_what_is_in_the_index() {
     journal.syncer().sync().unwrap();
     drop(journal);
     store.settle();
-    let compared = store.index.compare();
+    let compared = store.check().unwrap().index;
     assert!(
         matches!(compared, IndexState::Agrees { .. }),
         "the row in the list is that of the journal: {compared:?}"

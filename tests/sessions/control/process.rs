@@ -98,7 +98,7 @@ fn a_daemon_of_another_home_is_not_used() {
     );
     assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
     assert_eq!(shell("second", &["sessions", "list", "--json"]).objects().len(), 1);
-    assert_eq!(shell("second", &["inspect", "--json"]).code, Some(1));
+    assert_eq!(shell("second", &["sessions", "inspect", "--json"]).code, Some(1));
 }
 
 /// Regression: a session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
@@ -123,7 +123,7 @@ fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
     assert!(newest.code == Some(0), "{newest:?}");
     let dry = home.shell(&["compact", "--dry-run", "--json"]);
     assert!(dry.code == Some(0), "{dry:?}");
-    let undo = home.shell(&["undo", "--json"]);
+    let undo = home.shell(&["sessions", "undo", "latest", "--json"]);
     assert_eq!(undo.objects()[0]["undo"]["status"], "nothing_to_do", "{undo:?}");
     let unknown = home.shell(&["run", "-r", "nosuch", "x"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");

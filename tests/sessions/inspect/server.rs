@@ -288,7 +288,7 @@ fn the_page_server_stops_with_its_daemon() {
 fn the_inspect_command_starts_a_daemon_that_serves_the_page() {
     let user = User::new();
     let session = stored(&user.paths());
-    let printed = user.run(&["inspect", "--json", "--no-open", &session.0[..8]]).json();
+    let printed = user.run(&["sessions", "inspect", "--json", "--no-open", &session.0[..8]]).json();
     let link = printed["url"].as_str().expect("an address");
     assert!(link.ends_with(&format!("#{session}")), "{link}");
     let (host, path) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");

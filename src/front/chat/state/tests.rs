@@ -4,6 +4,7 @@ use epitome_session_api::QuestionReply;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+use ratatui::style::Modifier;
 use serde_json::{Value, json};
 
 use super::*;
@@ -118,6 +119,24 @@ impl ChatFixture {
     fn shows(&mut self, text: &str) -> bool {
         self.screen(80, 24).join("\n").contains(text)
     }
+}
+
+/// Input methods show their candidates at the cursor of the terminal, which was hidden and stayed somewhere else.
+#[test]
+fn the_terminals_cursor_is_where_the_next_letter_goes() {
+    let mut fixture = ChatFixture::new();
+    let cursor = |fixture: &mut ChatFixture| {
+        let mut terminal = Terminal::new(TestBackend::new(40, 12)).expect("a screen");
+        terminal.draw(|frame| draw(&mut fixture.chat, frame, fixture.now)).expect("it is drawn");
+        let at = terminal.backend().cursor_position();
+        assert!(!terminal.backend().buffer()[at].modifier.contains(Modifier::REVERSED), "two cursors");
+        (at.x, at.y)
+    };
+    assert_eq!(cursor(&mut fixture), (0, 10));
+    fixture.types("漢字");
+    assert_eq!(cursor(&mut fixture), (4, 10));
+    fixture.press(KeyCode::Left);
+    assert_eq!(cursor(&mut fixture), (2, 10));
 }
 
 /// Regression: on a narrow screen, the list of keys was broken within words ("the se", "lected option").
@@ -824,6 +843,21 @@ fn what_looks_like_a_command_is_sent_as_text_only_when_asked_for() {
     fixture.types("/model nonsense");
     assert_eq!(fixture.press(KeyCode::Enter), []);
     assert!(fixture.shows("\"nonsense\" is not offered for /model"));
+}
+
+/// `/model opus`, as the guide has it, was refused because several models have that in their names.
+#[test]
+fn a_name_that_several_values_have_shows_them_to_choose_from() {
+    let mut fixture = ChatFixture::new();
+    fixture.types("/model /");
+    assert_eq!(fixture.press(KeyCode::Enter), []);
+    assert!(fixture.shows("(Enter, Esc) /") && fixture.shows("a/b") && fixture.shows("c/d"));
+    fixture.press(KeyCode::Down);
+    let [ChatEffect::Request(ChatRequest::SetOption { value, .. })] = &fixture.press(KeyCode::Enter)[..]
+    else {
+        panic!("it sets the model");
+    };
+    assert_eq!(*value, wire::SessionConfigOptionValue::Id { value: "c/d".to_owned().into() });
 }
 
 #[test]

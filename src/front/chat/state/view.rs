@@ -7,7 +7,7 @@ use agent_client_protocol::v2::schema as wire;
 use epitome_thread::text::{round, tokens};
 use epitome_thread::visible::visible_line;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph};
@@ -62,6 +62,7 @@ pub fn draw(chat: &mut ChatState, frame: &mut Frame<'_>, now: Duration) {
     frame.render_widget(Paragraph::new(rule_line(chat, columns, now)), rule);
     if card.is_empty() {
         frame.render_widget(chat.draft.widget(), input);
+        show_cursor(frame, input);
     } else {
         frame.render_widget(Paragraph::new(card), input);
     }
@@ -73,6 +74,17 @@ pub fn draw(chat: &mut ChatState, frame: &mut Frame<'_>, now: Duration) {
 
 fn rows_of(lines: &[Line<'_>]) -> u16 {
     u16::try_from(lines.len()).unwrap_or(u16::MAX)
+}
+
+/// Shows the terminal's cursor in place of the one that the draft's widget paints. Input methods show their candidates at the
+/// terminal's cursor, and screen readers read there.
+fn show_cursor(frame: &mut Frame<'_>, input: Rect) {
+    let buffer = frame.buffer_mut();
+    let painted = |at: &Position| buffer[*at].modifier.contains(Modifier::REVERSED);
+    if let Some(at) = input.positions().find(painted) {
+        buffer[at].modifier.remove(Modifier::REVERSED);
+        frame.set_cursor_position(at);
+    }
 }
 
 /// The rows for the draft, which scrolls in them.

@@ -187,7 +187,8 @@ pub fn left_out<'a>(endpoint: &Endpoint, tools: &'a [ToolSpec]) -> Vec<LeftOutTo
     sent(endpoint, tools).1
 }
 
-/// The name of the tool that a provider refuses: by its position in the list, or as the longest one in the message.
+/// The name of the tool that a provider refuses: by its position in the list, or as the longest one in the message. If the
+/// message names another one than that at the position, the name counts: gateways add tools of their own, and count them.
 pub(crate) fn refused(
     endpoint: &Endpoint,
     tools: &[ToolSpec],
@@ -195,11 +196,10 @@ pub(crate) fn refused(
     message: &str,
 ) -> Option<String> {
     let sent = sent(endpoint, tools).0;
-    let named = match position {
-        Some(position) => sent.get(position),
-        None => sent.iter().filter(|tool| is_word_of(&tool.name, message)).max_by_key(|tool| tool.name.len()),
-    };
-    named.map(|tool| tool.name.clone())
+    let is_named = |tool: &&ToolSpec| is_word_of(&tool.name, message);
+    let at = position.and_then(|position| sent.get(position));
+    let named = sent.iter().filter(is_named).max_by_key(|tool| tool.name.len());
+    at.filter(is_named).or(named).or(at).map(|tool| tool.name.clone())
 }
 
 /// The limit for the description of a tool that a refusal states, in characters: OpenAI's "string too long. Expected a string with
@@ -1070,6 +1070,8 @@ mod tests {
         for (position, message, expected) in [
             (Some(1), "", Some("mcp__s__a")),
             (Some(3), "", None),
+            (Some(0), "Invalid schema for function 'mcp__s__a': x", Some("mcp__s__a")),
+            (Some(0), "Invalid schema for function 'bash' beside mcp__s__a", Some("bash")),
             (None, "Invalid schema for function 'mcp__s__a': x", Some("mcp__s__a")),
             (None, "Invalid schema for function mcp__s__a_b", Some("mcp__s__a_b")),
             (None, "Invalid schema for function 'bash'", Some("bash")),

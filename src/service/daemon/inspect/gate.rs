@@ -51,10 +51,13 @@ impl Refusal {
         match self {
             Refusal::Host => (403, "Use the address 127.0.0.1 or localhost."),
             Refusal::Origin => (403, "Requests from other pages are rejected."),
-            Refusal::Unauthenticated => {
-                (403, "This link was used already, or is too old. `epitome inspect` gives a new one.")
+            Refusal::Unauthenticated => (
+                403,
+                "This link was used already, or is too old. `epitome sessions inspect` gives a new one.",
+            ),
+            Refusal::NotFound => {
+                (404, "There is nothing here. `epitome sessions inspect` gives a link to the page.")
             }
-            Refusal::NotFound => (404, "There is nothing here. `epitome inspect` gives a link to the page."),
             Refusal::Method => (405, "This method is not allowed here."),
             Refusal::ContentType => (415, "A call is one JSON object, as application/json."),
             Refusal::Parameters => (400, "Name a session and an entry: ?session=s_…&from=0."),

@@ -1,4 +1,4 @@
-//! `epitome inspect`: a web page, served on loopback, that visualizes sessions.
+//! `epitome sessions inspect`: a web page, served on loopback, that visualizes sessions.
 //!
 //! ```text
 //!  log ─► timeline (with meter) ────────┐

@@ -218,6 +218,7 @@ fn carried(text: &str) -> String {
 }
 
 fn prices(facts: &DryRunFigures, out: &mut String) {
+    let mut prices = Vec::new();
     if !matches!(facts.writer, SummaryWriter::NoModel)
         && matches!(facts.preview.decision, CompactionDecision::Summarise(_))
     {
@@ -225,18 +226,25 @@ fn prices(facts: &DryRunFigures, out: &mut String) {
             SummaryWriter::Other(name) => format!(" by {name}"),
             SummaryWriter::Same | SummaryWriter::NoModel => String::new(),
         };
-        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts, &facts.writer)));
+        prices.push((format!("the summary{by}:"), summary_price(facts, &facts.writer)));
         if let Some(small) = &facts.small {
             let (name, other) = match (&facts.writer, facts.model) {
                 (SummaryWriter::Other(_), Some(main)) => (main, SummaryWriter::Same),
                 _ => (small, SummaryWriter::Other(small)),
             };
-            let _ = writeln!(out, "- by {name} it would cost {}", dollars(summary_price(facts, &other)));
+            prices.push((format!("by {name} it would cost"), summary_price(facts, &other)));
         }
     }
     let (now, then) = next_prices(facts);
-    let _ = writeln!(out, "- the next request as it is: {}", dollars(now));
-    let _ = writeln!(out, "- the next request after compacting: {}", dollars(then));
+    prices.push(("the next request as it is:".to_owned(), now));
+    prices.push(("the next request after compacting:".to_owned(), then));
+    if prices.iter().all(|(_, price)| price.is_none()) {
+        out.push_str("- prices unknown\n");
+        return;
+    }
+    for (what, price) in prices {
+        let _ = writeln!(out, "- {what} {}", dollars(price));
+    }
 }
 
 fn dollars(price: Option<DryRunPrice>) -> String {

@@ -346,6 +346,17 @@ mod tests {
         assert_eq!(scratch.read("repository").0, ["for all"]);
     }
 
+    /// A link whose target had been moved was ignored without a word.
+    #[test]
+    fn a_link_that_leads_nowhere_is_reported() {
+        let scratch = InstructionDisk::with(&[("repository/CLAUDE.md", "Rules.")]);
+        std::os::unix::fs::symlink("gone.md", scratch.at("repository/AGENTS.md")).expect("a link");
+        let (texts, problems) = scratch.read("repository");
+        assert_eq!(texts, ["Rules."]);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.contains("the file that its link names does not exist"), "{problem}");
+    }
+
     /// `@RULES.md` in a `CLAUDE.md` was sent as text, so the rules were lost without a word.
     #[test]
     fn imports_are_read_where_they_may_be() {

@@ -175,6 +175,9 @@ impl<'a> Importer<'a> {
 pub(super) fn read(path: &Path, within: Option<&Path>) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     let real = match path.canonicalize() {
         Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            return Err(io::Error::other("the file that its link names does not exist"));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         // A file where a directory is expected.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),

@@ -43,7 +43,7 @@ async function call(method, params = {}) {
       body: JSON.stringify({ jsonrpc: "2.0", id: calls, method, params }),
     });
   } catch {
-    throw new Error("Epitome does not answer. It ends when it is idle: `epitome inspect` starts it again.");
+    throw new Error("Epitome does not answer. It ends when it is idle: `epitome sessions inspect` starts it again.");
   }
   if (!response.ok) throw new Error((await response.text()).trim() || `The answer was ${response.status}.`);
   const { result, error } = await response.json();
