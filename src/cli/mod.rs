@@ -39,6 +39,7 @@ mod policy;
 mod printer;
 mod queue;
 mod recipes;
+mod renamed;
 mod run;
 mod scratch;
 pub mod serve;
@@ -322,6 +323,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);
     }
+    let arguments = &renamed::present(arguments)[..];
     if let Some(ran) = helper::compact_transcript(arguments) {
         return ran;
     }

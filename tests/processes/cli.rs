@@ -378,6 +378,11 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
     let pinned = user.run(&["sessions", "pin", "latest", "never", "force push"]).ok();
     assert!(pinned.starts_with("Pinned, and shown to the model: "), "{pinned}");
     assert!(user.run(&["sessions", "pin", "latest"]).ok().contains("never force push"));
+    for former in [&["pin"][..], &["pin", "--resume", &user.session()]] {
+        let former = user.run(former);
+        assert!(former.err.contains("`epitome pin` is now `epitome sessions pin latest`"), "{former:?}");
+        assert!(former.ok().contains("never force push"));
+    }
     assert_eq!(object(&["sessions", "unpin", "latest", "all", "--json"]).1["unpin"]["pinned"], json!([]));
 
     // The compaction is followed by a boundary record, for readers that look for one.

@@ -33,7 +33,9 @@ fn agrees(store: &Store, number: u64) -> bool {
     store.settle();
     let header = scan::read_header(&store.paths, &session(number)).unwrap();
     let rows = Rows::open(&store.paths.db()).unwrap();
-    rows.headers().unwrap().get(&session(number)).is_some_and(|stored| **stored == header)
+    let agrees = rows.headers().unwrap().get(&session(number)).is_some_and(|stored| **stored == header);
+    rows.close(&store.paths.db());
+    agrees
 }
 
 fn home() -> (tempfile::TempDir, Store) {

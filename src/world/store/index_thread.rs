@@ -16,7 +16,7 @@ use super::header::JournalMark;
 use super::health::{IndexState, Rebuilt, bytes_below};
 use super::index::{IndexWork, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate, UnsavedThread};
 use super::index_compare::IndexComparison;
-use super::rows::{self, Headers, Rows, RowsError};
+use super::rows::{Headers, Rows, RowsError};
 use super::saved_thread::{SavedEntries, SavedThread};
 use super::{StoreError, StorePaths, chain, now, scan};
 use epitome_files::atomic_file::private_directory;
@@ -461,15 +461,8 @@ impl IndexThread {
 
     /// Closes sled and returns the lock. If sled does not end in time, gives up on it for this process.
     fn end(&mut self, OpenIndex { rows, lock }: OpenIndex) -> Option<File> {
-        let file = rows::lock_file(&self.paths.db());
-        let ended = end_within(CLOSE_WAITS, move || {
-            drop(rows);
-            // Its threads may keep the file open for a moment longer: taking its lock once proves that it is
-            // free.
-            if let Ok(file) = File::open(file) {
-                let _ = file.lock();
-            }
-        });
+        let directory = self.paths.db();
+        let ended = end_within(CLOSE_WAITS, move || rows.close(&directory));
         if ended {
             return Some(lock);
         }

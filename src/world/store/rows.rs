@@ -17,9 +17,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +108,15 @@ impl Rows {
     /// All readable rows, as sled has them now.
     pub fn headers(&self) -> Result<Headers, RowsError> {
         read(&self.headers)
+    }
+
+    /// Closes the database in this directory, and waits until it can be opened again: sled's threads may keep the file that it
+    /// locks open for a moment longer.
+    pub fn close(self, directory: &Path) {
+        drop(self);
+        if let Ok(file) = File::open(directory.join("db")) {
+            let _ = file.lock();
+        }
     }
 
     /// All readable rows, as they were read and changed since the database was opened.
@@ -231,11 +241,6 @@ fn read(tree: &Tree) -> Result<Headers, RowsError> {
         }
     }
     Ok(headers)
-}
-
-/// The file that sled locks while it is open.
-pub(super) fn lock_file(directory: &Path) -> PathBuf {
-    directory.join("db")
 }
 
 fn encode(content: &impl Serialize) -> Result<Vec<u8>, RowsError> {
