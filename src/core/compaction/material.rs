@@ -182,7 +182,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
         let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        Material {
+        let mut material = Material {
             kept,
             gone,
             request: request.flatten(),
@@ -194,7 +194,11 @@ impl Material {
             earlier,
             native,
             paste_step: 0,
-        }
+        };
+        // Pastes that exceed what is guaranteed to the user would be read with every further request.
+        let excess = material.user_tokens().saturating_sub(input.budget.user_min);
+        material.cut_longer(input, PASTE_CHARS[1], excess);
+        material
     }
 }
 
@@ -480,7 +484,7 @@ fn native_summary(head: &Entry) -> Vec<Content> {
 
 /// Longer texts of the user are quoted without most of their middle if there is no room for them: pastes are logs and files,
 /// which can be read again. In characters, per attempt.
-const PASTE_CHARS: [usize; 3] = [usize::MAX, LONG_PASTE_CHARS, 600];
+const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, LONG_PASTE_CHARS, 600];
 
 /// Long pastes keep this many characters until the tables have been shortened.
 pub const LONG_PASTE_CHARS: usize = 2 * 1024;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::Render;
+use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line, noted};
 use epitome_shell::{Joint, Pipeline, ShellCommand, ShellStatement};
@@ -29,6 +30,9 @@ const LOOKING: [&str; 37] = [
 /// Programs and built-in commands that prepare what follows on the line.
 const SETUP: [&str; 10] =
     ["cd", "export", "set", "source", ".", "pushd", "popd", "unset", "declare", "sleep"];
+
+/// The line that Claude Code adds below the output of a command that left the session's directory.
+const MOVED: &str = "Shell cwd was reset to ";
 
 /// A part of a command line with a result of its own.
 struct CommandRun {
@@ -67,6 +71,9 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
     failed.sort_by_key(|runs| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
     failed.retain(|runs| !ended_well(runs));
+    // A commit that was refused, and made in another way since.
+    let committed = history.calls().rev().find(|call| commits_of(call) > 0).map(|call| call.entry);
+    failed.retain(|runs| !runs.run.text.starts_with("git commit ") || Some(runs.last.entry) > committed);
     failed
 }
 
@@ -106,11 +113,16 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     others.sort_by_key(|runs| Reverse((runs.count, runs.last.entry)));
     let line = |runs: CommandRuns| {
         let result = match runs.status {
-            CallStatus::Succeeded => "succeeded",
-            CallStatus::Silent => "exit status 1, no output",
-            CallStatus::Refused => "refused, did not run",
-            CallStatus::Running => "still running",
-            CallStatus::Failed | CallStatus::Unknown => "result unknown",
+            CallStatus::Succeeded => "succeeded".to_owned(),
+            CallStatus::Silent => "exit status 1, no output".to_owned(),
+            CallStatus::Refused => "refused, did not run".to_owned(),
+            CallStatus::Running => "still running".to_owned(),
+            CallStatus::Unknown if runs.run.is_last && runs.last.has_result() => {
+                let is_printed = |line: &&str| !line.trim().is_empty() && !line.starts_with(MOVED);
+                let last = runs.last.text().lines().rev().find(is_printed);
+                format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
+            }
+            CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
         };
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
         let notes = [format!("{}×", runs.count), history.place("last ", runs.last.entry)];

@@ -31,6 +31,8 @@ const MENTIONED_MAX: usize = 20_000;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
+/// Files of prose, in which a line may begin with "class" or "type" as well.
+const PROSE: [&str; 5] = [".md", ".mdx", ".txt", ".rst", ".html"];
 /// Maximum number of definitions listed for a file.
 const FILE_NAMES_MAX: usize = 14;
 
@@ -58,16 +60,12 @@ pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     newest.sort_by(|(path, file), (other, of)| (Reverse(file.last), path).cmp(&(Reverse(of.last), other)));
     let (changed, read): (Vec<_>, Vec<_>) =
         newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
-    let rows = [("- changed: ", changed), ("- read: ", read)].map(|(head, files)| {
+    let rows = [("- changed: ", changed), ("- read or used: ", read)].map(|(head, files)| {
         (head, files.iter().map(|(path, file)| named(history, path, file)).collect::<Vec<_>>())
     });
-    let cwd = history.cwd;
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (head, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
-            if lines.is_empty() {
-                lines.push(format!("(relative to {})", cwd.display()));
-            }
             let row = joined(names, lines.left().saturating_sub(head.len() + 1));
             if !row.is_empty() {
                 lines.push(format!("{head}{row}"));
@@ -236,8 +234,14 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             "sed" | "perl" if words.iter().any(|word| word.starts_with("-i")) => {
                 files.for_each(|path| add(path, FileAction::Changed));
             }
-            "tee" | "mv" => files.for_each(|path| add(path, FileAction::Changed)),
+            "tee" => files.for_each(|path| add(path, FileAction::Changed)),
             "rm" => files.for_each(|path| add(path, FileAction::Deleted)),
+            "mv" => {
+                let mut files: Vec<&str> = files.collect();
+                let target = files.pop();
+                files.into_iter().for_each(|path| add(path, FileAction::Deleted));
+                target.into_iter().for_each(|path| add(path, FileAction::Created));
+            }
             // Which of the files is new is not known.
             "cp" => {}
             _ if is_git && !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
@@ -393,7 +397,9 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             "input",
         ];
         let Some(new) = call.input_text(&new) else { continue };
-        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read)
+        let is_code = |path: &str| !PROSE.iter().any(|extension| path.ends_with(extension));
+        let mut paths = paths_of(call).into_iter();
+        let Some((path, _)) = paths.find(|(path, action)| *action != FileAction::Read && is_code(path))
         else {
             continue;
         };

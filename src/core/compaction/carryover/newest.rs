@@ -25,7 +25,7 @@ const ALL_OLDER_BYTES_MAX: usize = 1024 * 1024;
 const OLDER_LINE_BYTES_MAX: usize = 300;
 const OLDER_INPUT_BYTES_MAX: usize = 80;
 
-/// Bytes of a message.
+/// Bytes of a message but for the newest one.
 const MESSAGE_BYTES_MAX: usize = 1200;
 /// Total size in bytes of the messages that are considered; there is never room for more.
 const MESSAGES_BYTES_MAX: usize = 256 * 1024;
@@ -94,7 +94,11 @@ pub(super) fn older_results<'a>(history: &ConversationHistory<'a>) -> Render<'a>
         if bytes > ALL_OLDER_BYTES_MAX {
             break;
         }
-        for line in text.lines().map(str::trim).filter(|line| seen.insert(*line)) {
+        for line in text.lines().map(str::trim) {
+            // A file that was read again has other line numbers.
+            if !seen.insert(line.trim_start_matches(|c: char| !c.is_alphabetic())) {
+                continue;
+            }
             let line = &line[..line.floor_char_boundary(OLDER_LINE_BYTES_MAX)];
             words.add(lines.len(), line);
             lines.push((nth, line));
@@ -147,11 +151,13 @@ pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     }
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        for (head, text) in &said {
+        for (at, (head, text)) in said.iter().enumerate() {
             if lines.left() < ROOM_BYTES_MIN {
                 break;
             }
-            let room = MESSAGE_BYTES_MAX.min(lines.left().saturating_sub(head.len() + 1));
+            // The newest message matters most.
+            let most = if at == 0 { (bytes_max / 2).max(MESSAGE_BYTES_MAX) } else { MESSAGE_BYTES_MAX };
+            let room = most.min(lines.left().saturating_sub(head.len() + 1));
             lines.push(format!("{head}{}", clip(text, room)));
         }
         lines.text_reversed()
