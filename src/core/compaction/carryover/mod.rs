@@ -80,7 +80,7 @@ const PARTS: [(&str, PartShare, Compute); 11] = [
     ("Names defined in edits", PartShare::Percent(8), files::defined),
     ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
     ("Version control, newest first", PartShare::State(5, 400), git::compute),
-    ("Newest calls that left the view", PartShare::Percent(8), newest::calls),
+    ("Newest calls that left the view", PartShare::Percent(10), newest::calls),
     ("Newest results that left the view", PartShare::Percent(20), newest::results),
     ("Lines of older results", PartShare::Spare(6), newest::older_results),
     ("What the agent said, newest last", PartShare::Rest, newest::words),

@@ -25,7 +25,8 @@ const ALL_OLDER_BYTES_MAX: usize = 1024 * 1024;
 const OLDER_LINE_BYTES_MAX: usize = 300;
 const OLDER_INPUT_BYTES_MAX: usize = 80;
 
-/// Bytes of a message but for the newest one.
+/// Bytes of the newest message, and of an older one.
+const NEWEST_BYTES_MAX: usize = 2400;
 const MESSAGE_BYTES_MAX: usize = 1200;
 /// Total size in bytes of the messages that are considered; there is never room for more.
 const MESSAGES_BYTES_MAX: usize = 256 * 1024;
@@ -155,8 +156,7 @@ pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             if lines.left() < ROOM_BYTES_MIN {
                 break;
             }
-            // The newest message matters most.
-            let most = if at == 0 { (bytes_max / 2).max(MESSAGE_BYTES_MAX) } else { MESSAGE_BYTES_MAX };
+            let most = if at == 0 { NEWEST_BYTES_MAX } else { MESSAGE_BYTES_MAX };
             let room = most.min(lines.left().saturating_sub(head.len() + 1));
             lines.push(format!("{head}{}", clip(text, room)));
         }
