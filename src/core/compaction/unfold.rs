@@ -207,3 +207,31 @@ fn sections(text: &str) -> Vec<(&str, Vec<&str>)> {
     sections.retain(|(heading, _)| !heading.starts_with(NEWEST));
     sections
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::{Content, Message, MessageId, Origin, Seq};
+
+    /// A "yes" was left out if a longer message that the host had kept had such a line.
+    #[test]
+    fn a_short_message_is_known_only_as_a_whole() {
+        let said = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let log = |texts: &[&str]| -> Vec<Entry> {
+            let entry = |text: &&str| {
+                let content = vec![Content::Text { text: (*text).to_owned() }];
+                let message = Message { id: MessageId(0), content, author: None };
+                Entry { seq: Seq(0), at: 0, change: Change::Said { message, origin: Origin::Person } }
+            };
+            texts.iter().map(entry).collect()
+        };
+        let left = |quotes: &[&str], texts: &[&str]| {
+            let mut message = UnfoldedMessage { said: said(quotes), ..UnfoldedMessage::default() };
+            message.leave_out_said(&log(texts));
+            message.said
+        };
+        assert_eq!(left(&["yes"], &["Answers:\nyes\nno"]), ["yes"]);
+        assert_eq!(left(&["yes", "yes"], &["Go on.", " yes \n"]), ["yes"]);
+        assert_eq!(left(&["Never push to main."], &["Rules:\nNever push to main.\nBe brief."]), said(&[]));
+    }
+}

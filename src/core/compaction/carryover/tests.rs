@@ -178,6 +178,16 @@ fn files_are_listed_by_last_action_relative_to_the_working_directory() {
     assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: second", "- new.rs: fresh"]);
 }
 
+/// Of a README about streams, "source" and "stage" were listed as names that it defines.
+#[test]
+fn prose_defines_no_names() {
+    let mut conversation = TestConversation::new();
+    let text = "type source of a stream\nclass stage of it";
+    conversation.calls_with("Write", json!({"file_path": "/w/README.md", "content": text}), DONE, "ok");
+    conversation.calls_with("Write", json!({"file_path": "/w/a.py", "content": "class Stage:"}), DONE, "ok");
+    assert_eq!(part(&carried(&conversation, 5_000), "Names defined in edits"), ["- a.py: Stage"]);
+}
+
 #[test]
 fn version_control_state_comes_from_git_output() {
     let mut conversation = TestConversation::new();
