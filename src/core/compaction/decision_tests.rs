@@ -233,7 +233,7 @@ fn a_requested_compaction_of_a_short_conversation_is_made() {
     assert_eq!(decision, CompactionDecision::Nothing(CompactionRefusal::NothingLeft));
 }
 
-/// The message after a `/compact` repeated the words and tables that its summary contained already.
+/// The message after a `/compact` repeated the user's words that its summary contained already.
 #[test]
 fn a_requested_compaction_does_not_repeat_what_its_summary_contains() {
     for trigger in [Trigger::Manual, Trigger::Hook, Trigger::Threshold] {
@@ -248,7 +248,7 @@ fn a_requested_compaction_does_not_repeat_what_its_summary_contains() {
             "Never touch the table legacy_users. I will look at the queue first. Print all of the groups.";
         let text = conversation.compact(10_000, trigger, KeptTail::Nothing, Some(summary));
         let times = if trigger == Trigger::Threshold { 2 } else { 1 };
-        for said in ["table legacy_users", "look at the queue", "all of the groups"] {
+        for said in ["table legacy_users", "all of the groups"] {
             assert_eq!(text.matches(said).count(), times, "{trigger:?}: {said} in {text}");
         }
         // It is a part of many sentences.

@@ -89,7 +89,7 @@ pub(super) struct Measure {
     pub goal: usize,
     /// Number of instruction files that are left out, oldest first.
     pub without_files: usize,
-    /// Whether tables and words of the user that the summary contains follow it all the same.
+    /// Whether words of the user that the summary contains follow it all the same.
     pub repeats_summary: bool,
 }
 
@@ -124,7 +124,6 @@ impl CompactionMessage {
             SummaryPart::New(_) if !measure.repeats_summary => SummaryWords::new(&texts[0]),
             SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => SummaryWords::default(),
         };
-        let carried = repeated.missing_of(carried);
         texts.extend(context.map(str::to_owned));
         let mut quoted = Vec::new();
         if !carried.is_empty() {
@@ -194,7 +193,14 @@ impl CompactionMessage {
         shortened.sort_unstable();
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
         let left_out_earlier = material.beyond;
-        CompactionMessage { content, carried, quoted, shortened, left_out, left_out_earlier }
+        CompactionMessage {
+            content,
+            carried: carried.to_owned(),
+            quoted,
+            shortened,
+            left_out,
+            left_out_earlier,
+        }
     }
 }
 

@@ -192,9 +192,6 @@ pub(super) fn most_telling_lines(text: &str, chars_max: usize, hint: &str) -> St
 /// Divisor: the part of a shortened text that lines from its middle may take.
 const TELLING_PART: usize = 3;
 
-/// A line with fewer words that no other line has is like the others.
-const TELLING_WORDS_MIN: usize = 3;
-
 /// The complete lines between these places with the most words that no other line of the text has, compared with their other
 /// words, in their order, and how many characters they have.
 fn telling_lines(text: &str, from: usize, to: usize, chars_max: usize) -> (Vec<Range<usize>>, usize) {
@@ -208,7 +205,8 @@ fn telling_lines(text: &str, from: usize, to: usize, chars_max: usize) -> (Vec<R
     }
     let inside = starts.into_iter().enumerate().filter(|(_, line)| line.start >= from && line.end <= to);
     let mut ranked: Vec<(usize, Range<usize>)> =
-        inside.filter_map(|(at, line)| Some((words.difference(at, &text[line.clone()])?, line))).collect();
+        inside.map(|(at, line)| (words.difference(at, &text[line.clone()]), line)).collect();
+    ranked.retain(|(score, _)| *score > 0);
     ranked.sort_by_key(|(score, line)| (Reverse(*score), line.start));
     let mut left = chars_max;
     ranked.retain(|(_, line)| match left.checked_sub(text[line.clone()].chars().count()) {
@@ -234,12 +232,11 @@ impl<'a> WordPlaces<'a> {
         }
     }
 
-    /// How much an added line differs from the others: by the words that no other line has, compared with all its words. `None`
-    /// if it is like the others.
-    pub fn difference(&self, at: usize, line: &str) -> Option<usize> {
+    /// How much an added line differs from the others: by the words that no other line has, compared with all its words.
+    pub fn difference(&self, at: usize, line: &str) -> usize {
         let own: usize = words_of(line).filter(|word| self.0.get(word) == Some(&Some(at))).map(weight).sum();
         let all: usize = words_of(line).map(weight).sum();
-        (own >= TELLING_WORDS_MIN).then(|| own * own / all)
+        own * own / all.max(1)
     }
 }
 

@@ -11,6 +11,7 @@ use super::author::typed;
 use super::calls::{is_question, user_reply};
 use super::carryover::TAG;
 use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD, PLACES};
+use super::repeated::QUOTE_BYTES_MIN;
 use super::text::{LEFT_OUT, said};
 use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
 
@@ -98,20 +99,28 @@ impl UnfoldedMessage {
                 }
                 _ => None,
             };
-            words.extend(text.map(|text| lines(&text)));
+            words.extend(text.map(|text| format!("{BORDER}{}{BORDER}", lines(&text))));
         }
         let mut from = 0;
         self.said.retain(|quote| {
             // Of a message that was shortened, the beginning is compared.
             let (head, rest) = quote.split_once(LEFT_OUT).unwrap_or((quote, ""));
             let head = lines(head);
-            let beginning = head.trim_end();
-            let known = words[from..].find(if rest.is_empty() { &head } else { beginning });
-            from = known.map_or(from, |at| from + at + beginning.len());
+            let wanted = match rest.is_empty() {
+                // A "yes" is a line of many messages.
+                true if head.len() < QUOTE_BYTES_MIN => format!("{BORDER}{head}{BORDER}"),
+                true => head,
+                false => head.trim_end().to_owned(),
+            };
+            let known = words[from..].find(&wanted);
+            from = known.map_or(from, |at| from + at + wanted.trim_end().len());
             known.is_none()
         });
     }
 }
+
+/// Stands between two messages.
+const BORDER: char = '\0';
 
 /// The lines of a text, each between line breaks: programs that pass a text on may change the white space around them.
 fn lines(text: &str) -> String {
@@ -197,4 +206,32 @@ fn sections(text: &str) -> Vec<(&str, Vec<&str>)> {
     }
     sections.retain(|(heading, _)| !heading.starts_with(NEWEST));
     sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::{Content, Message, MessageId, Origin, Seq};
+
+    /// A "yes" was left out if a longer message that the host had kept had such a line.
+    #[test]
+    fn a_short_message_is_known_only_as_a_whole() {
+        let said = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let log = |texts: &[&str]| -> Vec<Entry> {
+            let entry = |text: &&str| {
+                let content = vec![Content::Text { text: (*text).to_owned() }];
+                let message = Message { id: MessageId(0), content, author: None };
+                Entry { seq: Seq(0), at: 0, change: Change::Said { message, origin: Origin::Person } }
+            };
+            texts.iter().map(entry).collect()
+        };
+        let left = |quotes: &[&str], texts: &[&str]| {
+            let mut message = UnfoldedMessage { said: said(quotes), ..UnfoldedMessage::default() };
+            message.leave_out_said(&log(texts));
+            message.said
+        };
+        assert_eq!(left(&["yes"], &["Answers:\nyes\nno"]), ["yes"]);
+        assert_eq!(left(&["yes", "yes"], &["Go on.", " yes \n"]), ["yes"]);
+        assert_eq!(left(&["Never push to main."], &["Rules:\nNever push to main.\nBe brief."]), said(&[]));
+    }
 }

@@ -38,10 +38,6 @@ pub const TOKENS_MIN: u64 = 100;
 /// What is left of a conversation at most, in percent. With less gain it should stay as it is.
 const LEFT_PERCENT_MAX: u64 = 90;
 
-/// What should be left of a conversation that is hardly larger than its message, in percent: the first of these with which
-/// the user's words stay as they are.
-const LEFT_PERCENT: [u64; 2] = [75, LEFT_PERCENT_MAX];
-
 /// Divisor: the largest share of the message for the tables computed from the log.
 const TABLES_PART: u64 = 2;
 
@@ -135,10 +131,9 @@ pub fn compact(
         let is_whole = |other: &ComposedMessage| words_cut(other) <= words_cut(&made);
         // The tables of a short conversation may have nearly all of it. An earlier summary is all that is left of another.
         let is_first = thread.last_compaction().is_none();
-        let sizes = LEFT_PERCENT.map(|percent| tokens.min(tokens_before * percent / 100));
-        let sizes = sizes.into_iter().filter(|_| is_first);
-        let shorter = sizes.filter_map(|tokens| compose(tokens, tokens / TABLES_PART).ok());
-        match shorter.filter(is_whole).find(gains) {
+        let gaining = tokens.min(tokens_before * LEFT_PERCENT_MAX / 100);
+        let shorter = is_first.then(|| compose(gaining, gaining / TABLES_PART).ok()).flatten();
+        match shorter.filter(is_whole).filter(gains) {
             Some(shorter) => made = shorter,
             None if options.max_tokens.is_none() => {
                 return Err(CompactError::NoGain(format!(

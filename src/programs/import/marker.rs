@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 const OPEN: &str = "[Epitome message 1: ";
 
-/// How many of the agent's last paragraphs and calls identify a conversation.
+/// How many of the agent's last paragraphs and calls identify a conversation. Of 14,467 places in the sessions of KeepBench, 672 have
+/// the same last one as a place in another session, and 4 have the same last four.
 const LAST_WORDS: usize = 4;
 
 /// A message of Epitome within a text.

@@ -17,9 +17,6 @@ const OUTPUT_LINE_BYTES_MAX: usize = 160;
 /// Number of lines shown from the beginning and from the end of a failed command's output.
 const OUTPUT_LINES: usize = 2;
 
-/// In less room, nothing of a longer output is shown: a few letters say nothing.
-const ENDS_BYTES_MIN: usize = 60;
-
 /// Maximum number of failed commands that are compared with those that succeeded since.
 const FAILED_MAX: usize = 200;
 
@@ -47,7 +44,7 @@ struct CommandRun {
     /// Whether the success or the failure of the line is also its own.
     success_is_own: bool,
     failure_is_own: bool,
-    /// Whether the output of the line ends with its own, or with that of a program that reports how it ended.
+    /// Whether it is what the line runs last.
     is_last: bool,
 }
 
@@ -103,7 +100,6 @@ pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         for (line, ends) in &failed {
             // Which commands fail matters more than their complete output.
             let room = lines.left().saturating_sub(line.len() + 1);
-            let ends = if room < ENDS_BYTES_MIN.min(ends.len()) { "" } else { ends };
             lines.push(line.clone() + &clip_line(ends, room));
         }
         lines.text()
@@ -183,42 +179,21 @@ fn runs_of(call: &CallRecord<'_>) -> Vec<CommandRun> {
 }
 
 fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
-    let mut runs: Vec<CommandRun> = Vec::new();
-    // With `set -e`, a line goes on only as long as its statements succeed.
-    let (mut has_errexit, mut has_pipefail) = (false, false);
-    let mut chain: Vec<&Pipeline> = Vec::new();
-    for (at, statement) in statements.iter().enumerate() {
-        for command in statement.pipelines.iter().flat_map(|pipeline| &pipeline.commands) {
-            if let [set, options @ ..] = &command.words[..]
-                && set == "set"
-            {
-                let is_flag =
-                    |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('e');
-                has_errexit |= options.iter().any(is_flag);
-                has_pipefail |= options.iter().any(|word| word == "pipefail");
-            }
-        }
-        chain.extend(&statement.pipelines);
+    // With `set -e`, the status of the line may be that of any statement.
+    let mut commands = statements.iter().flat_map(|it| &it.pipelines).flat_map(|it| &it.commands);
+    let has_options = commands.any(|command| program(command) == "set");
+    let runs = statements.iter().enumerate().filter_map(|(at, statement)| {
+        let run = run_of(&statement.pipelines)?;
         let is_last = at + 1 == statements.len();
-        if has_errexit && !is_last && !statement.is_background {
-            continue;
-        }
-        let run = run_of(&chain, has_pipefail);
-        let mut programs = chain.drain(..).flat_map(|pipeline| &pipeline.commands).map(program);
-        if run.is_some() || programs.any(|name| !SETUP.contains(&name)) {
-            runs.iter_mut().for_each(|earlier| earlier.is_last = false);
-        }
-        runs.extend(run.map(|run| {
-            let is_own = is_last && !statement.is_background;
-            let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own);
-            CommandRun { success_is_own: success, failure_is_own: failure, ..run }
-        }));
-    }
-    runs
+        let is_own = is_last && !statement.is_background;
+        let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own && !has_options);
+        Some(CommandRun { success_is_own: success, failure_is_own: failure, is_last, ..run })
+    });
+    runs.collect()
 }
 
 /// A run of pipelines that depend on each other; `None` if they only read.
-fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
+fn run_of(chain: &[Pipeline]) -> Option<CommandRun> {
     let mut run = CommandRun {
         text: String::new(),
         parts: Vec::new(),
@@ -235,8 +210,8 @@ fn run_of(chain: &[&Pipeline], has_pipefail: bool) -> Option<CommandRun> {
         let is_filter = |command: &ShellCommand| is_looking(command) || program(command) == "tee";
         let shown = commands.iter().rposition(|command| !is_filter(command)).map_or(1, |last| last + 1);
         let shown = &commands[..shown.min(commands.len())];
-        let is_piped = commands.len() > 1 && !has_pipefail;
-        let is_filtered = shown.len() < commands.len() && !has_pipefail;
+        let is_piped = commands.len() > 1;
+        let is_filtered = shown.len() < commands.len();
         let is_compound = commands.iter().any(|command| !command.inner.is_empty());
         let does_look = shown.iter().all(is_looking);
         is_reading &= does_look;
@@ -314,11 +289,13 @@ mod tests {
             ("rg 'a | b' src | head -3", ""),
             ("a | sort", "a"),
             ("a | b", "a | b-"),
-            ("set -o pipefail; a | tail", "a+-"),
+            // That the pipe fails with any part of it is not read.
+            ("set -o pipefail; a | tail", "a"),
             ("a || b", "a || b-"),
             ("a || true", "a || true"),
             ("a; b", "a ; b+-"),
-            ("set -e\na\nb", "a; b+-"),
+            // Whether `b` was run is not known.
+            ("set -e\na\nb", "a ; b+"),
             ("server & sleep 1; curl x", "server ; curl x+-"),
             ("grep -q x y && make", "grep -q x y && make+"),
             // It was not seen that this is a run of `make`, which stayed listed as failed.

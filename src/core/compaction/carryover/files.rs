@@ -24,9 +24,6 @@ const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
 
-/// Bytes of the list of touched files in a message of the usual size.
-const LISTED_BYTES: usize = 2_000;
-
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of file names collected from results.
@@ -34,6 +31,8 @@ const MENTIONED_MAX: usize = 20_000;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
+/// Files of prose, in which a line may begin with "class" or "type" as well.
+const PROSE: [&str; 5] = [".md", ".mdx", ".txt", ".rst", ".html"];
 /// Maximum number of definitions listed for a file.
 const FILE_NAMES_MAX: usize = 14;
 
@@ -55,28 +54,18 @@ struct FileActivity {
     last: Seq,
 }
 
-/// The files that calls touched, newest first: those that were changed, and those that were read.
-type TouchedFiles = (Vec<(String, FileActivity)>, Vec<(String, FileActivity)>);
-
-fn newest_files(history: &ConversationHistory<'_>) -> TouchedFiles {
+pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut newest: Vec<(String, FileActivity)> = touched_files(history).into_iter().collect();
     // The files of a patch have the same entry.
     newest.sort_by(|(path, file), (other, of)| (Reverse(file.last), path).cmp(&(Reverse(of.last), other)));
-    newest.into_iter().partition(|(_, file)| file.action != FileAction::Read)
-}
-
-pub(super) fn touched<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let (changed, read) = newest_files(history);
-    let rows = [("- changed: ", changed), ("- read: ", read)].map(|(head, files)| {
+    let (changed, read): (Vec<_>, Vec<_>) =
+        newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
+    let rows = [("- changed: ", changed), ("- read or used: ", read)].map(|(head, files)| {
         (head, files.iter().map(|(path, file)| named(history, path, file)).collect::<Vec<_>>())
     });
-    let cwd = history.cwd;
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
         for (head, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
-            if lines.is_empty() {
-                lines.push(format!("(relative to {})", cwd.display()));
-            }
             let row = joined(names, lines.left().saturating_sub(head.len() + 1));
             if !row.is_empty() {
                 lines.push(format!("{head}{row}"));
@@ -247,18 +236,14 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             }
             "tee" => files.for_each(|path| add(path, FileAction::Changed)),
             "rm" => files.for_each(|path| add(path, FileAction::Deleted)),
-            "mv" | "cp" => {
-                let (from, to) = if program(command) == "mv" {
-                    (FileAction::Deleted, FileAction::Created)
-                } else {
-                    (FileAction::Read, FileAction::Created)
-                };
-                let files: Vec<&str> = files.collect();
-                if let [sources @ .., target] = files.as_slice() {
-                    sources.iter().for_each(|path| add(path, from));
-                    add(target, to);
-                }
+            "mv" => {
+                let mut files: Vec<&str> = files.collect();
+                let target = files.pop();
+                files.into_iter().for_each(|path| add(path, FileAction::Deleted));
+                target.into_iter().for_each(|path| add(path, FileAction::Created));
             }
+            // Which of the files is new is not known.
+            "cp" => {}
             _ if is_git && !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }
@@ -312,16 +297,10 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
 }
 
 pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    // Older files that were touched may have no room in their own list.
-    let (changed, read) = newest_files(history);
-    let mut room = LISTED_BYTES;
-    let listed = changed.iter().chain(&read).take_while(|(path, file)| {
-        room = room.saturating_sub(named(history, path, file).len());
-        room > 0
-    });
-    let known: HashSet<&str> = listed.map(|(path, _)| file_name(path)).collect();
-    // By name, how many results mention the file, the last of these, and the path in the first.
-    let mut files: HashMap<&str, (u32, Seq, &str)> = HashMap::new();
+    let touched = touched_files(history);
+    let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
+    // By name, the last result that mentions the file, and the path in the first.
+    let mut files: HashMap<&str, (Seq, &str)> = HashMap::new();
     for call in history.calls() {
         let text = call.text();
         for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
@@ -330,14 +309,11 @@ pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             if known.contains(name) || !is_room {
                 continue;
             }
-            let (count, last, _) = files.entry(name).or_insert((1, call.entry, path));
-            // Counted once per result.
-            *count += u32::from(*last != call.entry);
-            *last = call.entry;
+            files.entry(name).or_insert((call.entry, path)).0 = call.entry;
         }
     }
-    let mut files: Vec<(u32, Seq, &str)> = files.into_values().collect();
-    files.sort_by_key(|(count, last, path)| (Reverse((*count, *last)), *path));
+    let mut files: Vec<(Seq, &str)> = files.into_values().collect();
+    files.sort_by_key(|(last, path)| (Reverse(*last), *path));
     let names: Vec<String> = files.into_iter().map(|(.., path)| relative(path, history.cwd)).collect();
     Box::new(move |bytes_max| joined(&names, bytes_max))
 }
@@ -421,7 +397,9 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             "input",
         ];
         let Some(new) = call.input_text(&new) else { continue };
-        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read)
+        let is_code = |path: &str| !PROSE.iter().any(|extension| path.ends_with(extension));
+        let mut paths = paths_of(call).into_iter();
+        let Some((path, _)) = paths.find(|(path, action)| *action != FileAction::Read && is_code(path))
         else {
             continue;
         };

@@ -151,8 +151,8 @@ impl<'a> ConversationHistory<'a> {
         let Some(outcome) = outcome else { return };
         let text = text_of(outcome);
         let printed = match &text {
-            Cow::Borrowed(text) => Cow::Borrowed(output(text)),
-            Cow::Owned(text) => Cow::Owned(output(text).to_owned()),
+            Cow::Borrowed(text) => output(text),
+            Cow::Owned(text) => Cow::Owned(output(text).into_owned()),
         };
         let mut continued: Vec<usize> = Vec::new();
         for at in records.clone() {

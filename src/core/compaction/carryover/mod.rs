@@ -70,28 +70,20 @@ type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
 type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
 
-/// Tables whose rows are lists of names.
-pub(super) const HEADINGS_OF_NAMES: [&str; 3] =
-    ["Files, newest first", "Files named in results", "Names defined in edits"];
-
-/// Tables whose rows are quotes of any number of lines.
-pub(super) const HEADINGS_OF_QUOTES: [&str; 2] =
-    ["Newest results that left the view", "What the agent said, newest last"];
-
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
 const PARTS: [(&str, PartShare, Compute); 11] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
-    (HEADINGS_OF_NAMES[0], PartShare::State(20, 2000), files::touched),
-    (HEADINGS_OF_NAMES[1], PartShare::Percent(5), files::mentioned),
-    (HEADINGS_OF_NAMES[2], PartShare::Percent(8), files::defined),
+    ("Files, newest first", PartShare::State(20, 2000), files::touched),
+    ("Files named in results", PartShare::Percent(5), files::mentioned),
+    ("Names defined in edits", PartShare::Percent(8), files::defined),
     ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
     ("Version control, newest first", PartShare::State(5, 400), git::compute),
-    ("Newest calls that left the view", PartShare::Percent(8), newest::calls),
-    (HEADINGS_OF_QUOTES[0], PartShare::Percent(20), newest::results),
+    ("Newest calls that left the view", PartShare::Percent(10), newest::calls),
+    ("Newest results that left the view", PartShare::Percent(20), newest::results),
     ("Lines of older results", PartShare::Spare(6), newest::older_results),
-    (HEADINGS_OF_QUOTES[1], PartShare::Rest, newest::words),
+    ("What the agent said, newest last", PartShare::Rest, newest::words),
 ];
 
 /// A part's share of the room, in percent.

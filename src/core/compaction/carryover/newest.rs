@@ -1,7 +1,7 @@
 //! The newest entries that left the view: calls, their results, and the agent's messages.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::Render;
 use super::files::changes_a_file;
@@ -15,24 +15,19 @@ const CALLS_MAX: usize = 20;
 /// Bytes of a call's input that are shown.
 const INPUT_BYTES_MAX: usize = 200;
 
-/// Shares of the room for the newest results, in percent, newest first.
-const RESULT_PERCENT: [usize; 3] = [60, 20, 20];
+/// Number of newest results that are quoted, each in the same share of the room.
+const RESULTS_MAX: usize = 3;
 
 /// Bytes of an older result, and of all of them, that are searched for lines unlike the others.
 const OLDER_BYTES_MAX: usize = 16 * 1024;
 const ALL_OLDER_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum number of such lines of a result, and of all.
-const OLDER_LINES_MAX: usize = 2;
-const ALL_OLDER_LINES_MAX: usize = 400;
 /// Bytes of such a line, and of the input of its call.
 const OLDER_LINE_BYTES_MAX: usize = 300;
 const OLDER_INPUT_BYTES_MAX: usize = 80;
 
-/// The largest share of the room for the newest message, in percent.
-const NEWEST_PERCENT: usize = 60;
-/// Bytes of the message before it. Each older message may take 7 % less, down to the minimum.
-const MESSAGE_BYTES: usize = 1200;
-const MESSAGE_BYTES_MIN: usize = 200;
+/// Bytes of the newest message, and of an older one.
+const NEWEST_BYTES_MAX: usize = 2400;
+const MESSAGE_BYTES_MAX: usize = 1200;
 /// Total size in bytes of the messages that are considered; there is never room for more.
 const MESSAGES_BYTES_MAX: usize = 256 * 1024;
 /// Minimum room in bytes for showing a message.
@@ -72,14 +67,14 @@ fn results_gone<'h, 'a>(history: &'h ConversationHistory<'a>) -> impl Iterator<I
 
 pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let newest: Vec<(CallRecord, String)> = results_gone(history)
-        .take(RESULT_PERCENT.len())
+        .take(RESULTS_MAX)
         .map(|call| (call.clone(), history.place(" ", call.entry)))
         .collect();
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        for ((call, place), percent) in newest.iter().zip(RESULT_PERCENT) {
+        for (call, place) in &newest {
             let head = format!("-{place} {}: ", call.name);
-            let room = (bytes_max * percent / 100).saturating_sub(head.len() + 1);
+            let room = (bytes_max / RESULTS_MAX).saturating_sub(head.len() + 1);
             if room >= ROOM_BYTES_MIN {
                 lines.push(format!("{head}{}", clip(call.text(), room)));
             }
@@ -88,8 +83,8 @@ pub(super) fn results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     })
 }
 
-/// The lines of older results with the most words that no other line has: what a document or a log says once, between lines that
-/// are all alike.
+/// Of each older result the line with the most words that no other line has: what a document or a log says once, between lines
+/// that are all alike.
 pub(super) fn older_results<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let results: Vec<&CallRecord> = results_gone(history).collect();
     let (mut lines, mut seen, mut words) = (Vec::new(), HashSet::new(), WordPlaces::default());
@@ -102,47 +97,43 @@ pub(super) fn older_results<'a>(history: &ConversationHistory<'a>) -> Render<'a>
         }
         for line in text.lines().map(str::trim) {
             // A file that was read again has other line numbers.
-            if seen.insert(line.trim_start_matches(|c: char| !c.is_alphabetic())) {
-                let line = &line[..line.floor_char_boundary(OLDER_LINE_BYTES_MAX)];
-                words.add(lines.len(), line);
-                lines.push((nth, line));
+            if !seen.insert(line.trim_start_matches(|c: char| !c.is_alphabetic())) {
+                continue;
             }
+            let line = &line[..line.floor_char_boundary(OLDER_LINE_BYTES_MAX)];
+            words.add(lines.len(), line);
+            lines.push((nth, line));
         }
     }
+    let mut best: BTreeMap<usize, (usize, &str)> = BTreeMap::new();
     // The newest results are quoted apart.
-    let lines = lines.into_iter().enumerate().filter(|(_, (nth, _))| *nth >= RESULT_PERCENT.len());
-    let lines = lines.filter_map(|(at, (nth, line))| Some((words.difference(at, line)?, nth, line)));
-    let mut ranked: Vec<(usize, usize, &str)> = lines.collect();
-    ranked.sort_by_key(|(difference, nth, _)| (Reverse(*difference), *nth));
-    let mut counts: HashMap<usize, usize> = HashMap::new();
-    ranked.retain(|(_, nth, _)| {
-        let count = counts.entry(*nth).or_default();
-        *count += 1;
-        *count <= OLDER_LINES_MAX
-    });
-    ranked.truncate(ALL_OLDER_LINES_MAX);
-    let quoted = ranked.into_iter().map(|(_, nth, line)| {
+    for (at, (nth, line)) in lines.into_iter().enumerate().filter(|(_, (nth, _))| *nth >= RESULTS_MAX) {
+        let difference = words.difference(at, line);
+        if difference > best.get(&nth).map_or(0, |(most, _)| *most) {
+            best.insert(nth, (difference, line));
+        }
+    }
+    let quoted = best.into_iter().map(|(nth, (difference, line))| {
         let call = results[nth];
         let input = call.path().map(str::to_owned).or_else(|| call.command()).unwrap_or_default();
         let input = clip_line(&input, OLDER_INPUT_BYTES_MAX);
         let space = if input.is_empty() { "" } else { " " };
-        let head = format!("-{} {}{space}{input}: ", history.place(" ", call.entry), call.name);
-        (nth, head, line.to_owned())
+        let head = format!("-{} {}{space}{input}", history.place(" ", call.entry), call.name);
+        (difference, nth, format!("{head}: {line}"))
     });
-    let quoted: Vec<(usize, String, String)> = quoted.collect();
+    let mut ranked: Vec<(usize, usize, String)> = quoted.collect();
+    ranked.sort_by_key(|(difference, nth, _)| (Reverse(*difference), *nth));
     Box::new(move |bytes_max| {
         let mut left = bytes_max;
+        let is_shown = |line: &&(usize, usize, String)| {
+            let rest = left.checked_sub(line.2.len() + 1);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let mut shown: Vec<_> = ranked.iter().filter(is_shown).collect();
         // The oldest result first.
-        let mut shown: BTreeMap<Reverse<usize>, String> = BTreeMap::new();
-        for (nth, head, line) in &quoted {
-            let known = shown.get(&Reverse(*nth));
-            let border = known.map_or(head.as_str(), |_| " […] ");
-            if let Some(rest) = left.checked_sub(border.len() + line.len() + 1) {
-                left = rest;
-                *shown.entry(Reverse(*nth)).or_default() += &format!("{border}{line}");
-            }
-        }
-        shown.into_values().collect::<Vec<_>>().join("\n")
+        shown.sort_by_key(|(_, nth, _)| Reverse(*nth));
+        shown.into_iter().map(|(.., line)| line.as_str()).collect::<Vec<_>>().join("\n")
     })
 }
 
@@ -161,13 +152,11 @@ pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     }
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        let mut older = MESSAGE_BYTES;
-        for (head, text) in &said {
+        for (at, (head, text)) in said.iter().enumerate() {
             if lines.left() < ROOM_BYTES_MIN {
                 break;
             }
-            let most = if lines.is_empty() { (bytes_max * NEWEST_PERCENT / 100).max(older) } else { older };
-            older = (older * 93 / 100).max(MESSAGE_BYTES_MIN);
+            let most = if at == 0 { NEWEST_BYTES_MAX } else { MESSAGE_BYTES_MAX };
             let room = most.min(lines.left().saturating_sub(head.len() + 1));
             lines.push(format!("{head}{}", clip(text, room)));
         }

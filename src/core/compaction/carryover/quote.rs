@@ -51,10 +51,6 @@ impl BoundedLines {
         self.left
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.taken.is_empty()
-    }
-
     pub fn text(self) -> String {
         self.taken.join("\n")
     }

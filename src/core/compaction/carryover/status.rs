@@ -126,19 +126,21 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The output of a command, without the lines that its agent wrote above it.
-pub(super) fn output(text: &str) -> &str {
+/// The output of a command, without what its agent or a script of Codex wrote around it: lines above it, or a result as JSON.
+pub(super) fn output(text: &str) -> Cow<'_, str> {
     let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
     let head = text.split_inclusive('\n').take(HEAD_LINES).position(|line| line.trim_end() == "Output:");
-    match head.filter(|_| is_head) {
-        Some(at) => text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n'),
-        None => text,
-    }
+    let Some(at) = head.filter(|_| is_head) else { return Cow::Borrowed(text) };
+    let printed = text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n');
+    let result = serde_json::from_str::<Value>(printed).ok();
+    let printed_by_command = result.as_ref().and_then(|result| result.get("output")?.as_str());
+    printed_by_command.map_or(Cow::Borrowed(printed), |output| Cow::Owned(output.to_owned()))
 }
 
 /// Whether a command ended with the exit status 1 and printed nothing.
 fn is_silent(outcome: &ToolOutcome, text: &str) -> bool {
-    let printed = output(text).trim();
+    let printed = output(text);
+    let printed = printed.trim();
     let without = printed.strip_prefix("(no output)").unwrap_or(printed).trim();
     SILENT.contains(&without) || without.is_empty() && exit_code(outcome, text) == Some(1)
 }

@@ -171,12 +171,21 @@ fn files_are_listed_by_last_action_relative_to_the_working_directory() {
     conversation.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:9");
     let text = carried(&conversation, 5_000);
     let files = part(&text, "Files, newest first");
-    assert_eq!(files[0], "(relative to /w)");
     let changed = format!("- changed: src/old.rs (deleted, {removed}), src/a.rs (2×, {last}), src/new.rs");
-    assert!(files[1].starts_with(&changed), "{files:?}");
+    assert!(files[0].starts_with(&changed), "{files:?}");
     assert!(!files.concat().contains("failed.rs"), "{files:?}");
     assert_eq!(part(&text, "Files named in results"), ["src/hit.rs, src/once.rs"]);
     assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: second", "- new.rs: fresh"]);
+}
+
+/// Of a README about streams, "source" and "stage" were listed as names that it defines.
+#[test]
+fn prose_defines_no_names() {
+    let mut conversation = TestConversation::new();
+    let text = "type source of a stream\nclass stage of it";
+    conversation.calls_with("Write", json!({"file_path": "/w/README.md", "content": text}), DONE, "ok");
+    conversation.calls_with("Write", json!({"file_path": "/w/a.py", "content": "class Stage:"}), DONE, "ok");
+    assert_eq!(part(&carried(&conversation, 5_000), "Names defined in edits"), ["- a.py: Stage"]);
 }
 
 #[test]

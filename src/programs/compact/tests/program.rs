@@ -157,7 +157,7 @@ fn the_other_files_of_a_session_are_read() {
     std::fs::write(&file, session.to_string()).expect("written");
     std::fs::write(folder.path().join("1.json"), json!({ "cwd": "/w" }).to_string()).expect("written");
     let message = printed(&["--from", "cline", file.to_str().expect("text")], "");
-    assert!(message.contains("(relative to /w)\n- read: notes.txt"), "{message}");
+    assert!(message.contains("## Files, newest first\n- read or used: notes.txt"), "{message}");
 }
 
 #[test]

@@ -41,10 +41,7 @@ fn the_commands_and_patches_in_scripts_are_listed() {
     let test = r#"const r = await tools.exec_command({cmd:"cargo test"}); text(r.output);"#;
     let tested = script(&mut conversation, test, &[COMPLETED, "test result: ok"]);
     let text = carried(&conversation, 5_000);
-    assert_eq!(
-        part(&text, FILES),
-        ["(relative to /w)", &format!("- changed: src/a.rs ({patched})"), "- read: src/b.rs"]
-    );
+    assert_eq!(part(&text, FILES), [&format!("- changed: src/a.rs ({patched})"), "- read or used: src/b.rs"]);
     assert_eq!(part(&text, "Files named in results"), ["docs/found.md"]);
     assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: added_there"]);
     assert_eq!(part(&text, "Version control, newest first"), ["- branch: main", "- 1a2b3c4 on main: Add it"]);
@@ -122,7 +119,7 @@ fn a_running_command_has_the_status_of_its_last_result() {
     let printed = "{\"exit_code\":1,\"output\":\"no rule\"}";
     let wait = calls_with_texts(&mut conversation, "wait", json!({"cell_id": "3"}), &[COMPLETED, printed]);
     let text = carried(&conversation, 5_000);
-    assert_eq!(part(&text, FAILING), [format!("- `make all` (last {wait}): {printed}")]);
+    assert_eq!(part(&text, FAILING), [format!("- `make all` (last {wait}): no rule")]);
 }
 
 #[test]
@@ -198,10 +195,7 @@ fn the_inputs_of_other_agents_edits_are_read() {
     let edited = conversation.calls_with("edit", edit, DONE, "ok");
     conversation.calls_with("read", json!({"path": "b.ts:310-345"}), DONE, "text");
     let text = carried(&conversation, 5_000);
-    assert_eq!(
-        part(&text, FILES),
-        ["(relative to /w)", &format!("- changed: b.ts ({edited})"), "- read: a.ts"]
-    );
+    assert_eq!(part(&text, FILES), [&format!("- changed: b.ts ({edited})"), "- read or used: a.ts"]);
     assert_eq!(part(&text, "Names defined in edits"), ["- b.ts: renamed"]);
 }
 
@@ -212,15 +206,15 @@ fn files_of_the_same_entry_are_sorted() {
     let heads: String = ('a'..='z').rev().map(|name| format!("*** Update File: {name}.rs\n")).collect();
     conversation.calls_with("apply_patch", json!({ "input": heads }), DONE, "ok");
     let wanted: Vec<String> = ('a'..='z').map(|name| format!("{name}.rs (e2)")).collect();
-    assert_eq!(part(&carried(&conversation, 5_000), FILES)[1], format!("- changed: {}", wanted.join(", ")));
+    assert_eq!(part(&carried(&conversation, 5_000), FILES)[0], format!("- changed: {}", wanted.join(", ")));
 }
 
 #[test]
 fn the_files_that_commands_name_are_listed() {
     for (command, wanted) in [
-        ("cat src/a.rs | head", "- read: src/a.rs"),
-        ("cd src && sed -n '1,5p' a.rs; nl -ba /w/b.rs", "- read: b.rs, src/a.rs"),
-        ("for f in 1 2; do rg x src/a.rs; done", "- read: src/a.rs"),
+        ("cat src/a.rs | head", "- read or used: src/a.rs"),
+        ("cd src && sed -n '1,5p' a.rs; nl -ba /w/b.rs", "- read or used: b.rs, src/a.rs"),
+        ("for f in 1 2; do rg x src/a.rs; done", "- read or used: src/a.rs"),
         ("sed -i 's/a/b/' src/a.rs", "- changed: src/a.rs (e2)"),
         ("cat > new.md <<'E'\nsee b.rs\nE", "- changed: new.md (e2)"),
         ("rm src/a.rs", "- changed: src/a.rs (deleted, e2)"),
@@ -229,13 +223,13 @@ fn the_files_that_commands_name_are_listed() {
             "apply_patch <<'E'\n*** Begin Patch\n*** Add File: c.rs\n+x\n*** End Patch\nE",
             "- changed: c.rs (created, e2)",
         ),
-        ("git show HEAD:src/a.rs; git add b.rs", "- read: src/a.rs"),
+        ("git show HEAD:src/a.rs; git add b.rs", "- read or used: src/a.rs"),
         ("echo 'see a.rs' $x.rs; scp a.b root@host:/etc/c.toml", ""),
     ] {
         let mut conversation = TestConversation::new();
         shell(&mut conversation, command, DONE, "");
         let text = carried(&conversation, 5_000);
-        assert_eq!(part(&text, FILES).get(1).copied().unwrap_or_default(), wanted, "{command}");
+        assert_eq!(part(&text, FILES).first().copied().unwrap_or_default(), wanted, "{command}");
     }
 }
 
