@@ -17,6 +17,9 @@ use super::connections::{SqlFailure, TRY_FOR};
 use super::tls::{TlsChoice, TlsChoiceError, tls_error};
 use epitome_files::atomic_file::{PrivateFileError, read_private};
 
+/// The port of PostgreSQL, which messages don't name.
+const USUAL_PORT: u16 = 5432;
+
 /// How long one attempt to connect takes, unless the address says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(3);
 
@@ -78,7 +81,7 @@ impl StoreAddress {
         let (mode, tls) = choice.connector()?;
         let hosts: Vec<Config> =
             for_each_host(&url).iter().map(|url| config(url, mode)).collect::<Result<_, _>>()?;
-        let names: Vec<String> = hosts.iter().flat_map(Config::get_hosts).map(host_name).collect();
+        let names: Vec<String> = hosts.iter().map(place_of).collect();
         let database = hosts.first().map(database_of).unwrap_or_default();
         let place = format!("the database {database} at {}", names.join(", "));
         let password = PasswordSource::from(&variable);
@@ -225,6 +228,15 @@ impl PasswordSource {
     }
 }
 
+/// The only host of a configuration, with its port if that is not the usual one.
+fn place_of(config: &Config) -> String {
+    let name = config.get_hosts().first().map(host_name).unwrap_or_default();
+    match config.get_ports().first() {
+        Some(port) if *port != USUAL_PORT => format!("{name}:{port}"),
+        _ => name,
+    }
+}
+
 fn host_name(host: &Host) -> String {
     match host {
         Host::Tcp(name) => name.clone(),
@@ -290,6 +302,8 @@ mod tests {
             StoreAddress::parse("postgres://me@db/work", variable).unwrap()
         };
         assert_eq!(format!("{:?}", address(None)), "the database work at db");
+        let several = StoreAddress::parse("postgres://me@db:5433,other:5432/work", |_| None).unwrap();
+        assert_eq!(several.place(), "the database work at db:5433, other");
         let now = |address: &StoreAddress| {
             let config = address.with_password(0);
             config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())

@@ -244,13 +244,20 @@ impl Connections {
         params: Vec<Param>,
     ) -> Result<Vec<Row>, StoreError> {
         let until = Instant::now() + TRY_FOR;
+        let mut before = None;
         loop {
-            match self.query_until(until, sql, &params).await {
+            let failure = match self.query_until(until, sql, &params).await {
+                Ok(rows) => return Ok(rows),
+                // Why the attempts before failed says more than that there was no time for another.
+                Err(SqlFailure::Late) => before.take().unwrap_or(SqlFailure::Late),
                 Err(failure) if failure.is_passing() && Instant::now() < until => {
-                    sleep(TRY_AGAIN_AFTER).await
+                    before = Some(failure);
+                    sleep(TRY_AGAIN_AFTER).await;
+                    continue;
                 }
-                done => return done.map_err(|failure| self.error(doing, failure)),
-            }
+                Err(failure) => failure,
+            };
+            return Err(self.error(doing, failure));
         }
     }
 

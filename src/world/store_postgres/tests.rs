@@ -314,6 +314,18 @@ fn a_transaction_of_a_client_that_is_silent_is_ended() {
     });
 }
 
+/// A database that refused connections was reported as one that had not answered within 10 s: the last attempt had no time left.
+#[test]
+fn an_unreachable_database_is_reported_with_the_reason() {
+    let address = "postgres://epitome@%2Fthere%2Fis%2Fno%2Fserver/postgres";
+    let address = StoreAddress::parse(address, |_| None).expect("an address");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let connections = Connections::new(Arc::new(address), 1);
+    let found = runtime.expect("a thread").block_on(connections.query("look", "select 1", Vec::new()));
+    let message = found.expect_err("there is none").to_string();
+    assert!(message.contains("No such file or directory"), "{message}");
+}
+
 /// Regression test: a primary that was stopped, not dead, still accepted connections, which its system did. Each attempt to
 /// connect waited for it until the time of the call was over, and the second host was never tried.
 #[test]
