@@ -259,8 +259,8 @@ where
             if !self.line.ends_with(b"\n") {
                 return None;
             }
-            let message = decoded(&self.line);
-            self.line.clear();
+            // The memory of a long message is not kept.
+            let message = decoded(&std::mem::take(&mut self.line));
             if message.is_some() {
                 return message;
             }
