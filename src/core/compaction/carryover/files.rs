@@ -98,7 +98,7 @@ pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Vec<(Seq, Stri
 }
 
 /// Joins as many names as fit, followed by the number of the others.
-fn joined(names: &[String], bytes_max: usize) -> String {
+pub(super) fn joined(names: &[String], bytes_max: usize) -> String {
     /// Bytes for ` and 12345 more`.
     const MORE_BYTES: usize = 16;
     let mut row = String::new();

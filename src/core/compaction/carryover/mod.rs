@@ -20,6 +20,7 @@ mod newest;
 mod plan;
 mod quote;
 mod script;
+mod skills;
 mod status;
 
 use std::cell::Cell;
@@ -72,8 +73,9 @@ type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
 /// agent's messages, which have no share.
-const PARTS: [(&str, PartShare, Compute); 11] = [
+const PARTS: [(&str, PartShare, Compute); 12] = [
     ("Plan", PartShare::Percent(18), plan::compute),
+    ("Skills whose instructions left the view, newest first", PartShare::State(2, 200), skills::read),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
     ("Files, newest first", PartShare::State(20, 2000), files::touched),
     ("Files named in results", PartShare::Percent(5), files::mentioned),

@@ -247,3 +247,20 @@ fn answers_to_every_agents_questions_are_the_users_words() {
         assert!(quoted.contains("the blue one, never the red"), "{tool}: {message}");
     }
 }
+
+/// The instructions of a skill left the view, and nothing told the model that it had read them.
+#[test]
+fn the_skills_that_were_read_are_named() {
+    let mut conversation = TestConversation::new();
+    for (tool, input, status) in [
+        ("Skill", json!({ "skill": "deploy" }), DONE),
+        ("skill", json!({ "name": "review" }), DONE),
+        ("skill", json!({ "name": "gone" }), OutcomeStatus::Failed),
+        ("Skill", json!({ "skill": "deploy", "args": "staging" }), DONE),
+    ] {
+        conversation.calls_with(tool, input, status, "Read the checklist first.");
+    }
+    let text = carried(&conversation, 5_000);
+    let skills = part(&text, "Skills whose instructions left the view, newest first");
+    assert_eq!(skills, ["deploy (e8), review (e4)"]);
+}
