@@ -66,6 +66,10 @@ struct CompactCli {
     #[cfg_attr(feature = "stored", arg(long, requires = "file"))]
     #[cfg_attr(not(feature = "stored"), arg(skip))]
     store: bool,
+    /// Store nothing, as without --store
+    #[cfg_attr(feature = "stored", arg(long = "stateless", overrides_with = "store"))]
+    #[cfg_attr(not(feature = "stored"), arg(long = "stateless"))]
+    _stateless: bool,
     /// What the message says about finding what is no longer in view [default: cli with --store]
     #[arg(long, value_enum, value_name = "WAY")]
     recall: Option<RecallWay>,

@@ -137,6 +137,15 @@ fn a_message_whose_conversation_is_there_is_left_out() {
 }
 
 /// The directory of a Cline session is in a second file. It was not read, so the message named files by absolute paths.
+/// Scripts may say what is the default, also behind an alias with the opposite.
+#[test]
+fn nothing_is_stored_if_that_is_asked_for_last() {
+    let request = json!({ "model": "gpt-5", "messages": conversation() }).to_string();
+    let arguments = ["--from", "openai", "--max-tokens", "1000"];
+    let message = printed(&arguments, &request);
+    assert_eq!(printed(&[&arguments[..], &["--store", "--stateless"]].concat(), &request), message);
+}
+
 #[test]
 fn the_other_files_of_a_session_are_read() {
     let folder = tempfile::tempdir().expect("a scratch directory");
