@@ -37,7 +37,7 @@ const EVENTS: [FleetEvent; 4] =
 /// Maximum growth of a median from the beginning to the end.
 const GROWTH_MAX: f64 = 1.15;
 
-/// What a daemon needed at one time.
+/// The memory, descriptors and threads of a daemon at one time.
 struct DaemonSample {
     megabytes: f64,
     descriptors: f64,

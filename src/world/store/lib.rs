@@ -170,7 +170,7 @@ pub enum StoreError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// What to do about a place where nothing can be written, such as a read-only home.
+/// A hint for a place where nothing can be written, such as a read-only home.
 fn way_out(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
