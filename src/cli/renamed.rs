@@ -18,7 +18,7 @@ const RENAMED: [(&str, &str); 12] = [
     ("man", "completions man"),
 ];
 
-/// The arguments with the present name of a former command, which is said.
+/// The arguments, in which the name of a former command is replaced. Prints the present one on stderr.
 pub fn present(arguments: &[OsString]) -> Vec<OsString> {
     let typed = arguments.first().and_then(|typed| typed.to_str());
     let Some((former, present)) = RENAMED.iter().find(|(former, _)| Some(*former) == typed) else {
