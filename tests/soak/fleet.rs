@@ -143,7 +143,7 @@ struct Node {
 }
 
 impl Node {
-    /// Whoever knows the secrets of this user may connect.
+    /// Starts the server of a machine. It accepts the tokens that `secrets` has made.
     fn start(sockets: [&PathBuf; 2], secrets: &User) -> Node {
         let relay = Relay::to(&sockets.map(PathBuf::as_path));
         let user = User::with_model(obey);

@@ -138,6 +138,13 @@ pub fn run(time: Duration) -> (String, Run) {
             }
         }
     }
+    // A daemon that ended without being killed would only begin a new row.
+    for machine in 0..MACHINES - 1 {
+        let processes = samples.keys().filter(|(of, _)| *of == machine).count();
+        if processes != 1 {
+            result.faults.push(format!("machine {machine} had {processes} daemons, and none was killed"));
+        }
+    }
     let how = format!("cargo run -p epitome-soak -- --only steady --hours {}", time.as_secs_f64() / 3600.0);
     (table, Run { what: WHAT, how, amount: events as u64, time: began.elapsed(), failures: result.faults })
 }
