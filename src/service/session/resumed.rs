@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn prompt(key: &str) -> PendingPrompt {
-        PendingPrompt { ticket: Ticket(1), key: key.to_owned(), was_cancelled: false }
+        PendingPrompt { ticket: Ticket(1), key: key.to_owned(), content: None, was_cancelled: false }
     }
 
     fn fates(entries: &EntryLog, prompts: &[&str]) -> Vec<Fate> {

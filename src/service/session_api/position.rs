@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{TextKind, Ticket};
-use epitome_thread::{CallId, Entry, MessageId, Seq};
+use epitome_thread::{CallId, Content, Entry, MessageId, Seq};
 
 /// How much of a session a client has been shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,8 @@ pub struct PendingPrompt {
     pub ticket: Ticket,
     /// The key that it was sent with.
     pub key: String,
+    /// The prompt, for a log that does not have it. `None`: it was too large to be kept.
+    pub content: Option<Vec<Content>>,
     /// Whether the client has cancelled it while no process ran.
     pub was_cancelled: bool,
 }

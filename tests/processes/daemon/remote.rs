@@ -105,7 +105,7 @@ fn a_turn_goes_on_without_a_gap_when_the_connection_is_cut() {
 }
 
 /// Regression: a server was killed. A user who sent a prompt before there was another one saw nothing for up to a minute,
-/// and then had to send it again.
+/// and then had to send it again; also one whose prompt went to the server just before that.
 #[test]
 fn a_prompt_shows_that_its_server_is_waited_for_and_reaches_it() {
     let (build, laptop) = (user(obey), User::new());

@@ -187,7 +187,12 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
         ];
         write_log(&mut test, changes);
         let (attach, kept) = (test.ticket(), test.ticket());
-        let prompt = PendingPrompt { ticket: kept, key: "key 2".into(), was_cancelled: is_cancelled_before };
+        let prompt = PendingPrompt {
+            ticket: kept,
+            key: "key 2".into(),
+            content: Some(vec![Content::Text { text: "Not this".into() }]),
+            was_cancelled: is_cancelled_before,
+        };
         let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
         let opening = test.opening(&test.client, test.environment());
         test.sessions.attach(attach, test.session.clone(), opening, replay);
@@ -204,6 +209,32 @@ fn a_prompt_that_a_crash_left_can_be_cancelled() {
         }
         assert_eq!(test.ask("Go on"), StopReason::EndTurn);
         assert_eq!(test.last_request().seen(), users(&["First", "Go on"]));
+    }
+}
+
+/// Regression: a user sent a prompt to a daemon that had just died, which their window knew in full. The next daemon asked
+/// them to send it again.
+#[test]
+fn a_prompt_that_is_not_in_the_log_is_done_unless_it_was_cancelled_or_is_too_large_to_be_kept() {
+    for (is_kept, was_cancelled) in [(true, false), (true, true), (false, false)] {
+        let mut test = TestSession::new(Vec::new());
+        write_log(&mut test, vec![Change::Said { message: message(1, "First"), origin: Origin::Person }]);
+        let (attach, lost) = (test.ticket(), test.ticket());
+        let content = is_kept.then(|| vec![Content::Text { text: "And this".into() }]);
+        let prompt = PendingPrompt { ticket: lost, key: "key 2".into(), content, was_cancelled };
+        let replay = Replay::Rest { position: Box::default(), prompts: vec![prompt] };
+        let opening = test.opening(&test.client, test.environment());
+        test.sessions.attach(attach, test.session.clone(), opening, replay);
+        let answer = test.client.answer(lost);
+        if is_kept && !was_cancelled {
+            assert!(matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })));
+            assert_eq!(test.last_request().seen(), users(&["First", "And this"]));
+        } else {
+            let error = answer.expect_err("it is not done").to_string();
+            assert!(error.contains("Please send it again: it had not begun."), "{error}");
+            assert_eq!(test.ask("Go on"), StopReason::EndTurn);
+            assert_eq!(test.last_request().seen(), users(&["First", "Go on"]));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::{OpeningState, RequestKind};
-use crate::unpublished;
+use crate::unpublished::{self, SentPrompt};
 use crate::writer;
 use epitome_platform::blocking;
 use epitome_session_api::port::StoredSessionPort;
@@ -142,6 +142,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
             key: String,
             #[serde(default)]
             cancelled: bool,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
         }
         let meta = params.raw("_meta")?;
         // Other clients may send anything in `_meta`.
@@ -152,13 +154,19 @@ impl<P: StoredSessionPort> AcpServer<P> {
         };
         // A client without the right to prompt has none that waits, and must not cancel those of others.
         let prompts = if self.has_scope(AccessScope::Prompt) { prompts } else { Vec::new() };
-        let prompts = prompts.into_iter().filter_map(|PromptAgain { id, key, cancelled }| {
-            match self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None) {
-                Ok(ticket) => Some(PendingPrompt { ticket, key, was_cancelled: cancelled }),
-                Err(error) => {
-                    self.answer(id.get(), Err(error));
-                    None
-                }
+        let version = self.outbox.traits().version;
+        let prompts = prompts.into_iter().filter_map(|PromptAgain { id, key, cancelled, params }| match self
+            .open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
+        {
+            Ok(ticket) => {
+                let params = params.and_then(|params| RequestParams::read(Some(params)).ok());
+                let sent = params.and_then(|params| SentPrompt::read(&params, version).ok());
+                let content = sent.map(|sent| sent.content);
+                Some(PendingPrompt { ticket, key, content, was_cancelled: cancelled })
+            }
+            Err(error) => {
+                self.answer(id.get(), Err(error));
+                None
             }
         });
         Some(Replay::Rest { position: Box::new(position), prompts: prompts.collect() })

@@ -9,7 +9,7 @@
 //!
 //! | request | with the next daemon |
 //! |---|---|
-//! | `session/prompt` | resumed with its session, whose log shows how its turn ended; sent again if a server returned it |
+//! | `session/prompt` | sent again with its session, whose log shows how its turn ended; it begins if the log does not have it |
 //! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
 //! | `session/close` | answered: the session ended with its daemon. If a prompt of it waits, sent again |
 //! | all others | sent again; a `session/load` continues where it was |
@@ -711,7 +711,9 @@ impl ReconnectState {
             let prompt = waiting.prompt().filter(|prompt| prompt.session == name && waiting.is_resuming())?;
             // Ids are sent back byte for byte.
             let (id, key) = (&waiting.id, Value::from(prompt.key.as_str()));
-            Some(format!(r#"{{"id":{id},"key":{key},"cancelled":{}}}"#, waiting.is_cancelled))
+            let params = waiting.params().map_or("null", RawValue::get);
+            let cancelled = waiting.is_cancelled;
+            Some(format!(r#"{{"id":{id},"key":{key},"cancelled":{cancelled},"params":{params}}}"#))
         });
         let prompts = prompts.collect::<Vec<_>>().join(",");
         format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)

@@ -452,16 +452,16 @@ fn a_prompt_that_is_sent_during_a_wait_shows_it() {
 /// Regression: a user cancelled a prompt that waited in the queue, and sent the same words again. The next daemon took the
 /// cancelled prompt for the one in the log, and reported the kept one as not begun.
 #[test]
-fn the_next_daemon_gets_the_keys_of_unanswered_prompts() {
+fn the_next_daemon_gets_unanswered_prompts_with_their_keys() {
     let mut fixture = ReconnectFixture::with_session();
-    let mut keys = Vec::new();
+    let mut sent = Vec::new();
     for (id, null) in [(5, ""), (6, ""), (7, r#","idempotencyKey":null"#), (8, "")] {
         let params = format!(r#"{{"sessionId":"s_1","prompt":[]{null}}}"#);
-        let sent = fixture.editor(&request(&id.to_string(), "session/prompt", &params));
-        let LineAction::Instead(line) = sent else { panic!("it gets a key") };
+        let action = fixture.editor(&request(&id.to_string(), "session/prompt", &params));
+        let LineAction::Instead(line) = action else { panic!("it gets a key") };
         let params = &messages(&line)[0]["params"];
         assert_eq!((&params["sessionId"], &params["prompt"]), (&"s_1".into(), &serde_json::json!([])));
-        keys.push(params["idempotencyKey"].clone());
+        sent.push(params.clone());
     }
     let own = r#"{"sessionId":"s_1","prompt":[],"idempotencyKey":"k"}"#;
     assert_eq!(fixture.editor(&request("9", "session/prompt", own)), LineAction::Forward, "it has one");
@@ -471,9 +471,12 @@ fn the_next_daemon_gets_the_keys_of_unanswered_prompts() {
     fixture.reconnect.lost();
     let replay = messages(&fixture.reconnect.replay());
     let expected = serde_json::json!([
-        { "id": 7, "key": keys[2], "cancelled": false },
-        { "id": 8, "key": keys[3], "cancelled": true },
-        { "id": 9, "key": "k", "cancelled": false },
+        { "id": 7, "key": sent[2]["idempotencyKey"], "cancelled": false, "params": sent[2] },
+        { "id": 8, "key": sent[3]["idempotencyKey"], "cancelled": true, "params": sent[3] },
+        {
+            "id": 9, "key": "k", "cancelled": false,
+            "params": { "sessionId": "s_1", "prompt": [], "idempotencyKey": "k" },
+        },
     ]);
     assert_eq!(replay[1]["params"]["_meta"]["epitome"]["prompts"], expected);
 }

@@ -168,14 +168,15 @@ impl Session {
             Replay::Rest { position, .. } => position.text.clone(),
             Replay::Everything | Replay::Nothing => None,
         };
-        let is_replay = match &replay {
+        let mut lost = Vec::new();
+        let is_replay = match replay {
             Replay::Everything => {
                 attachment.replay(self.core.id(), self.core.thread.entries());
                 self.core.log.free_older(&mut self.core.thread);
                 true
             }
             Replay::Rest { position, prompts } => {
-                self.show_rest(&attachment, position, prompts);
+                lost = self.show_rest(&attachment, &position, prompts);
                 position.replay
             }
             // The client has seen it.
@@ -229,6 +230,7 @@ impl Session {
         if let Some(usage) = self.core.usage_now() {
             attachment.outlet.put(self.core.id(), SessionEvent::Usage(usage));
         }
+        lost.into_iter().for_each(|prompt| self.prompt(prompt));
     }
 
     /// Sends the open questions to a client that attaches after they were asked.
@@ -287,10 +289,16 @@ pub(super) fn refuse_client(core: &mut Core, attaching: Attaching, error: &Sessi
 }
 
 impl Session {
-    /// Sends a client of an earlier process everything after its position, and answers its pending prompts.
-    fn show_rest(&mut self, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
+    /// Sends a client of an earlier process everything after its position, and answers its pending prompts. Returns those that
+    /// the log does not have, which are still to be done.
+    fn show_rest(
+        &mut self,
+        attachment: &Attachment,
+        position: &Position,
+        prompts: Vec<PendingPrompt>,
+    ) -> Vec<QueuedPrompt> {
         let id = self.core.id().clone();
-        let rest = resumed::rest(self.core.thread.entries(), position, prompts);
+        let rest = resumed::rest(self.core.thread.entries(), position, &prompts);
         for call in rest.open_calls.iter().filter(|call| !self.core.thread.open_calls().contains(&call.id)) {
             if let Some(lost) =
                 lost_agent(&self.core.thread, call).filter(|_| attachment.outlet.shows_agents())
@@ -303,7 +311,8 @@ impl Session {
             let state = CompactionState::Cancelled;
             attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
         }
-        for (prompt, found) in prompts.iter().zip(rest.prompts) {
+        let mut lost = Vec::new();
+        for (prompt, found) in prompts.into_iter().zip(rest.prompts) {
             let mut responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
             if let Some(message) = found.message {
                 self.core.clients.note_author(message, attachment.client);
@@ -322,11 +331,16 @@ impl Session {
                 self.core.answer_when_synced(responder, answer);
                 continue;
             }
-            match (found.fate, &mut self.work) {
-                (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
-                (fate, _) => self.core.answer_when_synced(responder, fate.answer()),
+            match (found.fate, &mut self.work, prompt.content) {
+                (Fate::Open { queued }, Some(work), _) => work.responders.push((responder, queued)),
+                (Fate::Lost, _, Some(content)) if !prompt.was_cancelled => {
+                    responder.set_key(Some(prompt.key));
+                    lost.push(QueuedPrompt { responder, client: attachment.client, content });
+                }
+                (fate, ..) => self.core.answer_when_synced(responder, fate.answer()),
             }
         }
+        lost
     }
 }
 
