@@ -592,19 +592,9 @@ async fn carry(
     let mut received = ReceivedFrames { to_front, rest: BytesMut::new(), received: 0 };
     let DialedSocket { mut socket, mut progress, id, .. } = dialed;
     loop {
-        let (mut sink, mut stream) = socket.split();
-        let end = tokio::select! {
-            end = sent.send(&mut sink, &progress) => end,
-            end = received.pass_on(&mut stream, &progress) => end,
-        };
-        match end {
+        match carry_over(socket, &progress, &mut sent, &mut received).await {
             SocketEnd::ServerClosed => break,
-            SocketEnd::FrontClosed => {
-                drop(sink.close().await);
-                // The daemon's output after the end of its input.
-                drop(timeout(LAST_WORDS_TIME_MAX, received.pass_on(&mut stream, &progress)).await);
-                return;
-            }
+            SocketEnd::FrontClosed => return,
             SocketEnd::Cut => {}
         }
         tracing::info!(server = %server.uri, "the connection failed");
@@ -618,6 +608,26 @@ async fn carry(
         (socket, progress) = (next.socket, next.progress);
     }
     sent.give_back(received).await;
+}
+
+/// Carries lines over one socket, which is closed at the end.
+async fn carry_over(
+    socket: ServerSocket,
+    progress: &SocketProgress,
+    sent: &mut SentFrames,
+    received: &mut ReceivedFrames,
+) -> SocketEnd {
+    let (mut sink, mut stream) = socket.split();
+    let end = tokio::select! {
+        end = sent.send(&mut sink, progress) => end,
+        end = received.pass_on(&mut stream, progress) => end,
+    };
+    if matches!(end, SocketEnd::FrontClosed) {
+        drop(sink.close().await);
+        // The daemon's output after the end of its input.
+        drop(timeout(LAST_WORDS_TIME_MAX, received.pass_on(&mut stream, progress)).await);
+    }
+    end
 }
 
 /// Waits for a socket in place of one that failed, and shows the user if that takes long.
@@ -791,6 +801,21 @@ mod tests {
         assert!(notice.contains("can't be reached. Waiting at most 60 s"), "{notice}");
         let _socket = serve(&listen_again(address));
         assert_eq!(waiting.recv().expect("it says that it does not wait any longer"), None);
+    }
+
+    /// Regression: while a window tried to connect again, for up to a minute, it kept the connection that had failed.
+    #[test]
+    fn a_connection_that_failed_is_closed_before_the_next_attempt() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let (mut connector, waiting) = connector_to(address);
+        let first = std::thread::spawn(move || serve(&listener));
+        let _link = connector.find(0, false).expect("it listens");
+        let mut first = first.join().expect("it answered").into_inner();
+        first.shutdown(Shutdown::Write).expect("it is open");
+        first.set_read_timeout(Some(Duration::from_mins(1))).expect("an option");
+        assert_eq!(std::io::Read::read(&mut first, &mut [0]).expect("the window closes it"), 0);
+        assert!(waiting.recv().expect("it says that it waits").is_some());
     }
 
     /// Regression: a window whose server was replaced by one of another version waited a minute before it said so.
