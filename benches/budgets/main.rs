@@ -26,7 +26,7 @@ use clap::Parser;
 
 use driver::Subject;
 use measures::{Effort, GROUPS, Group, Stage};
-use model::{Model, ReadTool};
+use model::{Model, ToolName, ToolNames};
 use table::{Pass, Row, Samples};
 
 /// The argument with which the bench starts itself as the floor.
@@ -45,7 +45,7 @@ struct Options {
     /// Few repetitions: a look, not a record
     #[arg(long)]
     quick: bool,
-    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks,
+    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, late, load, long, tool, cancel, hooks,
     /// found, binary, inside) or rows whose name has NAME; can be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -53,8 +53,11 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
     turns: u32,
     /// The agent's tool that reads a file, and the argument that takes the path
-    #[arg(long, value_name = "NAME:ARGUMENT", default_value = "file_read:file_path")]
-    read_tool: String,
+    #[arg(long, value_name = "NAME:ARGUMENT", default_value = "file_read:file_path", value_parser = tool_name)]
+    read_tool: ToolName,
+    /// The agent's tool that runs a command, and the argument that takes its line
+    #[arg(long, value_name = "NAME:ARGUMENT", default_value = "bash:command", value_parser = tool_name)]
+    shell_tool: ToolName,
     /// Print JSON instead of the table, one object a line for each store
     #[arg(long)]
     json: bool,
@@ -70,6 +73,11 @@ struct Options {
     /// Measure another ACP agent: everything that follows is its command line
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     agent: Option<Vec<OsString>>,
+}
+
+fn tool_name(text: &str) -> Result<ToolName> {
+    let (name, argument) = text.split_once(':').context("NAME:ARGUMENT is expected")?;
+    Ok(ToolName { name: name.to_owned(), argument: argument.to_owned() })
 }
 
 fn main() -> ExitCode {
@@ -130,8 +138,8 @@ fn bench(options: &Options) -> Result<bool> {
         None if options.v2 => epitome("version 2", 2),
         None => epitome("epitome", 1),
     };
-    let (name, argument) = options.read_tool.split_once(':').context("--read-tool needs NAME:ARGUMENT")?;
-    let model = Model::start(ReadTool { name: name.to_owned(), argument: argument.to_owned() })?;
+    let names = ToolNames { read_file: options.read_tool.clone(), shell: options.shell_tool.clone() };
+    let model = Model::start(names)?;
     if options.growth {
         let home = tempfile::Builder::new().prefix("epitome-growth").tempdir()?;
         let workspace = home.path().join("workspace");

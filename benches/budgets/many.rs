@@ -85,6 +85,18 @@ pub fn streams(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resu
     Ok(())
 }
 
+/// Measures how late the chunks of few streams are.
+pub fn late(stage: &Stage<'_>, _: Effort, samples: &mut Samples) -> Result<()> {
+    let counts = [(Row::LateOfOne, 1), (Row::LateOfTen, 10), (Row::LateOfFifty, TOGETHER)];
+    // The floor serves one prompt at a time.
+    let counts = if stage.subject.durable { &counts[..] } else { &counts[..1] };
+    for &(row, count) in counts {
+        let (_, late) = streamed(stage, count, TOGETHER_DELTAS)?;
+        samples.time(row, late);
+    }
+    Ok(())
+}
+
 /// Runs one stream in each of `count` sessions. Returns the time from the model's last write to the last session's
 /// response, and the 99th percentile of the chunk delay.
 fn streamed(

@@ -13,7 +13,7 @@ use crate::driver::{Agent, Place, Subject, end};
 use crate::forwarder::LOADED_MESSAGES;
 use crate::hooks;
 use crate::many;
-use crate::model::{DELTA, FLOOD_DELTAS, Model, Reply};
+use crate::model::{CalledTool, DELTA, FLOOD_DELTAS, Model, Reply};
 use crate::processes;
 use crate::table::{Row, Samples};
 use crate::windows;
@@ -102,7 +102,7 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 14] = [
+pub const GROUPS: [Group; 15] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
     Group {
@@ -137,7 +137,13 @@ pub const GROUPS: [Group; 14] = [
     Group { name: "streams", rows: &[Row::Streams, Row::ChunkLate], turns: 1, run: many::streams },
     Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
     Group { name: "long", rows: &[Row::AskShort, Row::AskLong, Row::LongCpu], turns: 3, run: long },
-    Group { name: "tool", rows: &[Row::Tool], turns: 5, run: tool },
+    Group {
+        name: "late",
+        rows: &[Row::LateOfOne, Row::LateOfTen, Row::LateOfFifty],
+        turns: 3,
+        run: many::late,
+    },
+    Group { name: "tool", rows: &[Row::Tool, Row::Shell], turns: 5, run: tool },
     Group { name: "cancel", rows: &[Row::Cancel], turns: 5, run: cancel },
     Group {
         name: "hooks",
@@ -339,13 +345,17 @@ fn tool(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> 
     fs::write(&file, "A line to be read.\n".repeat(20))?;
     let mut agent = stage.ready()?;
     let (session, _) = agent.new_session()?;
-    for _ in 0..effort.of(10) {
-        let calling = stage.model.plan(Reply::ReadFile(file.clone()));
-        let ending = stage.model.plan(Reply::Short);
-        let (id, _) = agent.prompt(&session, PROMPT)?;
-        agent.stop(id, "end_turn")?;
-        calling.asked()?;
-        samples.time(Row::Tool, ending.asked()? - calling.wrote()?);
+    let path = file.to_str().context("the temporary directory's name is not UTF-8")?;
+    let calls = [(Row::Tool, CalledTool::ReadFile, path), (Row::Shell, CalledTool::Shell, "true")];
+    for (row, tool, argument) in calls {
+        for _ in 0..effort.of(10) {
+            let calling = stage.model.plan(Reply::Call(tool, argument.to_owned()));
+            let ending = stage.model.plan(Reply::Short);
+            let (id, _) = agent.prompt(&session, PROMPT)?;
+            agent.stop(id, "end_turn")?;
+            calling.asked()?;
+            samples.time(row, ending.asked()? - calling.wrote()?);
+        }
     }
     end(agent)
 }

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock};
@@ -42,8 +41,8 @@ pub enum Reply {
     Stamped { deltas: usize, every: Duration },
     /// [`FLOOD_DELTAS`] deltas as fast as the agent reads them.
     Flood,
-    /// One call of the agent's tool for reading this file.
-    ReadFile(PathBuf),
+    /// One call of a tool of the agent: the path of a file to be read, or a command line to be run.
+    Call(CalledTool, String),
     /// One delta, then nothing until the agent closes the connection.
     Hang,
 }
@@ -89,11 +88,25 @@ impl Performance {
     }
 }
 
-/// The name of the agent's tool that reads a file, and of the argument that takes the path.
+/// A tool that the model calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CalledTool {
+    ReadFile,
+    Shell,
+}
+
+/// The agent's name for a tool, and for the argument that the model gives.
 #[derive(Clone, Debug)]
-pub struct ReadTool {
+pub struct ToolName {
     pub name: String,
     pub argument: String,
+}
+
+/// The agent's names for the tools that the model calls.
+#[derive(Clone, Debug)]
+pub struct ToolNames {
+    pub read_file: ToolName,
+    pub shell: ToolName,
 }
 
 struct Cue {
@@ -109,16 +122,16 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn start(read: ReadTool) -> Result<Model> {
+    pub fn start(names: ToolNames) -> Result<Model> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
         let address = listener.local_addr()?;
         let cues: Arc<Mutex<VecDeque<Cue>>> = Arc::default();
         let model = Model { address, cues: Arc::clone(&cues) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (cues, read) = (Arc::clone(&cues), read.clone());
+                let (cues, names) = (Arc::clone(&cues), names.clone());
                 // An agent may close a connection at any time; that is not an error here.
-                std::thread::spawn(move || serve(stream, &cues, &read));
+                std::thread::spawn(move || serve(stream, &cues, &names));
             }
         });
         Ok(model)
@@ -143,7 +156,7 @@ impl Model {
     }
 }
 
-fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) -> Result<()> {
+fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, names: &ToolNames) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut left = Vec::new();
     loop {
@@ -205,8 +218,12 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>, read: &ReadTool) ->
                 tell(Moment::Wrote(Instant::now()));
                 stream.write_all(bytes.as_bytes())?;
             }
-            Reply::ReadFile(file) => {
-                let bytes = head(false, tokens) + &tool_call(read, &file) + &tail("tool_use");
+            Reply::Call(tool, argument) => {
+                let name = match tool {
+                    CalledTool::ReadFile => &names.read_file,
+                    CalledTool::Shell => &names.shell,
+                };
+                let bytes = head(false, tokens) + &tool_call(name, &argument) + &tail("tool_use");
                 tell(Moment::Wrote(Instant::now()));
                 stream.write_all(bytes.as_bytes())?;
             }
@@ -329,14 +346,14 @@ fn text_delta(text: &str) -> String {
     )
 }
 
-fn tool_call(read: &ReadTool, file: &std::path::Path) -> String {
+fn tool_call(tool: &ToolName, argument: &str) -> String {
     // An agent may take a second call with the same id for the first one, delivered again.
     static CALLS: AtomicU64 = AtomicU64::new(1);
     let id = format!("toolu_bench{}", CALLS.fetch_add(1, Ordering::Relaxed));
-    let input = serde_json::json!({ read.argument.as_str(): file }).to_string();
+    let input = serde_json::json!({ tool.argument.as_str(): argument }).to_string();
     let start = serde_json::json!({
         "type": "content_block_start", "index": 0,
-        "content_block": { "type": "tool_use", "id": id, "name": read.name, "input": {} },
+        "content_block": { "type": "tool_use", "id": id, "name": tool.name, "input": {} },
     });
     let delta = serde_json::json!({
         "type": "content_block_delta", "index": 0,

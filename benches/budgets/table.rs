@@ -33,6 +33,9 @@ pub enum Row {
     MemoryLong,
     Streams,
     ChunkLate,
+    LateOfOne,
+    LateOfTen,
+    LateOfFifty,
     EchoAlone,
     FrontAdds,
     Load,
@@ -40,6 +43,7 @@ pub enum Row {
     AskLong,
     LongCpu,
     Tool,
+    Shell,
     Cancel,
     AskNoHooks,
     Script,
@@ -59,7 +63,7 @@ enum Unit {
 use Unit::{Megabytes, Milliseconds};
 
 impl Row {
-    pub const ALL: [Row; 40] = [
+    pub const ALL: [Row; 44] = [
         Row::Start,
         Row::StartSecond,
         Row::NewFirst,
@@ -85,6 +89,9 @@ impl Row {
         Row::MemoryLong,
         Row::Streams,
         Row::ChunkLate,
+        Row::LateOfOne,
+        Row::LateOfTen,
+        Row::LateOfFifty,
         Row::EchoAlone,
         Row::FrontAdds,
         Row::Load,
@@ -92,6 +99,7 @@ impl Row {
         Row::AskLong,
         Row::LongCpu,
         Row::Tool,
+        Row::Shell,
         Row::Cancel,
         Row::AskNoHooks,
         Row::Script,
@@ -130,6 +138,9 @@ impl Row {
             Row::MemoryLong => ("RSS of each live thread of 1 MB of text", Megabytes, Some(4.0)),
             Row::Streams => ("50 streams of 2 s, last word → last answer", Milliseconds, Some(60.0)),
             Row::ChunkLate => ("1,000 streams, delta → its chunk, 99 of 100", Milliseconds, Some(50.0)),
+            Row::LateOfOne => ("1 stream, delta → its chunk, 99 of 100", Milliseconds, Some(0.8)),
+            Row::LateOfTen => ("10 streams, delta → its chunk, 99 of 100", Milliseconds, Some(1.0)),
+            Row::LateOfFifty => ("50 streams, delta → its chunk, 99 of 100", Milliseconds, Some(1.5)),
             Row::EchoAlone => ("  a small request in one process", Milliseconds, None),
             Row::FrontAdds => ("what a front end adds to it", Milliseconds, Some(0.04)),
             Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),
@@ -137,6 +148,7 @@ impl Row {
             Row::AskLong => ("prompt → model asked, thread of 1,000 messages", Milliseconds, Some(3.0)),
             Row::LongCpu => ("CPU of a short prompt, thread of 1,000 messages", Milliseconds, None),
             Row::Tool => ("tool call complete → model asked again", Milliseconds, Some(2.0)),
+            Row::Shell => ("shell tool: call → model asked again", Milliseconds, Some(8.0)),
             Row::Cancel => ("cancel → answer", Milliseconds, Some(1.0)),
             Row::AskNoHooks => ("prompt → model asked, folders without hooks", Milliseconds, Some(1.2)),
             Row::Script => ("  one script that does nothing, run bare", Milliseconds, None),
