@@ -8,7 +8,7 @@ mod estimate;
 mod media;
 pub mod model_name;
 mod ruler;
-#[expect(clippy::disallowed_methods, reason = "unpacks the vocabulary on a thread, and drops it when unused")]
+#[expect(clippy::disallowed_methods, reason = "unpacks the vocabulary on a thread")]
 mod rulers;
 mod tally;
 mod vocabulary;

@@ -17,8 +17,9 @@ use epitome_thread::ModelName;
 /// Maximum number of models remembered, so that invented model names can't use more memory.
 const MODELS_MAX: usize = 1_000;
 
-/// The vocabulary is dropped after this time without a count.
-const IDLE_MAX: Duration = Duration::from_secs(600);
+/// The vocabulary may be dropped after this time without a count: shorter than the time after which sessions rest, which
+/// count when they do.
+const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// A shared handle that is cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +87,7 @@ impl Rulers {
         *state = VocabularyState::Loading;
         drop(state);
         let shared = self.vocabulary.clone();
-        let loading = thread::Builder::new().name("vocabulary".to_owned()).spawn(move || hold(&shared));
+        let loading = thread::Builder::new().name("vocabulary".to_owned()).spawn(move || load(&shared));
         if let Err(error) = loading {
             tracing::warn!(%error, "no thread to load the vocabulary; tokens are estimated");
             *self.vocabulary.lock() = VocabularyState::NotWanted;
@@ -100,41 +101,42 @@ impl Rulers {
         *used = Instant::now();
         Some(vocabulary.clone())
     }
+
+    /// The time until the vocabulary may be dropped, if it is not used before; `None` if it is not loaded.
+    pub fn unused_in(&self) -> Option<Duration> {
+        let VocabularyState::Loaded { used, .. } = &*self.vocabulary.lock() else { return None };
+        Some(IDLE_MAX.saturating_sub(used.elapsed()))
+    }
+
+    /// Drops the vocabulary if it has not been used for a while; the next [`Rulers::load`] loads it again. Returns whether it
+    /// did. Freeing it takes a while.
+    pub fn drop_unused(&self) -> bool {
+        self.drop_after(IDLE_MAX)
+    }
+
+    fn drop_after(&self, idle_max: Duration) -> bool {
+        let mut state = self.vocabulary.lock();
+        let is_unused = matches!(&*state, VocabularyState::Loaded { used, .. } if used.elapsed() >= idle_max);
+        let unused = is_unused.then(|| std::mem::replace(&mut *state, VocabularyState::NotLoaded));
+        // Nobody waits for it to be freed.
+        drop(state);
+        unused.is_some()
+    }
 }
 
-/// Loads the vocabulary, and drops it after a long idle time.
-fn hold(shared: &Mutex<VocabularyState>) {
+fn load(shared: &Mutex<VocabularyState>) {
     let began = Instant::now();
-    match Vocabulary::load() {
+    let loaded = Vocabulary::load().map(Arc::new);
+    *shared.lock() = match loaded {
         Ok(vocabulary) => {
             tracing::info!(milliseconds = began.elapsed().as_millis(), "the vocabulary is loaded");
-            *shared.lock() =
-                VocabularyState::Loaded { vocabulary: Arc::new(vocabulary), used: Instant::now() };
+            VocabularyState::Loaded { vocabulary, used: Instant::now() }
         }
         Err(error) => {
             tracing::warn!(%error, "tokens are estimated");
-            *shared.lock() = VocabularyState::NotWanted;
-            return;
+            VocabularyState::NotWanted
         }
-    }
-    while let Some(rest) = drop_idle(shared, IDLE_MAX) {
-        thread::sleep(rest);
-    }
-}
-
-/// Drops the vocabulary if it was not used for `idle_max`; otherwise returns the remaining time.
-fn drop_idle(shared: &Mutex<VocabularyState>, idle_max: Duration) -> Option<Duration> {
-    let mut state = shared.lock();
-    let VocabularyState::Loaded { used, .. } = &*state else { return None };
-    let rest = idle_max.saturating_sub(used.elapsed());
-    if rest.is_zero() {
-        let idle = std::mem::replace(&mut *state, VocabularyState::NotLoaded);
-        // Freeing it takes a while, so release the lock first.
-        drop(state);
-        drop(idle);
-        return None;
-    }
-    Some(rest)
+    };
 }
 
 #[cfg(test)]
@@ -155,9 +157,9 @@ mod tests {
         let vocabulary = rulers.ready().expect("it is embedded");
         assert!(Arc::ptr_eq(&vocabulary, &rulers.clone().ready().expect("shared")));
         assert_eq!(rulers.for_model(None).text("hello world"), 3);
-        assert!(drop_idle(&rulers.vocabulary, IDLE_MAX).is_some());
-        assert_eq!(drop_idle(&rulers.vocabulary, Duration::ZERO), None);
-        assert!(rulers.ready().is_none());
+        assert!(rulers.unused_in().is_some() && !rulers.drop_unused());
+        assert!(rulers.drop_after(Duration::ZERO));
+        assert!(rulers.ready().is_none() && rulers.unused_in().is_none());
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::Duration;
 use epitome_platform::memory_trim;
 use epitome_platform::process::resident_bytes;
 use epitome_session::registry::Sessions;
+use tokio::time::timeout;
 
 /// Time after a change until a process that is idle checks whether it has grown or sessions have changed. The next prompt needs many
 /// of the pages again, which takes about 0.5 ms: few prompts come as soon after one as this. Once it has checked, an idle process
-/// has no timer.
+/// has no timer, but for the vocabulary.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 /// Growth in bytes that triggers a release.
@@ -23,7 +24,7 @@ const NEEDED_BYTES: u64 = 4 << 20;
 pub async fn tidy_while_idle(sessions: Sessions) {
     let (mut resident, mut has_released) = (0, false);
     let mut activity = sessions.activity();
-    while memory_trim::IS_SUPPORTED {
+    loop {
         tokio::time::sleep(LOOK_AFTER).await;
         if sessions.has_running_turn() {
             continue;
@@ -34,6 +35,10 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             let store = store.clone();
             drop(tokio::task::spawn_blocking(move || store.save_listing()).await);
         }
+        let rulers = &sessions.services().rulers;
+        if rulers.drop_unused() {
+            resident = 0;
+        }
         let now = resident_bytes().unwrap_or_default();
         if std::mem::take(&mut has_released) {
             resident = now.min(resident + NEEDED_BYTES);
@@ -43,6 +48,9 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             resident = resident_bytes().unwrap_or_default();
             has_released = true;
         }
-        activity.next().await;
+        match sessions.services().rulers.unused_in() {
+            None => activity.next().await,
+            Some(rest) => drop(timeout(rest, activity.next()).await),
+        }
     }
 }

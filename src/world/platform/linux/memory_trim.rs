@@ -7,8 +7,6 @@
 
 use std::ops::Range;
 
-pub const IS_SUPPORTED: bool = true;
-
 /// The number of heaps that all threads share. With one, threads that allocate at once wait for each other: `session/new`
 /// took a sixth longer than with a heap per thread. With two, it took a tenth longer, which may be noise.
 #[cfg(target_env = "gnu")]

@@ -115,8 +115,6 @@ pub mod holder {
 
 /// Returning memory to the system, which its allocator does.
 pub mod memory_trim {
-    pub const IS_SUPPORTED: bool = false;
-
     pub fn share_heaps() {}
 
     pub fn let_go_of_program() {}
