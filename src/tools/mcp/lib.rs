@@ -36,6 +36,7 @@ mod names;
 mod outcome;
 mod pages;
 mod prompts;
+mod received;
 mod redact;
 mod retry;
 mod server;

@@ -13,7 +13,7 @@ use rmcp::transport::auth::{AuthError, AuthorizationManager};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use super::child::decoded;
+use super::received;
 use epitome_provider::http::{ClientError, Http};
 use epitome_provider::wire::sse::{EventTooLong, SseParser};
 use epitome_tools::BoxFuture;
@@ -147,7 +147,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
         loop {
             for event in events.drain(..) {
                 // Anything that is not a message is ignored, as on the other transports.
-                let Some(message) = decoded(event.as_bytes()) else { continue };
+                let Some(message) = received::message(event.as_bytes()) else { continue };
                 if sender.send(message).await.is_err() {
                     return;
                 }
