@@ -30,6 +30,7 @@ mod drive;
 mod errors;
 mod first_start;
 mod gateway;
+mod http;
 mod listed;
 mod login;
 mod names;
