@@ -19,13 +19,13 @@ use epitome_platform::os::OPENER;
 /// changes nothing. The printed address can be used once, within five minutes.
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
-    /// ID of a session, or a unique prefix [default: the list of sessions]
+    /// ID of a session [default: the list of sessions]
     #[arg(value_name = "SESSION")]
-    session: Option<String>,
+    pub session: Option<String>,
     /// Print the address without opening a browser
     #[arg(long)]
     no_open: bool,
-    /// Print {"url": ...} only
+    /// Print {"url": ...}, and open no browser
     #[arg(long)]
     json: bool,
 }
@@ -36,10 +36,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let opened = runtime.block_on(async {
         let client = daemon(&paths).await?;
-        let params = match &args.session {
-            Some(session) => json!({ "session": session }),
-            None => json!({}),
-        };
+        let params = args.session.map_or_else(|| json!({}), |session| json!({ "session": session }));
         Ok::<_, CliError>(client.call("inspect.open", params).await?)
     });
     let opened = opened?;
@@ -49,7 +46,8 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     } else {
         terminal::print(&format!("{url}\n"))?;
     }
-    if !args.no_open && !open_privately(&paths, url) {
+    // The address works once: a browser would use up the one that a program was given.
+    if !(args.no_open || args.json || open_privately(&paths, url)) {
         note!("epitome: no browser could be opened by {}; open the address above", OPENER[0]);
     }
     Ok(0)

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::shown::{EventReader, ShownPart};
+use super::terminal;
 use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::{Change, Entry, HookRun, SessionId, ToolCall, ToolOutcome, Usage, text};
 use epitome_client::{ClientEvent, ContextUsage};
@@ -143,7 +144,7 @@ impl<'a> JsonLines<'a> {
     }
 
     fn write(&mut self, line: &Value) -> io::Result<()> {
-        writeln!(self.out, "{line}")?;
+        writeln!(self.out, "{}", terminal::json_line(line)?)?;
         self.out.flush()
     }
 }

@@ -193,6 +193,12 @@ pub fn print_visible(text: &str) -> Result<(), CliError> {
     print(&visible(text))
 }
 
+/// Like `print_visible`, but files and pipes get the text as it is.
+pub fn print_exported(text: &str) -> Result<(), CliError> {
+    let is_terminal = Style::for_stdout() != Style::Plain;
+    if is_terminal { print_visible(text) } else { print(text) }
+}
+
 /// Like `print`, for output without an end: returns whether the reader is still there.
 pub fn print_more(text: &str) -> Result<bool, CliError> {
     let mut stdout = io::stdout().lock();
@@ -216,14 +222,30 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
 
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
-    let json = serde_json::to_string(value).context(NOT_JSON)?;
+    let json = json_line(value).context(NOT_JSON)?;
     print(&format!("{json}\n"))
 }
 
 /// Prints a value as indented JSON.
 pub fn print_pretty(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
     let json = serde_json::to_string_pretty(value).context(NOT_JSON)?;
-    print(&format!("{json}\n"))
+    print(&format!("{}\n", without_controls(json)))
+}
+
+/// A value as one line of JSON that can't control a terminal.
+pub fn json_line(value: &(impl Serialize + ?Sized)) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(without_controls)
+}
+
+/// Escapes the control characters that JSON may have in its texts: the second set of them (U+0080 to U+009F), of which one
+/// begins a terminal's commands, and U+007F.
+fn without_controls(json: String) -> String {
+    let is_unsafe = |c: char| c.is_control() && c != '\n';
+    if !json.contains(is_unsafe) {
+        return json;
+    }
+    let escaped = |c| if is_unsafe(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    json.chars().map(escaped).collect()
 }
 
 const NOT_JSON: &str = "the output can't be encoded as JSON";
@@ -235,6 +257,15 @@ pub fn cannot_write(error: &io::Error) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a user looked at `--json` in a terminal, and a server's text changed the terminal's title.
+    #[test]
+    fn json_controls_no_terminal() {
+        let text = "\u{9d}0;owned\u{9c}\u{7f}\u{1b}[2J\nü";
+        let json = json_line(text).expect("it is JSON");
+        assert!(!json.contains(char::is_control), "{json:?}");
+        assert_eq!(serde_json::from_str::<String>(&json).expect("it is JSON"), text);
+    }
 
     #[test]
     fn colours_are_for_terminals_of_people_who_want_them() {

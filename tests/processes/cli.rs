@@ -742,6 +742,19 @@ fn following_the_log_ends_with_its_reader() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
+/// Regression: a script asked for the address of the page, which works once, and a browser had used it up. And `latest`, which
+/// all commands take for a session, was no session here.
+#[test]
+fn an_address_for_a_program_is_not_opened() {
+    let mut user = User::new();
+    // A browser can't be started, which is said if it is tried.
+    user.set("PATH", user.home().join("no-programs"));
+    let printed = user.run(&["sessions", "inspect", "--json"]);
+    assert!(printed.out.starts_with("{\"url\":") && printed.err.is_empty(), "{printed:?}");
+    let latest = user.run(&["sessions", "inspect", "latest"]);
+    assert!(latest.err.contains("has no sessions"), "{latest:?}");
+}
+
 /// The address was an argument of the browser's command line, and another user of the machine took its ticket from the list of
 /// processes. And the program that opens the browser was looked for in the workspace.
 #[cfg(target_os = "linux")]

@@ -14,6 +14,7 @@ use super::drive::RunEnd;
 use super::partial::PartialLines;
 use crate::cli::EXIT_OVER_BUDGET;
 use crate::cli::overrides::foreign_mode;
+use crate::cli::terminal;
 use crate::session::{CommandInfo, NoticeSeverity, PermissionRequest};
 use crate::thread::{
     Change, Content, Entry, Message, MessageId, Mode, OutcomeContent, OutcomeStatus, ReplyCut, Seq,
@@ -422,7 +423,7 @@ impl<'a> StreamJson<'a> {
     }
 
     fn raw(&mut self, line: &Value) -> io::Result<()> {
-        writeln!(self.out, "{line}")?;
+        writeln!(self.out, "{}", terminal::json_line(line)?)?;
         self.out.flush()
     }
 }

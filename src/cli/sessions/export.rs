@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::{find, formats, print_json};
-use crate::cli::terminal::Style;
 use crate::cli::{CliError, terminal};
 use crate::session_library::{self, Exported, ExportedFiles, Unlisted};
 use crate::store::Store;
-use crate::thread::visible::visible;
 
 /// Export a session to a file, or all of them to a directory
 #[derive(Debug, clap::Args)]
@@ -69,9 +67,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<i32
     }
     let code = i32::from(damage.is_some());
     let Some(file) = file else {
-        // Files and pipes get the text as it is.
-        let is_terminal = Style::for_stdout() != Style::Plain;
-        terminal::print(&if is_terminal { visible(&text) } else { text.as_str().into() })?;
+        terminal::print_exported(&text)?;
         return Ok(code);
     };
     terminal::write_new(file, &text)?;

@@ -96,7 +96,11 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::Pin(args) => change::pin(&paths, args, json),
         SessionsCommand::Unpin(args) => change::unpin(&paths, args, json),
         SessionsCommand::Permissions(args) => change::permissions(&paths, args, json),
-        SessionsCommand::Inspect(args) => inspect::main(args),
+        SessionsCommand::Inspect(mut args) => {
+            args.session =
+                args.session.map(|typed| named(&paths, &typed)).transpose()?.map(|session| session.0);
+            inspect::main(args)
+        }
         SessionsCommand::Checkpoints { id } => change::checkpoints(&paths, &id, json),
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),

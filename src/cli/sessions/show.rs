@@ -38,7 +38,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<i32, Cl
         if let Some(damage) = exported.damage {
             note!("epitome: {damage}");
         }
-        return terminal::print_visible(&exported.text).map(|()| 0);
+        return terminal::print_exported(&exported.text).map(|()| 0);
     }
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {

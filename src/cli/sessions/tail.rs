@@ -96,7 +96,7 @@ fn print_json(session: &SessionId, event: &ClientEvent) -> io::Result<()> {
         #[serde(flatten)]
         event: &'a ClientEvent,
     }
-    let item = serde_json::to_string(&TailItem { session, event })?;
+    let item = terminal::json_line(&TailItem { session, event })?;
     writeln!(io::stdout(), "{item}")
 }
 

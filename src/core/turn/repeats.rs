@@ -1,8 +1,9 @@
 //! Detects a turn that repeats itself. Pure; the turn decides how to react.
 //!
-//! A round repeats the previous one if it has the same calls with the same outcomes. A tool that is polled, or a file
-//! that changes, gives another outcome, so such rounds don't count. Rounds whose calls can't run all count as
-//! repeats, because a model that invents tools or produces invalid arguments varies them each time.
+//! A round repeats an earlier one if it has the same calls with the same outcomes. A tool that is polled, or a file
+//! that changes, gives another outcome, so such rounds don't count. A model may also alternate between a few calls, so
+//! each round is compared with the last `CYCLE_MAX` ones. Rounds whose calls can't run all count as repeats, because a
+//! model that invents tools or produces invalid arguments varies them each time.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,11 +11,14 @@ use std::sync::Arc;
 
 use epitome_thread::{Change, Entry, EntryLog, Thread, ToolCall, ToolOutcome};
 
+/// Maximum rounds of a cycle that is noticed.
+const CYCLE_MAX: u32 = 5;
+
 /// Why a turn that makes no progress is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// The same calls had the same outcomes.
-    Same { rounds: u32, tool: String },
+    /// The same `cycle` rounds had the same outcomes.
+    Same { times: u32, cycle: u32, tool: String },
     /// No call could run.
     Unusable { rounds: u32, tool: String },
     /// Each reply reached the output limit within a call.
@@ -25,9 +29,12 @@ impl Stuck {
     /// The reason and how to continue, for the user.
     pub fn sentence(&self) -> String {
         let what = match self {
-            Stuck::Same { rounds, tool } => {
-                format!("the model called {tool} {rounds} times in a row with the same result")
+            Stuck::Same { times, cycle: 1, tool } => {
+                format!("the model called {tool} {times} times in a row with the same result")
             }
+            Stuck::Same { times, cycle, tool } => format!(
+                "the model made the same {cycle} rounds of calls {times} times in a row with the same results, the last one of {tool}"
+            ),
             Stuck::Unusable { rounds, tool } => {
                 format!("{rounds} replies in a row had only calls that can't run, the last one of {tool}")
             }
@@ -59,8 +66,8 @@ impl Stuck {
 /// Counts of repeated rounds.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    last: BTreeSet<u64>,
-    same: u32,
+    /// Digests of the calls and outcomes of each round.
+    rounds: Vec<BTreeSet<u64>>,
     unusable: u32,
     cut: u32,
     tool: String,
@@ -71,11 +78,9 @@ impl Repeats {
     /// `is_usable` if any of its calls could run.
     pub(super) fn round(&mut self, thread: &Thread, is_cut: bool, is_usable: bool) {
         let calls = calls_of_last_round(thread.entries());
-        let now: BTreeSet<u64> = calls.iter().map(|(call, outcome)| digest(call, *outcome)).collect();
-        self.same = if now == self.last { self.same + 1 } else { 1 };
+        self.rounds.push(calls.iter().map(|(call, outcome)| digest(call, *outcome)).collect());
         self.unusable = if is_usable { 0 } else { self.unusable + 1 };
         self.cut = if is_cut && !is_usable { self.cut + 1 } else { 0 };
-        self.last = now;
         self.tool = calls.last().map(|(call, _)| call.name.clone()).unwrap_or_default();
     }
 
@@ -87,12 +92,17 @@ impl Repeats {
     /// Why to stop after at most `max` rounds; 0 means never.
     pub(super) fn stuck(&self, max: u32) -> Option<Stuck> {
         let tool = || self.tool.clone();
+        let repeats = |cycle: &u32| {
+            let (times, cycle) = (max as usize, *cycle as usize);
+            let newest = self.rounds.iter().rev();
+            let mut compared = newest.clone().zip(newest.skip(cycle)).take((times - 1) * cycle);
+            self.rounds.len() >= times * cycle && compared.all(|(round, earlier)| round == earlier)
+        };
         match max {
             0 => None,
             _ if self.cut >= max => Some(Stuck::Cut { rounds: self.cut }),
             _ if self.unusable >= max => Some(Stuck::Unusable { rounds: self.unusable, tool: tool() }),
-            _ if self.same >= max => Some(Stuck::Same { rounds: self.same, tool: tool() }),
-            _ => None,
+            _ => (1..=CYCLE_MAX).find(repeats).map(|cycle| Stuck::Same { times: max, cycle, tool: tool() }),
         }
     }
 }

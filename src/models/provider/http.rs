@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Request;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Request, Response};
+/// For requests that others make with [`Http::client`].
+pub use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::budget::CostBudget;

@@ -20,13 +20,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use super::{McpContext, Variables};
+use super::{McpContext, Variables, received};
 use epitome_config::{McpServer, McpSource};
 use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
 use epitome_platform::program;
 use epitome_platform::sandbox::Confinement;
-use epitome_thread::halves::replace_unpaired_surrogates;
+use epitome_thread::terminal_text::Cleaner;
 use epitome_tools::sandbox::SandboxGap;
 
 /// Maximum bytes of one message; a longer one ends the connection. Leaves room for a result with several images.
@@ -181,8 +181,7 @@ async fn follow_stderr(
         match piece {
             Ok(0) | Err(_) => return diagnostics.read.notify_one(),
             Ok(_) => {
-                let text = String::from_utf8_lossy(&line);
-                let text = redact(text.trim_end());
+                let text = redact(Cleaner::default().clean(&line).trim_end());
                 lines += 1;
                 if lines <= STDERR_LINES_MAX {
                     // Cut only now: a part of a secret would not be recognized.
@@ -260,7 +259,7 @@ where
                 return None;
             }
             // The memory of a long message is not kept.
-            let message = decoded(&std::mem::take(&mut self.line));
+            let message = received::message(&std::mem::take(&mut self.line));
             if message.is_some() {
                 return message;
             }
@@ -271,16 +270,6 @@ where
         drop(self.stdin.lock().await.take());
         Ok(())
     }
-}
-
-/// Reads a message. `None` for anything else, such as a banner.
-///
-/// Programs that cut texts at a number of bytes or of UTF-16 units send characters in half. If their messages were ignored, the call
-/// would wait for its answer until it is given up.
-pub(super) fn decoded(message: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
-    let text = String::from_utf8_lossy(message);
-    let text = text.trim_start_matches('\u{feff}');
-    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&replace_unpaired_surrogates(text)?).ok())
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use rmcp::transport::Transport;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::received;
+
 /// Messages of the client that are queued for one server.
 const QUEUED_MAX: usize = 256;
 /// The part of the queue that notifications leave for answers. More requests than this are not sent at a time.
@@ -169,7 +171,7 @@ impl ClientTransport {
                 json!({ "jsonrpc": "2.0", "id": id, kind: content })
             }
         };
-        match serde_json::from_value::<ServerJsonRpcMessage>(message) {
+        match serde_json::from_value::<ServerJsonRpcMessage>(received::plain(message)) {
             Ok(message) => Some(message),
             Err(error) => {
                 tracing::info!(server = self.server, %error, "a message of a client's MCP server can't be read");

@@ -22,6 +22,7 @@ use super::child::{self, Diagnostics, PipeTransport, ServerStartError};
 use super::client::{ClientShared, McpClient};
 use super::client_servers::ClientTransport;
 use super::errors::{initialize_reason, is_refused_post, service_reason};
+use super::http::ServerHttp;
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
 use super::login::{self, LoginError};
 use super::pages::{Cursors, ToolPage};
@@ -222,7 +223,7 @@ impl ServerConnector {
         let redactor = redactor.and(key.as_ref());
         let has_key =
             key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let asker = self.context.http.client(url)?;
+        let asker = ServerHttp(self.context.http.client(url)?);
         let key_header = key.as_ref().map(|key| format!("Bearer {key}"));
         let config = http_config(url, headers, key)?;
         let kept = if has_key { None } else { login::stored_login(url, &self.context).await };

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::names;
 use epitome_provider::wire::tools::valid_schema;
 use epitome_thread::ToolSpec;
+use epitome_thread::visible::{one_line, visible_line};
 
 /// Maximum tools used per server; some servers have a hundred.
 pub const TOOLS_MAX: usize = 256;
@@ -162,10 +163,9 @@ fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt>
     validated.filter(|prompt| prompt.arguments.iter().all(|(name, _)| is_word(name))).collect()
 }
 
-/// A server's instructions without invisible characters; `None` if nothing remains.
+/// A server's instructions; `None` if there are none.
 fn instructions(text: &str) -> Option<String> {
-    let plain: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
-    Some(cut(plain.trim(), INSTRUCTIONS_BYTES_MAX)).filter(|text| !text.is_empty())
+    Some(cut(text.trim(), INSTRUCTIONS_BYTES_MAX)).filter(|text| !text.is_empty())
 }
 
 fn cut(text: &str, bytes_max: usize) -> String {
@@ -185,12 +185,7 @@ fn description(server: &str, text: &str) -> String {
 
 /// An untrusted name on one line, shortened.
 pub fn short(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut short: String = plain.take(TITLE_CHARS_MAX).collect();
-    if text.chars().count() > TITLE_CHARS_MAX {
-        short.push('…');
-    }
-    short
+    visible_line(&one_line(text, TITLE_CHARS_MAX)).into_owned()
 }
 
 #[cfg(test)]
@@ -213,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_bounded_and_have_no_invisible_characters() {
-        assert_eq!(instructions("  Call ping first.\u{1b}[2J\n"), Some("Call ping first.[2J".to_owned()));
+    fn instructions_are_bounded() {
+        assert_eq!(instructions("  Call ping first.\n"), Some("Call ping first.".to_owned()));
         assert_eq!(instructions(" \n"), None);
         let long = instructions(&"ü".repeat(5_000)).expect("some");
         assert!(long.len() < INSTRUCTIONS_BYTES_MAX + 20 && long.ends_with("[cut]"));

@@ -2,20 +2,20 @@
 //! endless response; the client's messages are posted to the URL named by the first event. The SDK no longer supports
 //! it.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::StreamExt as _;
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::auth::{AuthError, AuthorizationManager};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use super::child::decoded;
+use super::{http, received};
 use epitome_provider::http::{ClientError, Http};
-use epitome_provider::wire::sse::{EventTooLong, SseParser};
 use epitome_tools::BoxFuture;
 
 /// Time limit for the first event.
@@ -59,8 +59,6 @@ pub enum SseError {
     Status(u16),
     #[error("it closed the connection before it named an address for messages")]
     Closed,
-    #[error("it sent an event that is too long")]
-    EventTooLong,
     #[error("it named no address for messages")]
     NoAddress,
     #[error("it named an address on another host for messages")]
@@ -104,7 +102,7 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     for (name, value) in headers.current().await? {
         request = request.header(name, value);
     }
-    let mut response = request.send().await.map_err(|_| SseError::Unreachable)?;
+    let response = request.send().await.map_err(|_| SseError::Unreachable)?;
     if response.status().as_u16() == UNAUTHORIZED {
         let challenge = response.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
         return Err(SseError::Unauthorized(challenge.map(str::to_owned)));
@@ -113,17 +111,12 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     if !response.status().is_success() || !kind.starts_with(EVENTS) {
         return Err(SseError::Status(response.status().as_u16()));
     }
-    let mut parser = SseParser::default();
-    let mut events: Vec<String> = Vec::new();
-    while events.is_empty() {
-        let piece = response.chunk().await.ok().flatten().ok_or(SseError::Closed)?;
-        read(&mut parser, &piece, &mut events)?;
-    }
-    let rest = events.split_off(1);
-    let named = events.pop().unwrap_or_default();
-    let address = response.url().join(named.trim());
-    let address = address.map_err(|_| SseError::NoAddress)?;
-    if address.origin() != response.url().origin() {
+    let own = response.url().clone();
+    let mut events =
+        http::events(response).filter_map(|event| ready(event.ok().and_then(|event| event.data)));
+    let named = events.next().await.ok_or(SseError::Closed)?;
+    let address = own.join(named.trim()).map_err(|_| SseError::NoAddress)?;
+    if address.origin() != own.origin() {
         // The headers, which may contain a key, would go to another host.
         return Err(SseError::OtherHost);
     }
@@ -143,31 +136,15 @@ async fn open_unbounded(http: &Http, url: &str, headers: SseHeaders) -> Result<S
     };
     let (sender, messages) = mpsc::channel(WAITING_MAX);
     let reading = tokio::spawn(async move {
-        let mut events = rest;
-        loop {
-            for event in events.drain(..) {
-                // Anything that is not a message is ignored, as on the other transports.
-                let Some(message) = decoded(event.as_bytes()) else { continue };
-                if sender.send(message).await.is_err() {
-                    return;
-                }
-            }
-            let Ok(Some(piece)) = response.chunk().await else { return };
-            if read(&mut parser, &piece, &mut events).is_err() {
+        while let Some(data) = events.next().await {
+            // Anything that is not a message is ignored, as on the other transports.
+            let Some(message) = received::message(data.as_bytes()) else { continue };
+            if sender.send(message).await.is_err() {
                 return;
             }
         }
     });
     Ok(SseTransport { post: Arc::new(post), messages, reading })
-}
-
-/// Appends the data of the events that end in this piece.
-fn read(parser: &mut SseParser, piece: &[u8], events: &mut Vec<String>) -> Result<(), SseError> {
-    let read: Result<(), EventTooLong> = parser.push(piece, |event| {
-        events.push(event.to_owned());
-        Ok(())
-    });
-    read.map_err(|EventTooLong| SseError::EventTooLong)
 }
 
 impl Transport<RoleClient> for SseTransport {

@@ -114,11 +114,10 @@ pub struct MissingHelper {
 impl MissingHelper {
     /// How it is installed.
     pub fn hint(&self) -> String {
-        let package = match self.name.starts_with("epitome-") {
-            true => self.name.clone(),
-            false => format!("epitome-{}", self.name),
-        };
-        format!("install it with `cargo install {package}`, or install a released package, which has it")
+        let folder = self.name.trim_start_matches("epitome-").replace('-', "_");
+        format!(
+            "in a clone, `cargo install --locked --path src/programs/{folder}` installs it; a released package has it"
+        )
     }
 }
 

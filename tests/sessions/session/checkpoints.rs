@@ -91,6 +91,16 @@ fn the_last_turn_is_rewound_with_its_files_and_restored() {
     assert_eq!(none["status"], "refused", "{none}");
 }
 
+/// What `/why` says.
+fn why(test: &mut TestSession) -> String {
+    test.ask("/why");
+    let said = test.log().iter().rev().find_map(|entry| match &entry.change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    said.expect("it says something")
+}
+
 #[test]
 fn files_and_conversation_can_be_rewound_separately() {
     let mut test = story();
@@ -105,6 +115,8 @@ fn files_and_conversation_can_be_rewound_separately() {
     let conversation = outcome(&mut test, &format!("/rewind {first} conversation"), "rewind");
     assert_eq!(conversation["files"], json!([]), "{conversation}");
     assert!(at(&test, "a.txt").exists());
+    // Regression: the user read that they had gone back to before e1, the first entry of the turn.
+    assert!(why(&mut test).contains(&format!("to before {first} (/rewind)")));
     test.ask("And now?");
     let sent = test.last_request().body.to_string();
     assert!(!sent.contains("Write a file") && sent.contains("Files were left as they are now"), "{sent}");
@@ -119,14 +131,7 @@ fn a_rewind_after_a_restart_keeps_the_users_own_edit() {
     assert_eq!(done["conflicts"][0]["force"], true, "{done}");
     assert_eq!(fs::read_to_string(at(&test, "a.txt")).expect("it is there"), "mine\n");
     assert!(!at(&test, "sub").exists());
-    let why = |test: &mut TestSession| {
-        test.ask("/why");
-        test.log().iter().rev().find_map(|entry| match &entry.change {
-            Change::Noted { text, .. } => Some(text.clone()),
-            _ => None,
-        })
-    };
-    let explained = why(&mut test).expect("it says something");
+    let explained = why(&mut test);
     assert!(explained.contains("(/rewind)") && explained.contains("1 file left as they were"), "{explained}");
     // Deleting the session deletes its checkpoints.
     let kept = test.home.join("data/checkpoints").join(&test.session.0);

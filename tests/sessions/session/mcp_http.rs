@@ -22,6 +22,10 @@ const TOKEN: &str = "sk-token-of-the-login";
 const KEY: &str = "sk-key-of-the-server";
 /// Used in place of a status: the server closes its connections instead of answering tool calls.
 const LEAVES: &str = "leaves";
+/// Used in place of a status: the results of the server's tools end within characters.
+const HALVES: &str = "halves";
+/// The same, as a stream of events.
+const HALVES_IN_EVENTS: &str = "halves in events";
 
 /// A server on loopback that responds with JSON; returns its URL and the heads of its requests.
 fn server(status: &'static str) -> (String, Receiver<String>) {
@@ -49,7 +53,8 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
         if status == LEAVES && request["method"] == "tools/call" {
             return None;
         }
-        let status = if status == LEAVES { "200 OK" } else { status };
+        let (halves, is_event) = (status.starts_with(HALVES), status == HALVES_IN_EVENTS);
+        let status = if status == LEAVES || halves { "200 OK" } else { status };
         // A finished test has dropped the receiver.
         drop(heads.send(lower));
         let answered =
@@ -70,11 +75,21 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
             Some(header) => (format!("\r\n{header}"), String::new()),
             None => (String::new(), body),
         };
+        let is_event = is_event && !body.is_empty();
+        let (kind, body) = match is_event {
+            true => ("text/event-stream", format!("event: message\nid: 1\ndata: {body}\n\n")),
+            false => ("application/json", body),
+        };
+        let body = match body.split_once("seen") {
+            Some((before, after)) if halves => {
+                [before.as_bytes(), b"cut \\ud83d, caf\xe9", after.as_bytes()].concat()
+            }
+            _ => body.into_bytes(),
+        };
         let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}{more}\r\n\r\n"
-        );
-        writer.write_all((head + &body).as_bytes()).ok()?;
+        let head =
+            format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}{more}\r\n\r\n");
+        writer.write_all(&[head.as_bytes(), &body].concat()).ok()?;
     }
 }
 
@@ -167,6 +182,22 @@ fn a_server_receives_its_configured_headers() {
     }
     let log = format!("{:?}{:?}", test.log(), test.client.seen);
     assert!(!log.contains(KEY) && !log.contains("sk-in-the-path"));
+}
+
+/// Regression: a user's server over HTTP cut a text in the middle of an emoji. The call had run, and its result was lost.
+#[test]
+fn results_with_half_a_character_are_read() {
+    for role in [HALVES, HALVES_IN_EVENTS] {
+        let (url, _) = server(role);
+        let mut test =
+            started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        let shown = test.client.entry(|change| match change {
+            Change::ToolFinished { outcome } => Some(outcome.model_text()),
+            _ => None,
+        });
+        assert_eq!(shown, "cut \u{fffd}, caf\u{fffd}", "{role}");
+    }
 }
 
 /// Each row is the response of a server, and the notice for the user.

@@ -126,7 +126,11 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             line(&message.text()),
             if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
         )),
-        Change::Rewound { to } => Some(format!("you rewound the conversation to before {to} (/rewind)")),
+        Change::Rewound { to } => {
+            let turn = thread.prompted_turns().into_iter().find(|turn| turn.start == *to);
+            let prompt = turn.map_or(*to, |turn| turn.prompt);
+            Some(format!("you rewound the conversation to before {prompt} (/rewind)"))
+        }
         Change::FilesRewound { turn, undo, files, more, left, .. } => {
             let count = counted(files.len() + *more as usize, "file");
             let named: Vec<String> =

@@ -25,7 +25,6 @@ pub fn section(servers: &[(String, String)]) -> String {
 
 /// The quoted instructions of one server.
 pub fn quoted(name: &str, words: &str) -> String {
-    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let lines: String = words.lines().map(|line| format!("> {line}\n")).collect();
     format!("The MCP server {name} says:\n{lines}")
 }
