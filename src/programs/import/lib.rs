@@ -63,7 +63,8 @@ use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 #[cfg(feature = "stored")]
 pub use agents::{ForeignAgent, Machine};
-pub use earlier::{EntryAppender, OwnCompaction, unfolded};
+pub use builder::Builder;
+pub use earlier::{OwnCompaction, unfolded};
 #[cfg(feature = "stored")]
 pub use files::{read_bytes, read_path, read_sibling};
 pub use marker::sealed;
