@@ -87,7 +87,7 @@ fn added(ruler: &Ruler, thread: &Thread, since: Seq) -> u64 {
 }
 
 /// The newest active compaction or pruning, or the newest undo or redo of one.
-pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
+fn last_swap(thread: &Thread) -> Option<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
         Change::Undone { entry: layer } | Change::Redone { entry: layer } => {

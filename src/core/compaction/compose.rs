@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::carryover::Carryover;
 use super::fit::{FittedCompaction, Unfit, fitted};
 use super::input::CompactionInput;
-use super::parts::{Summary, names};
+use super::parts::Summary;
 use super::plan::CompactionPlan;
 use super::refusal::CompactionRefusal;
 use super::text::CUT_OFF;
@@ -176,5 +176,6 @@ fn tokens_of(ruler: &Ruler, pins: &[(PartId, String)]) -> u64 {
 }
 
 fn pins_in_words(ruler: &Ruler, pins: &[(PartId, String)]) -> String {
-    format!("the pinned parts {} take about {} tokens", names(pins), tokens_of(ruler, pins))
+    let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
+    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(ruler, pins))
 }

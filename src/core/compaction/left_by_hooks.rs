@@ -4,7 +4,8 @@
 //! rewrote is quoted from the log again, so its own text is the only place for the instructions in it.
 
 use super::text::said;
-use super::wording::{COMPACTED, REQUEST_HEAD, USER_HEAD};
+use super::unfold::unfolded;
+use super::wording::COMPACTED;
 use epitome_thread::{Change, PartId, Role, Seq, Thread, ViewEdit};
 
 /// The words in the newest history or compaction message that a hook wrote, oldest first, with its entry.
@@ -45,33 +46,14 @@ fn edited(thread: &Thread, part: PartId) -> Option<Option<String>> {
 }
 
 /// The messages of the user that a text contains, oldest first. A hook may return the message of a compaction changed
-/// or together with other messages; then each quote in it becomes a text, and everything after the quotes.
+/// or together with other messages; then each quote in it becomes a text, and everything after the quotes except for the
+/// sentence about what left the view.
 fn split(text: &str) -> Vec<String> {
-    let heads = [USER_HEAD, REQUEST_HEAD];
-    let from = heads.iter().filter_map(|head| text.find(head)).min().filter(|_| text.contains(COMPACTED));
-    let Some(from) = from else { return vec![text.to_owned()] };
-    let (user, request) = match text[from..].split_once("<last_request>\n") {
-        Some((user, request)) => (user.rsplit_once("\n</user>").map_or("", |(user, _)| user), Some(request)),
-        None => (&text[from..], None),
+    let composed = text.find(COMPACTED).and_then(|at| unfolded(&text[at..]));
+    let Some((message, rest)) = composed.filter(|(message, _)| !message.said.is_empty()) else {
+        return vec![text.to_owned()];
     };
-    let mut words = Vec::new();
-    for quote in user.split("<said entry=").skip(1) {
-        let quote = quote.split_once(">\n").map_or(quote, |(_, quote)| quote);
-        add(quote, "\n</said>", &mut words);
-    }
-    if let Some(request) = request {
-        add(request, "\n</last_request>", &mut words);
-    }
-    if words.is_empty() { vec![text[from..].to_owned()] } else { words }
-}
-
-/// Adds a quote, and what follows its end except for gaps and for the sentence about what left the view.
-fn add(quote: &str, end: &str, words: &mut Vec<String>) {
-    let (own, rest) = quote.split_once(end).unwrap_or((quote, ""));
-    let rest = rest.replace("\n</user>", "\n");
-    let is_wanted = |part: &&str| !part.contains("no longer in view") && part.trim() != "[…]";
-    let rest = rest.split("\n\n").filter(is_wanted).collect::<Vec<_>>().join("\n\n");
-    words.extend(
-        [own, &rest].iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_owned),
-    );
+    let rest = rest.split("\n\n").filter(|part| !part.contains("no longer in view")).collect::<Vec<_>>();
+    let rest = rest.join("\n\n").trim().to_owned();
+    message.said.into_iter().chain((!rest.is_empty()).then_some(rest)).collect()
 }

@@ -34,17 +34,18 @@ mod unfold;
 mod wording;
 
 pub use budget::Budget;
+pub use carryover::LostKind;
 pub use compose::{EntryTreatment, compacted, mutated, pins_too_large, tables};
 pub use input::{CompactionInput, SummaryReader};
-pub use lost::{Forgotten, LostContent, LostKind, lost};
-pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PINS_HEAD, Summary, goal_words};
+pub use lost::{Forgotten, LostContent, lost};
+pub use parts::{NO_ROOM_FOR_INSTRUCTIONS, Summary, goal_words};
 pub use plan::{CompactionDecision, CompactionPlan, CompactionRequest, KeptTail, decide};
 pub use preview::{Preview, PreviewLine, preview};
 pub use prune::{due, pruned};
 pub use refusal::CompactionRefusal;
 pub use text::{CUT_OFF, extract, flat, is_tagged, pieces};
 pub use unfold::{UnfoldedMessage, unfold};
-pub use wording::{REQUEST_HEAD, USER_HEAD};
+pub use wording::{CARRIED_HEAD, GOAL_HEAD, PINS_HEAD, REQUEST_HEAD, USER_HEAD};
 
 /// A compaction that shrinks the view by less than a tenth is not made: the next one would be due soon.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

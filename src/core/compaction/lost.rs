@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::author::{Author, author, typed};
 use super::budget::Budget;
 use super::calls::{asked, user_reply};
-use super::carryover::{Facts, facts};
+use super::carryover::{Facts, LostKind, facts};
 use super::compose::compacted;
 use super::input::CompactionInput;
 use super::parts::Summary;
@@ -36,28 +36,10 @@ const WORDS_MIN: usize = 3;
 /// to contain all of it.
 const SAID_BYTES_MAX: usize = 600;
 
-/// Percentage of words of a message, or of a command or step, that a text must contain to mention it. Paraphrases of a
-/// message keep fewer of its words than those of a step.
-const SAID_PERCENT: usize = 50;
-const NAMED_PERCENT: usize = 67;
-
-/// Kinds of content that are compared, in the order of the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LostKind {
-    /// A message of the user, including messages that refuse a call or answer a question.
-    Said,
-    /// A file that was changed.
-    File,
-    /// A command that failed in its last run.
-    Failing,
-    /// A step of the plan that is not done.
-    Step,
-}
-
-impl LostKind {
-    pub const ALL: [LostKind; 4] = [LostKind::Said, LostKind::File, LostKind::Failing, LostKind::Step];
-}
+/// Percentage of words of a message, a command or a step that a text must contain to mention it. Of 455 messages of users, the
+/// summaries of 51 recorded sessions mention 88 % of their own by this measure and 8 % of those of another session. With 50,
+/// that is 95 and 25 %, with 75 it is 84 and 3 %; shorter words or whole messages tell them apart less well.
+const MENTIONED_PERCENT: usize = 67;
 
 /// Something that the summary no longer mentions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -121,8 +103,8 @@ pub fn lost(thread: &Thread) -> Option<LostContent> {
 }
 
 /// The contents of a conversation that can be compared with a summary.
-fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
-    let mut contents = Vec::new();
+fn comparable_contents(thread: &Thread) -> Facts {
+    let mut contents = Facts::new();
     let asked = asked(thread.entries());
     for entry in thread.active_entries() {
         let text = match &entry.change {
@@ -142,10 +124,7 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
             contents.push((LostKind::Said, Some(entry.seq), text.to_owned()));
         }
     }
-    let Facts { changed_files, failing_commands, open_steps } = facts(thread);
-    contents.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
-    contents.extend(failing_commands.into_iter().map(|(entry, line)| (LostKind::Failing, Some(entry), line)));
-    contents.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
+    contents.extend(facts(thread));
     contents
 }
 
@@ -209,17 +188,16 @@ impl SearchedText {
     fn mentions(&self, kind: LostKind, text: &str) -> bool {
         match kind {
             LostKind::File => self.has_name(text.rsplit('/').next().unwrap_or(text)),
-            LostKind::Said => self.has_words(text, SAID_PERCENT),
-            LostKind::Failing | LostKind::Step => self.has_words(text, NAMED_PERCENT),
+            LostKind::Said | LostKind::Failing | LostKind::Step => self.has_words(text),
         }
     }
 
-    fn has_words(&self, text: &str, percent: usize) -> bool {
+    fn has_words(&self, text: &str) -> bool {
         let wanted = words(text);
         let found = wanted.iter().filter(|word| self.words.contains(*word)).count();
         match wanted.is_empty() {
             true => self.plain.contains(&plain(text)),
-            false => found * 100 > wanted.len() * percent,
+            false => found * 100 > wanted.len() * MENTIONED_PERCENT,
         }
     }
 

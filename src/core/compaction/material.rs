@@ -366,22 +366,7 @@ impl Material {
     pub fn user_tokens(&self) -> u64 {
         self.user.iter().map(|words| words.tokens).sum()
     }
-
-    /// The size of the message without a summary and tables.
-    pub fn tokens(&self, input: &CompactionInput<'_>) -> u64 {
-        let text = |text: &str| input.ruler.text(text);
-        let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
-        let pins: u64 = self.pins.iter().map(|(_, pinned)| text(pinned)).sum();
-        let request = self.request.as_ref().map_or(0, |request| {
-            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone(), author: None })
-        });
-        let goal = self.goal.as_deref().map_or(0, text);
-        self.user_tokens() + instructions + pins + request + goal + FRAME_TOKENS
-    }
 }
-
-/// The approximate size of the sentences and tags around the parts.
-const FRAME_TOKENS: u64 = 200;
 
 impl LastRequest {
     fn new(input: &CompactionInput<'_>, entry: Seq, content: &[Content], origin: &Origin) -> LastRequest {

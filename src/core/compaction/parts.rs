@@ -6,7 +6,10 @@ use super::input::{CompactionInput, SummaryReader};
 use super::material::Material;
 use super::repeated::SummaryWords;
 use super::text::head_and_tail;
-use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
+use super::wording::{
+    CARRIED_HEAD, COMPACTED, GAP, GOAL_HEAD, PINS_HEAD, PLACES, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN,
+    USER_HEAD,
+};
 use epitome_thread::{Change, Content, EarlierWords, Entry, ModelName, PartId, Seq, Usage};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
@@ -210,15 +213,6 @@ fn loses_data(entry: &Entry) -> bool {
     matches!(&entry.change, Change::Said { message, .. } if message.content.iter().any(is_lost))
 }
 
-/// Heading of the tables computed from the log.
-pub const CARRIED_HEAD: &str = "What the log shows, computed without a model";
-
-/// Ends the heading for a reader who has the log.
-pub(super) const PLACES: &str = ". Entries such as e12 are places in the log";
-
-/// Opening of the text that states the goal.
-pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
-
 /// The goal as stated to a model, in a summary and elsewhere.
 pub fn goal_words(goal: &str) -> String {
     format!("{GOAL_HEAD}{goal}\n</goal>")
@@ -280,12 +274,6 @@ fn user_words(
     words
 }
 
-/// Heading of the pinned parts.
-pub const PINS_HEAD: &str = "Pinned parts of the conversation, verbatim:";
-
-/// Marks messages that did not fit.
-pub(super) const GAP: &str = "[…]";
-
 /// Opening of the sentence that names instructions that were dropped.
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";
 
@@ -320,10 +308,4 @@ fn index_line<'a>(
         ));
     }
     line
-}
-
-/// The names of pinned parts, separated by commas.
-pub(super) fn names(pins: &[(PartId, String)]) -> String {
-    let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
-    names.join(", ")
 }

@@ -1,13 +1,10 @@
 //! Decides what a compaction drops, cuts and keeps. Pure.
 
+use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
-use super::carryover::Carryover;
-use super::fit::longest_summary;
 use super::input::CompactionInput;
-use super::material::Material;
 use super::prune::{self, PruneCuts};
 use super::refusal::CompactionRefusal;
-use super::{GAIN_MIN_PERCENT, LEFT_PERCENT_MAX};
 use epitome_thread::{Change, Entry, Mask, Seq, Thread, Trigger};
 use std::sync::Arc;
 
@@ -22,6 +19,9 @@ const NEWEST_PART: u64 = 3;
 
 /// Divisor: the share of the room that is reserved for the compaction message, however much is kept after it.
 const MESSAGE_PART: u64 = 4;
+
+/// By how much of the window, in percent, what was kept may be larger than the share to keep before it is compacted again.
+const SLACK_PERCENT: u64 = 3;
 
 /// How much of the newest part of the view is kept after a summary. Rounds are kept or dropped as a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -154,7 +154,10 @@ fn requested_part(input: &CompactionInput<'_>, request: &CompactionRequest, from
 /// Whether the entries after the leading summary already take no more than the share to keep.
 fn keeps_no_more(input: &CompactionInput<'_>, request: &CompactionRequest) -> bool {
     // A provider that counts more does so by a larger part after a compaction, since its own text stays.
-    let kept_max = |share: u64| by_our_count(input, share).max(share).saturating_add(slack(input));
+    let kept_max = |share: u64| {
+        let slack = input.budget.window.saturating_mul(SLACK_PERCENT) / 100;
+        by_our_count(input, share).max(share).saturating_add(slack)
+    };
     matches!(request.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share_of(input, share)))
 }
 
@@ -164,7 +167,8 @@ fn find_kept_part(input: &CompactionInput<'_>, request: &CompactionRequest) -> (
     // The requested part is kept, but a share of the window only if it fits together with the message.
     let (from, tail) = match request.keep {
         KeptTail::Ratio(share) => {
-            let from = newest_near(input, &TailSize::compute(input, share, request.trigger));
+            let share = by_our_count(input, share_of(input, share));
+            let from = newest_within(input, share.min(room_for_kept(input)));
             (from, input.from(from))
         }
         keep => (start(input.thread, keep).unwrap_or(end), 0),
@@ -194,55 +198,24 @@ fn find_kept_part(input: &CompactionInput<'_>, request: &CompactionRequest) -> (
 /// The cuts that make the entire view fit without giving up the current round, if the view must shrink now; `None` if
 /// they are not enough or nothing needs to be done.
 fn in_place(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
-    let tokens_max = room_for_kept(input);
     let mut shorter = PruneCuts::new(input, 0);
-    let fits = is_urgent && shorter.all(input, 0, tokens_max);
+    let fits = is_urgent && shorter.all(input, 0, room_for_kept(input));
     (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
 /// The cuts that make room around recalled outcomes if too little precedes them for a summary. If the view already
 /// fits, only other outcomes are cut, and only for a sufficient gain.
 fn cuts_around_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
-    if is_urgent {
-        return in_place(input, is_urgent);
-    }
     let gaining = input.before * (100 - GAIN_MIN_PERCENT) / 100;
     let mut shorter = PruneCuts::new(input, 0);
-    let is_enough = shorter.outcomes(input, 0, room_for_kept(input).min(gaining));
-    (is_enough && !shorter.cuts.is_empty()).then(|| shorter.masks())
+    let gains = !is_urgent && shorter.outcomes(input, 0, room_for_kept(input).min(gaining));
+    let masks = (gains && !shorter.cuts.is_empty()).then(|| shorter.masks());
+    masks.or_else(|| in_place(input, is_urgent))
 }
 
 /// Limit for the part kept after the compaction message, in tokens.
 fn room_for_kept(input: &CompactionInput<'_>) -> u64 {
     input.limit - input.limit / MESSAGE_PART
-}
-
-/// Size of the newest part of the view that is kept, in tokens.
-struct TailSize {
-    /// The target, met as closely as complete rounds allow.
-    wanted: u64,
-    /// The limit.
-    max: u64,
-}
-
-impl TailSize {
-    /// Sizes the kept part as this share of the window, besides the message, as far as it fits. An automatic compaction
-    /// keeps up to a quarter less if the message is so large that the view would hardly shrink.
-    fn compute(input: &CompactionInput<'_>, share: f64, trigger: Trigger) -> TailSize {
-        let share = by_our_count(input, share_of(input, share));
-        let material = Material::collect(input, newest_within(input, share));
-        let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.carried_max());
-        let quoted = material.tokens(input) + input.ruler.text(&tables);
-        let longest = longest_summary(input);
-        let message = quoted + longest / USUAL_SUMMARY_PART;
-        let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
-        let shrunk = match trigger.is_automatic() {
-            true => (input.before * LEFT_PERCENT_MAX / 100).saturating_sub(message),
-            false => u64::MAX,
-        };
-        let within = |share: u64| share.min(shrunk).max(share - share / SMALLER_PART).min(room);
-        TailSize { wanted: within(share), max: within(share.saturating_add(slack(input))) }
-    }
 }
 
 /// Converts a share of the window to tokens.
@@ -256,21 +229,6 @@ fn by_our_count(input: &CompactionInput<'_>, tokens: u64) -> u64 {
     let Some(used) = input.budget.used.filter(|used| *used > 0) else { return tokens };
     u64::try_from(u128::from(tokens) * counted / u128::from(used)).unwrap_or(u64::MAX).max(tokens / 2)
 }
-
-/// Tokens by which a compaction may leave more than the configured share.
-fn slack(input: &CompactionInput<'_>) -> u64 {
-    input.budget.window.saturating_mul(LEFT_SLACK_PERCENT) / 100
-}
-
-/// Divisor: the expected length of a summary as a part of the longest possible one.
-const USUAL_SUMMARY_PART: u64 = 4;
-
-/// Divisor: the largest part of the share to keep that is given up because of a large message.
-const SMALLER_PART: u64 = 4;
-
-/// The slack in percent of the window. It is used if the view would otherwise be much smaller than promised, because
-/// the next older round is kept or dropped as a unit.
-const LEFT_SLACK_PERCENT: u64 = 3;
 
 /// Whether a summary could be shorter than the view up to this index. The message of an earlier compaction counts as a
 /// gain only if it no longer fits, for example after a change to a model with a smaller window. Otherwise a hook that
@@ -307,13 +265,6 @@ pub(super) fn start(thread: &Thread, keep: KeptTail) -> Option<usize> {
         }
         KeptTail::Ratio(_) => None,
     }
-}
-
-/// Returns the index at which the newest rounds begin whose total is closest to the target.
-fn newest_near(input: &CompactionInput<'_>, tail: &TailSize) -> usize {
-    let (less, more) = (newest_within(input, tail.wanted), newest_within(input, tail.max));
-    let is_nearer = input.from(more).abs_diff(tail.wanted) < input.from(less).abs_diff(tail.wanted);
-    if is_nearer { more } else { less }
 }
 
 /// The index at which the newest rounds begin that together take at most `tokens_max`.

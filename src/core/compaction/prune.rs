@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use super::backoff;
 use super::budget::Budget;
 use super::calls::{RECALL, tools};
 use super::input::{CompactionInput, READS_ALL, quick};
@@ -17,24 +16,15 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// Minimum number of tokens that a batch must free if it is made only to reduce cost.
+/// Minimum number of tokens that a batch must free if it is made only to reduce cost. On 65 recorded sessions at Anthropic's
+/// prices, 113 such batches save 23 % of what the conversations cost. With 10,000 tokens, 245 batches would save 28 %, but
+/// leave less to read; with 60,000, it would be 11 %. A minimum number of calls between two batches, and a comparison with
+/// the price of writing the cache again, changed less than 0.4 %.
 const BATCH_TOKENS_MIN: u64 = 30_000;
 
-/// Minimum number of model calls between two changes of the prefix, if the second is made only to reduce cost. At most
-/// three calls in a hundred then lose the cache to pruning.
-const CALLS_BETWEEN_MIN: usize = 34;
-
-/// The price of a token read from or written to the cache, in percent of an uncached one. Services that charge for
-/// writing charge this much; others charge less.
-const READ_PERCENT: u64 = 10;
-const WRITE_PERCENT: u64 = 125;
-
-/// The expected number of further model calls. Cut tokens are no longer read from the cache in any of them, but
-/// everything after the first cut is written again in the first.
-const CALLS_EXPECTED: u64 = 30;
-
-/// How far below the threshold a batch must bring the view when it is about to overflow, in percent of the window. With
-/// less, a summary would soon be due, and the cache would be lost twice.
+/// How far below the threshold a batch must bring the view when it is about to overflow, in percent of the window. On the same
+/// sessions in a window of 64,000 tokens, 92 summaries were due with 10, 132 with 20, and 237 without such batches; costs
+/// differ by less than 2 %.
 const BELOW_PERCENT: u64 = 10;
 
 /// A cut that saves fewer tokens is not made.
@@ -46,28 +36,11 @@ const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 /// The size in bytes below which a user's message is never cut.
 pub(super) const SAID_BYTES_MIN: usize = 512;
 
-/// The cuts that justify a changed prefix by their cost alone: they free at least 30,000 tokens, reading these in
-/// future calls would cost more than writing everything after the first cut once more, and the last change of the
-/// prefix is at least 34 calls ago. `None` if there are no such cuts.
+/// The cuts that justify a changed prefix by their cost alone, because they free so much. `None` if there are no such cuts.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
-    if !is_prefix_stable(thread) {
-        return None;
-    }
-    let input = CompactionInput::new(ruler, thread, budget);
-    let batch = batch(&input);
+    let batch = batch(&CompactionInput::new(ruler, thread, budget));
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
-    let first = batch.iter().map(|cut| cut.at).min()?;
-    let written = input.from(first).saturating_sub(freed);
-    let saved = freed.saturating_mul(READ_PERCENT * CALLS_EXPECTED);
-    let pays = saved >= written.saturating_mul(WRITE_PERCENT - READ_PERCENT);
-    (freed >= BATCH_TOKENS_MIN && pays).then(|| masks(batch))
-}
-
-/// Whether the prefix has been stable long enough to be changed again only to reduce cost.
-fn is_prefix_stable(thread: &Thread) -> bool {
-    let Some(since) = backoff::last_swap(thread) else { return true };
-    let newer = thread.entries().iter().rev().take_while(|entry| entry.seq > since);
-    newer.filter(|entry| matches!(entry.change, Change::Replied { .. })).nth(CALLS_BETWEEN_MIN - 1).is_some()
+    (freed >= BATCH_TOKENS_MIN).then(|| masks(batch))
 }
 
 /// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well below the

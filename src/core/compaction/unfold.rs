@@ -10,10 +10,12 @@ use epitome_thread::{Change, Entry};
 use super::author::typed;
 use super::calls::{is_question, user_reply};
 use super::carryover::TAG;
-use super::parts::{CARRIED_HEAD, GAP, GOAL_HEAD, PINS_HEAD, PLACES};
 use super::repeated::QUOTE_BYTES_MIN;
 use super::text::{LEFT_OUT, said};
-use super::wording::{COMPACTED, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN, USER_HEAD};
+use super::wording::{
+    CARRIED_HEAD, COMPACTED, GAP, GOAL_HEAD, PINS_HEAD, PLACES, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN,
+    USER_HEAD,
+};
 
 /// The parts of a composed message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,11 @@ pub struct UnfoldedMessage {
 
 /// Reads a text that begins with a composed message; `None` if it does not.
 pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
+    unfolded(text).map(|(message, _)| message)
+}
+
+/// The same, with what follows the last part that could be read.
+pub(super) fn unfolded(text: &str) -> Option<(UnfoldedMessage, &str)> {
     let rest = text.trim_start().strip_prefix(COMPACTED)?;
     let heads = [CARRIED_HEAD, INSTRUCTIONS, GOAL_HEAD, USER_HEAD, PINS_HEAD, REQUEST_HEAD];
     let mut message = UnfoldedMessage::default();
@@ -78,12 +85,13 @@ pub fn unfold(text: &str) -> Option<UnfoldedMessage> {
     }
     if rest.starts_with(REQUEST_HEAD)
         && let Some((_, after)) = rest.split_once("<last_request>\n")
-        && let Some((request, _)) = after.rsplit_once("\n</last_request>")
+        && let Some((request, after)) = after.rsplit_once("\n</last_request>")
     {
         message.said.push(request.to_owned());
+        rest = after;
     }
     message.summary = merged(summary, &tables);
-    Some(message)
+    Some((message, rest))
 }
 
 impl UnfoldedMessage {

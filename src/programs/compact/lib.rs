@@ -21,7 +21,7 @@ use epitome_compaction::{
     Budget, CompactionDecision, CompactionInput, CompactionRefusal, CompactionRequest, KeptTail, Summary,
     SummaryReader, compacted, decide,
 };
-use epitome_import::{EntryAppender, ImportContext, OwnCompaction};
+use epitome_import::{Builder, ImportContext, OwnCompaction};
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::problem::Problem;
 use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
@@ -107,11 +107,10 @@ pub fn compact(
     let draft = draft.map_err(CompactError::Unreadable)?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
-    let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
+    let log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
     // The options add entries that are not a part of the conversation.
     let conversation_end = Seq(log.len() as u64);
-    add(&mut log, options);
-    let thread = Thread::replay(log.into_iter().map(Arc::new));
+    let thread = Thread::replay(with(log, options).into_iter().map(Arc::new));
     let thread = thread.map_err(|error| {
         CompactError::Unreadable(Problem::new(transcript.path, format!("its log is not valid: {error}")))
     })?;
@@ -169,8 +168,8 @@ pub fn compact(
 }
 
 /// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
-fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
-    let mut log = EntryAppender::new(log);
+fn with(log: Vec<Entry>, options: &CompactOptions) -> Vec<Entry> {
+    let mut log = Builder::over(log);
     for (path, text) in &options.instructions {
         let text = format!("<instructions path=\"{}\">\n{text}\n</instructions>", path.display());
         log.say(text, Origin::Instructions { path: path.clone() });
@@ -179,6 +178,7 @@ fn add(log: &mut Vec<Entry>, options: &CompactOptions) {
         log.pin(pin.clone());
     }
     log.push(Change::Framed { system: String::new(), tools: Vec::new() });
+    log.into_entries()
 }
 
 /// A message, and what it covers.

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{BrokenLines, ImportContext, TOKENS_MAX};
+use super::{BrokenLines, ImportContext, TOKENS_MAX, text};
 use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
     CallDisplay, CallId, Change, CompactionStats, Content, Entry, FORMAT_VERSION, Location, Message,
-    MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus, ReplyCut, Seq, SessionId, StopReason,
-    ToolCall, ToolKind, ToolOutcome, Trigger, Usage,
+    MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus, PartId, ReplyCut, Seq, SessionId,
+    StopReason, ToolCall, ToolKind, ToolOutcome, Trigger, Usage, ViewEdit,
 };
 use epitome_tokens::estimate;
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
@@ -31,6 +31,9 @@ const CALL_ID_CHARS_MAX: usize = 64;
 /// The latest time that can be displayed: the end of the year 9999, in milliseconds since the Unix epoch.
 const LATEST: u64 = 253_402_207_200_000;
 
+/// The author of texts that are pinned.
+const OURS: &str = "epitome";
+
 /// Precedes the text of a summary.
 pub(super) const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 
@@ -42,7 +45,7 @@ type PendingEntry = Box<dyn FnOnce(&mut Builder)>;
 
 /// A log under construction.
 #[derive(Default)]
-pub(super) struct Builder {
+pub struct Builder {
     entries: Vec<Entry>,
     at: u64,
     next_message: u64,
@@ -83,6 +86,34 @@ impl Builder {
         let cwd = cwd.map_or(context.cwd, Path::new).to_path_buf();
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
         builder
+    }
+
+    /// Begins a log whose messages do not have the ids of those in another one.
+    pub fn beside(entries: &[Entry]) -> Builder {
+        let ids = entries.iter().filter_map(|entry| Some(entry.change.shown_message()?.id.0 + 1));
+        Builder { next_message: ids.max().unwrap_or_default(), ..Builder::default() }
+    }
+
+    /// Goes on with a log.
+    pub fn over(entries: Vec<Entry>) -> Builder {
+        let at = entries.last().map_or(0, |entry| entry.at);
+        let empty = Builder::beside(&entries);
+        Builder { at, entries, ..empty }
+    }
+
+    /// Adds an entry of another log.
+    pub fn copy(&mut self, at: u64, change: Change) {
+        self.at = at;
+        self.titled |= matches!(change, Change::Titled { .. });
+        self.push(change);
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub fn into_entries(self) -> Vec<Entry> {
+        self.entries
     }
 
     /// Sets the time of the following entries. A time before that of the newest entry is ignored.
@@ -152,6 +183,27 @@ impl Builder {
         self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } });
     }
 
+    /// Adds a text.
+    pub fn say(&mut self, words: String, origin: Origin) -> Seq {
+        let message = self.message(vec![text(words)]);
+        self.push(Change::Said { message, origin });
+        Seq(self.next_seq().0 - 1)
+    }
+
+    /// Adds a text of which every message has all words, unless one has been added that is the same.
+    pub fn pin(&mut self, words: String) {
+        let by = Origin::Context { by: OURS.to_owned() };
+        let is_same = |entry: &Entry| match &entry.change {
+            Change::Said { message, origin } => *origin == by && message.text() == words,
+            _ => false,
+        };
+        if !self.entries.iter().any(is_same) {
+            let entry = self.say(words, by);
+            let edits = vec![ViewEdit::Pin { at: PartId { entry, part: None } }];
+            self.push(Change::Edited { by: OURS.to_owned(), edits });
+        }
+    }
+
     /// Adds an entry when `settle` is called: it must not be between a call and its outcome.
     pub fn later(&mut self, add: impl FnOnce(&mut Builder) + 'static) {
         self.pending.push(Box::new(add));
@@ -189,7 +241,7 @@ impl Builder {
     }
 
     /// Returns the part of a reply for a call. Each call gets a new id, even if its original id is repeated.
-    pub fn foreign_call(&mut self, call: ForeignCall) -> Content {
+    pub(super) fn foreign_call(&mut self, call: ForeignCall) -> Content {
         let id = self.fresh_call(&call.id);
         self.calls.insert(call.id, id.clone());
         let input = if call.input.is_object() { call.input } else { json!({ "input": call.input }) };
@@ -271,7 +323,7 @@ impl Builder {
         let before = |seq: Seq| Seq(seq.0.saturating_sub(1));
         let through = kept.map_or(before(self.next_seq()), |kept| self.whole_rounds(before(kept)));
         let tokens_after = estimate(&summary);
-        let summary = self.message(vec![Content::Text { text: summary }]);
+        let summary = self.message(vec![text(summary)]);
         self.push(Change::Compacted {
             through,
             summary,
@@ -334,7 +386,7 @@ impl Builder {
     }
 
     /// Completes the log. `broken` are the lines that could not be read. A log without messages is an error.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         source: ImportSource,
         file: ImportFile,

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, begins_with, file_part, joined_text, list, objects, outcome_content, text, text_of,
+    ImportContext, begins_with, contents, joined_text, list, objects, outcome_content, text, text_of,
     text_part, thinking_part, time, token_counts, trigger_of, with_cache,
 };
 use epitome_thread::problem::Problem;
@@ -398,19 +398,6 @@ fn typed(words: &str) -> Option<String> {
     }
     let name = tagged("command-name")?;
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
-}
-
-fn contents(value: &Value) -> Vec<Content> {
-    super::contents(value, |part| {
-        let source = &part["source"];
-        match part["type"].as_str() {
-            Some("text") => text_part(&part["text"]),
-            Some("image" | "document") => {
-                file_part(source["media_type"].as_str()?, source["data"].as_str()?, part["title"].as_str())
-            }
-            Some(_) | None => None,
-        }
-    })
 }
 
 fn usage(value: &Value) -> Option<Usage> {

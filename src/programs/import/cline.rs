@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, document, file_part, joined_text, list, outcome_content, text, text_of, thinking, time,
+    ImportContext, document, joined_text, list, outcome_content, part, text, text_of, thinking, time,
     token_counts,
 };
 use epitome_thread::problem::Problem;
@@ -283,7 +283,7 @@ impl ClineReader {
                 continue;
             }
             let Some(words) = block_text(block) else {
-                match (image(block), &mut result) {
+                match (part(block), &mut result) {
                     (Some(image), Some((_, content))) => content.push(image),
                     (Some(image), None) => prompt.push(image),
                     (None, _) => self
@@ -390,7 +390,9 @@ impl ClineReader {
                 Some(name),
                 &call.name,
                 status,
-                content.chain(blocks(block).filter_map(image)).collect(),
+                content
+                    .chain(blocks(block).filter(|block| block_text(block).is_none()).filter_map(part))
+                    .collect(),
             );
             return;
         }
@@ -583,13 +585,6 @@ fn status(words: &str) -> OutcomeStatus {
         }
         () => OutcomeStatus::Completed,
     }
-}
-
-fn image(block: &Value) -> Option<Content> {
-    let source = &block["source"];
-    let mime = source["media_type"].as_str().or_else(|| block["mediaType"].as_str())?;
-    let data = source["data"].as_str().or_else(|| block["data"].as_str())?;
-    file_part(mime, data, None)
 }
 
 /// Parses the steps of a Markdown checklist.

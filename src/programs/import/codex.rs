@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, begins_with, data_url_part, joined_text, list, objects, outcome_content, text, text_of,
-    text_part, thinking_part, time, token_counts,
+    ImportContext, arguments, begins_with, contents, joined_text, list, objects, outcome_content, text,
+    text_of, thinking_part, time, token_counts,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
@@ -169,8 +169,7 @@ impl CodexReader {
                 self.parts.extend(list(&item["summary"]).filter_map(|part| thinking_part(&part["text"])));
             }
             "function_call" => {
-                let arguments = item["arguments"].as_str().unwrap_or_default();
-                let input = serde_json::from_str(arguments).unwrap_or_else(|_| item["arguments"].clone());
+                let input = arguments(&item["arguments"]);
                 self.parts.push(self.log.call(call, item["name"].as_str(), &input));
             }
             "custom_tool_call" => {
@@ -331,14 +330,6 @@ fn exit_code(output: &str) -> Option<i64> {
         ["Exit code: ", "Process exited with code "].iter().find_map(|head| line.strip_prefix(head))
     });
     code?.trim().parse().ok()
-}
-
-fn contents(value: &Value) -> Vec<Content> {
-    super::contents(value, |part| match part["type"].as_str() {
-        Some("input_text" | "output_text" | "text") => text_part(&part["text"]),
-        Some("input_image") => data_url_part(part["image_url"].as_str()?, None),
-        Some(_) | None => None,
-    })
 }
 
 fn usage(value: &Value) -> Option<Usage> {

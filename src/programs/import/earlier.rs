@@ -8,17 +8,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use epitome_compaction::{UnfoldedMessage, unfold};
-use epitome_thread::{
-    Change, CompactionStats, Entry, Message, MessageId, Origin, PartId, Seq, StopReason, Trigger, Usage,
-    ViewEdit,
-};
+use epitome_thread::{Change, Entry, Origin, Seq, StopReason, Trigger};
 
-use super::builder::first_line;
+use super::builder::Builder;
 use super::marker::{self, MarkedMessage};
 use super::text;
-
-/// The author of messages that nobody typed.
-const BY: &str = "epitome";
 
 /// Longer texts around a message are not only the tags of its host.
 const WRAPPER_CHARS_MAX: usize = 300;
@@ -32,105 +26,27 @@ pub enum OwnCompaction {
     LeftOut,
 }
 
-/// Appends entries to a log.
-pub struct EntryAppender<'a> {
-    entries: &'a mut Vec<Entry>,
-    next_message: u64,
+/// Adds what a message contains of the part up to the entry `through`.
+fn add(log: &mut Builder, through: Seq, mut message: UnfoldedMessage) {
+    message.leave_out_said(log.entries());
+    let UnfoldedMessage { summary, instructions, goal, said, pins } = message;
+    if !summary.is_empty() {
+        log.compacted(Some(Seq(through.0 + 1)), summary, Trigger::Manual, 0);
+    }
+    for (path, text) in instructions {
+        let text = format!("<instructions path=\"{path}\">\n{text}\n</instructions>");
+        log.say(text, Origin::Instructions { path: PathBuf::from(path) });
+    }
+    said.into_iter().for_each(|words| prompt(log, words));
+    if goal.is_some() {
+        log.push(Change::GoalSet { goal });
+    }
+    pins.into_iter().for_each(|pin| log.pin(pin));
 }
 
-impl<'a> EntryAppender<'a> {
-    pub fn new(entries: &'a mut Vec<Entry>) -> EntryAppender<'a> {
-        let next_message = next_message(entries);
-        EntryAppender { entries, next_message }
-    }
-
-    pub fn push(&mut self, change: Change) -> Seq {
-        let seq = Seq(self.entries.len() as u64);
-        let at = self.entries.last().map_or(0, |entry| entry.at);
-        self.entries.push(Entry { seq, at, change });
-        seq
-    }
-
-    fn message(&mut self, words: String) -> Message {
-        let id = MessageId(self.next_message);
-        self.next_message += 1;
-        Message { id, content: vec![text(words)], author: None }
-    }
-
-    pub fn say(&mut self, text: String, origin: Origin) -> Seq {
-        let message = self.message(text);
-        self.push(Change::Said { message, origin })
-    }
-
-    /// Adds a text of which every message has all words, unless one has been added that is the same.
-    pub fn pin(&mut self, text: String) {
-        let by = Origin::Context { by: BY.to_owned() };
-        let is_same = |entry: &Entry| match &entry.change {
-            Change::Said { message, origin } => *origin == by && message.text() == text,
-            _ => false,
-        };
-        if self.entries.iter().any(is_same) {
-            return;
-        }
-        let entry = self.say(text, by);
-        let edits = vec![ViewEdit::Pin { at: PartId { entry, part: None } }];
-        self.push(Change::Edited { by: BY.to_owned(), edits });
-    }
-
-    /// Adds what a message contains of the part up to the entry `through`.
-    fn unfold(&mut self, through: Seq, mut message: UnfoldedMessage) {
-        message.leave_out_said(self.entries);
-        let UnfoldedMessage { summary, instructions, goal, said, pins } = message;
-        if !summary.is_empty() {
-            self.summarized(through, summary);
-        }
-        for (path, text) in instructions {
-            let text = format!("<instructions path=\"{path}\">\n{text}\n</instructions>");
-            self.say(text, Origin::Instructions { path: PathBuf::from(path) });
-        }
-        for text in said {
-            self.prompt(text);
-        }
-        if goal.is_some() {
-            self.push(Change::GoalSet { goal });
-        }
-        for pin in pins {
-            self.pin(pin);
-        }
-    }
-
-    /// Adds what is left of the part up to the entry `through` as its summary.
-    fn summarized(&mut self, through: Seq, summary: String) {
-        let summary = self.message(summary);
-        self.push(Change::Compacted {
-            through,
-            summary,
-            trigger: Trigger::Manual,
-            focus: None,
-            tokens_before: 0,
-            tokens_after: 0,
-            window: None,
-            model: None,
-            usage: None,
-            masks: Vec::new(),
-            account: CompactionStats::default(),
-        });
-    }
-
-    fn prompt(&mut self, text: String) {
-        if !self.entries.iter().any(|entry| matches!(entry.change, Change::Titled { .. })) {
-            self.push(Change::Titled { title: first_line(&text) });
-        }
-        self.say(text, Origin::Person);
-        let reason = StopReason::EndTurn;
-        self.push(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0, failure: None });
-    }
-}
-
-/// The id above those of all messages.
-fn next_message(entries: &[Entry]) -> u64 {
-    let ids = entries.iter().filter_map(|entry| Some(entry.change.shown_message()?.id.0 + 1));
-    ids.max().unwrap_or_default()
+fn prompt(log: &mut Builder, words: String) {
+    log.prompt(vec![text(words)]);
+    log.turn_ended(StopReason::EndTurn);
 }
 
 /// Replaces the messages of Epitome in a log. Entries are numbered anew; what refers to a number follows.
@@ -147,43 +63,41 @@ pub fn unfolded(mut entries: Vec<Entry>, own: OwnCompaction) -> Vec<Entry> {
             entries[behind..=at].rotate_right(1);
         }
     }
-    let mut next_message = next_message(&entries);
-    let mut log: Vec<Entry> = Vec::with_capacity(entries.len());
+    let mut log = Builder::beside(&entries);
     let mut moved: HashMap<Seq, Seq> = HashMap::new();
     for Entry { seq, at, mut change } in entries {
         if let Change::Compacted { through, .. } = &mut change {
             *through = moved.get(through).copied().unwrap_or(*through);
         }
         // A message that somebody pasted into a conversation must not hide what was said before.
-        let may_replace = own == OwnCompaction::LeftOut || !log.iter().any(|entry| entry.change.is_spoken());
+        let is_first = !log.entries().iter().any(|entry| entry.change.is_spoken());
+        let may_replace = own == OwnCompaction::LeftOut || is_first;
         let text = text_of(&change).filter(|_| may_replace || matches!(change, Change::Compacted { .. }));
         // The host has kept this beside the message, so it stays in view.
-        let opening = log.first().map(|entry| entry.seq);
+        let opening = log.entries().first().map(|entry| entry.seq);
         match text.as_deref().and_then(found).zip(opening) {
-            Some(((found, _), _)) if found.is_of(&log) => {
+            Some(((found, _), _)) if found.is_of(log.entries()) => {
                 if let Change::Compacted { summary, .. } = &mut change
                     && own == OwnCompaction::Kept
                 {
                     summary.content = vec![super::text(found.body)];
-                    log.push(Entry { seq: Seq(log.len() as u64), at, change });
+                    log.copy(at, change);
                 }
             }
             Some(((found, body), opening)) => {
-                let mut writer = EntryAppender { entries: &mut log, next_message };
-                writer.unfold(opening, body);
-                for text in found.around {
-                    if text.trim().chars().count() > WRAPPER_CHARS_MAX {
-                        writer.prompt(text.to_owned());
+                add(&mut log, opening, body);
+                for words in found.around {
+                    if words.trim().chars().count() > WRAPPER_CHARS_MAX {
+                        prompt(&mut log, words.to_owned());
                     }
                 }
-                next_message = writer.next_message;
             }
             None if matches!(&change, Change::Titled { title } if marker::is_title(title)) => {}
-            None => log.push(Entry { seq: Seq(log.len() as u64), at, change }),
+            None => log.copy(at, change),
         }
-        moved.insert(seq, Seq((log.len() as u64).saturating_sub(1)));
+        moved.insert(seq, Seq(log.next_seq().0.saturating_sub(1)));
     }
-    log
+    log.into_entries()
 }
 
 /// A message of Epitome in a text, and its parts.

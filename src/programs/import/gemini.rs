@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, file_part, list, moment, objects, outcome_content, text, text_of, thinking, time,
-    token_counts, with_thinking,
+    ImportContext, list, moment, objects, outcome_content, text, text_of, thinking, time, token_counts,
+    with_thinking,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
@@ -343,7 +343,7 @@ impl GeminiReader {
             if let Some(words) = text_of(part).or_else(|| text_of(&part["text"])) {
                 contents.push(if part["thought"] == true { thinking(words) } else { text(words) });
             } else if part["inlineData"].is_object() {
-                match inline_data(part) {
+                match super::part(part) {
                     Some(content) => contents.push(content),
                     None => self.log.left_out("attachments of an unknown form"),
                 }
@@ -360,11 +360,6 @@ fn one_or_many(value: &Value) -> &[Value] {
         Value::Null => &[],
         part => std::slice::from_ref(part),
     }
-}
-
-fn inline_data(part: &Value) -> Option<Content> {
-    let data = &part["inlineData"];
-    file_part(data["mimeType"].as_str()?, data["data"].as_str()?, None)
 }
 
 /// Whether two parts are equal, ignoring white space around text.
@@ -397,7 +392,7 @@ fn outcome(part: &Value) -> Option<Content> {
     let words = text_of(&response["output"])
         .or_else(|| text_of(&response["error"]))
         .or_else(|| text_of(&part["text"]));
-    let content = words.map(text).or_else(|| inline_data(part));
+    let content = words.map(text).or_else(|| super::part(part));
     content.or_else(|| response.is_object().then(|| text(response.to_string())))
 }
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, begins_with, contents, data_url_part, list, model_name, objects, outcome_content, text_of,
-    text_part, thinking_part, token_counts, tokens, trigger_of, with_cache,
+    ImportContext, arguments, begins_with, contents_of, list, model_name, objects, outcome_content, text_of,
+    thinking_part, token_counts, tokens, trigger_of, with_cache,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
@@ -168,7 +168,7 @@ impl KimiReader {
     }
 
     fn message(&mut self, message: &Value) {
-        let content = contents(&message["content"], part);
+        let content = contents_of(&message["content"], part);
         match message["role"].as_str().unwrap_or_default() {
             "user" => {
                 self.flush(None);
@@ -185,9 +185,7 @@ impl KimiReader {
                 self.reply = content;
                 for call in list(&message["toolCalls"]).chain(list(&message["tool_calls"])) {
                     let function = if call["function"].is_object() { &call["function"] } else { call };
-                    let arguments = &function["arguments"];
-                    let input = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
-                    let input = input.unwrap_or_else(|| arguments.clone());
+                    let input = arguments(&function["arguments"]);
                     let call = self.log.call(call["id"].as_str(), function["name"].as_str(), &input);
                     self.reply.push(call);
                 }
@@ -226,7 +224,7 @@ impl KimiReader {
             "tool.result" => {
                 self.flush(None);
                 let result = &event["result"];
-                let content = contents(&result["output"], part);
+                let content = contents_of(&result["output"], part);
                 self.outcome(event["toolCallId"].as_str(), result["isError"] == true, content);
             }
             "step.end" => {
@@ -260,10 +258,6 @@ fn part(part: &Value) -> Option<Content> {
         // A piece of a text may be blank.
         "text" => part["text"].as_str().filter(|text| !text.is_empty()).map(super::text),
         "think" => thinking_part(&part["think"]).or(thinking_part(&part["text"])),
-        "image_url" => {
-            let url = part["image_url"]["url"].as_str().or(part["imageUrl"]["url"].as_str());
-            data_url_part(url?, None)
-        }
-        _ => text_part(&part["text"]),
+        _ => super::part(part),
     }
 }

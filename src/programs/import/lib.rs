@@ -63,7 +63,8 @@ use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 #[cfg(feature = "stored")]
 pub use agents::{ForeignAgent, Machine};
-pub use earlier::{EntryAppender, OwnCompaction, unfolded};
+pub use builder::Builder;
+pub use earlier::{OwnCompaction, unfolded};
 #[cfg(feature = "stored")]
 pub use files::{read_bytes, read_path, read_sibling};
 pub use marker::sealed;
@@ -277,13 +278,38 @@ fn data_url_part(url: &str, name: Option<&str>) -> Option<Content> {
     file_part(mime_type, data, name)
 }
 
+/// Returns a part of a message in the form of any provider or agent: a text, an image or a document.
+fn part(part: &Value) -> Option<Content> {
+    let url = [&part["image_url"], &part["image_url"]["url"], &part["imageUrl"]["url"]];
+    if part["text"].is_string() {
+        return text_part(&part["text"]);
+    }
+    if let Some(url) = url.into_iter().find_map(Value::as_str) {
+        return data_url_part(url, None);
+    }
+    let file =
+        [&part["source"], &part["inlineData"], part].into_iter().find(|file| file["data"].is_string())?;
+    let mime_type = ["media_type", "mimeType", "mediaType"].iter().find_map(|key| file[*key].as_str())?;
+    file_part(mime_type, file["data"].as_str()?, text_of(&part["title"]))
+}
+
+/// Returns the arguments of a call, which OpenAI's forms write as JSON in a text.
+fn arguments(value: &Value) -> Value {
+    let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
+    parsed.unwrap_or_else(|| value.clone())
+}
+
 /// Returns the elements of a list; empty if the value is not a list.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// Parses the content of a message: a plain text, or a list of parts.
-fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<Content> {
+fn contents(value: &Value) -> Vec<Content> {
+    contents_of(value, part)
+}
+
+fn contents_of(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<Content> {
     match text_part(value) {
         Some(text) => vec![text],
         None => list(value).filter_map(part).collect(),

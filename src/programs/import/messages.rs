@@ -1,5 +1,6 @@
 //! The messages of a request to a model, as Anthropic's Messages, OpenAI's Chat Completions or OpenAI's Responses take them:
-//! an array, or an object with `messages` or `input`. Each message is read by its own form.
+//! an array, or an object with `messages` or `input`. Each message is read by its own form; that of Gemini is known, too,
+//! because kodelet stores it.
 //!
 //! What stays with the program that sends the request (system and developer messages, encrypted reasoning) is left out.
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, contents, data_url_part, document, file_part, list, model_name, outcome_content, text_of,
+    ImportContext, arguments, begins_with, contents, document, list, model_name, outcome_content, text,
     text_part, thinking_part,
 };
 use epitome_thread::problem::Problem;
@@ -55,92 +56,155 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
 }
 
 pub(super) fn log_of(messages: &[Value], model: Option<&str>, context: &ImportContext) -> Builder {
-    let mut reader =
-        MessagesReader { log: Builder::new(None, None, context), model: model_name(None, "unknown", model) };
-    messages.iter().for_each(|message| reader.message(message));
+    let log = Builder::new(None, None, context);
+    let mut reader = MessagesReader::new(log, model_name(None, "unknown", model));
+    reader.messages(messages);
     reader.log
 }
 
-struct MessagesReader {
-    log: Builder,
+/// Start of the result of a call that failed, as kodelet and Cline write it.
+const FAILED: &str = "<error>";
+
+/// Adds messages to a log.
+pub(super) struct MessagesReader {
+    pub log: Builder,
     model: String,
+    /// The parts of a reply that may be incomplete: OpenAI's Responses have an item for each.
+    parts: Vec<Content>,
 }
 
 impl MessagesReader {
+    pub fn new(log: Builder, model: String) -> MessagesReader {
+        MessagesReader { log, model, parts: Vec::new() }
+    }
+
+    pub fn messages(&mut self, messages: &[Value]) {
+        messages.iter().for_each(|message| self.message(message));
+        self.flush();
+    }
+
     fn message(&mut self, message: &Value) {
-        match (message["role"].as_str(), message["type"].as_str()) {
-            (Some("user"), _) => self.user(message),
-            (Some("assistant"), _) => self.reply(message),
-            (Some("tool"), _) => self.result(&message["tool_call_id"], &message["content"], false),
-            (_, Some("function_call")) => {
-                let call = self.call(&message["call_id"], message);
-                self.log.reply(vec![call], &self.model, None, None);
+        match (message["type"].as_str(), message["role"].as_str()) {
+            (Some("reasoning"), _) => self.parts.extend(thinking_part(&message["content"])),
+            (Some("function_call"), _) => {
+                self.call(&message["call_id"], &message["name"], &message["arguments"]);
             }
-            (_, Some("function_call_output")) => {
-                self.result(&message["call_id"], &message["output"], false);
+            (Some("function_call_output"), _) => {
+                let printed = &message["output"];
+                let printed = if printed.is_null() { &message["raw_output"] } else { printed };
+                self.result(&message["call_id"], printed, false);
             }
-            (Some("system" | "developer"), _) | (_, Some("reasoning")) => {}
-            (Some(other), _) | (None, Some(other)) => {
-                self.log.left_out(&format!("messages of the kind {other:?}"));
+            (None | Some("message"), Some("user")) => self.user(message),
+            (kind @ (None | Some("message")), Some("assistant" | "model")) => {
+                if kind.is_none() {
+                    self.flush();
+                }
+                self.reply(message);
             }
-            (None, None) => self.log.left_out("messages without a role"),
+            (_, Some("tool")) => self.result(&message["tool_call_id"], &message["content"], false),
+            (_, Some("system" | "developer")) => {}
+            (kind, role) => self.log.left_out_kind("messages", kind.or(role).unwrap_or("without a role")),
         }
+    }
+
+    /// The parts of a message, in the form of any provider. kodelet also stores OpenAI's own item.
+    fn parts_of(message: &Value) -> &Value {
+        let forms = [&message["raw_item"]["content"], &message["parts"]];
+        forms.into_iter().find(|parts| !parts.is_null()).unwrap_or(&message["content"])
     }
 
     fn user(&mut self, message: &Value) {
-        for part in list(&message["content"]).filter(|part| part["type"] == "tool_result") {
-            self.result(&part["tool_use_id"], &part["content"], part["is_error"] == true);
+        self.flush();
+        let parts = Self::parts_of(message);
+        for part in list(parts) {
+            let answer = &part["functionResponse"];
+            if part["type"] == "tool_result" {
+                self.result(&part["tool_use_id"], &part["content"], part["is_error"] == true);
+            } else if answer.is_object() {
+                let printed = &answer["response"];
+                let mut texts = ["output", "result", "error"].map(|key| &printed[key]).into_iter();
+                let text = texts.find(|text| text.is_string());
+                self.result(&answer["id"], text.unwrap_or(printed), printed["error"].is_string());
+            }
         }
-        self.log.prompt(contents(&message["content"], part));
+        self.log.prompt(contents(parts));
     }
 
     fn reply(&mut self, message: &Value) {
-        let mut content = Vec::from_iter(thinking_part(&message["reasoning_content"]));
-        content.extend(text_part(&message["content"]));
-        for part in list(&message["content"]) {
+        self.parts.extend(thinking_part(&message["reasoning_content"]));
+        let parts = Self::parts_of(message);
+        self.parts.extend(text_part(parts));
+        for part in list(parts) {
+            let called = &part["functionCall"];
             match part["type"].as_str() {
-                Some("text" | "output_text") => content.extend(text_part(&part["text"])),
-                Some("thinking") => content.extend(thinking_part(&part["thinking"])),
-                Some("tool_use") => {
-                    let (id, name) = (part["id"].as_str(), part["name"].as_str());
-                    content.push(self.log.call(id, name, &part["input"]));
-                }
+                Some("thinking") => self.parts.extend(thinking_part(&part["thinking"])),
+                Some("tool_use") => self.call(&part["id"], &part["name"], &part["input"]),
                 Some("redacted_thinking") => {}
-                Some(other) => self.log.left_out(&format!("parts of replies of the kind {other:?}")),
-                None => self.log.left_out("parts of replies without a kind"),
+                _ if called.is_object() => self.call(&called["id"], &called["name"], &called["args"]),
+                _ if part["thought"] == true => self.parts.extend(thinking_part(&part["text"])),
+                _ if part["text"].is_string() => self.parts.extend(text_part(&part["text"])),
+                kind => match super::part(part) {
+                    Some(content) => self.parts.push(content),
+                    None => self.log.left_out_kind("parts of replies", kind.unwrap_or("without a kind")),
+                },
             }
         }
         for call in list(&message["tool_calls"]) {
-            let call = self.call(&call["id"], &call["function"]);
-            content.push(call);
+            self.call(&call["id"], &call["function"]["name"], &call["function"]["arguments"]);
         }
-        self.log.reply(content, &self.model, None, None);
     }
 
-    /// A call of OpenAI's forms, whose arguments are JSON in a text.
-    fn call(&mut self, id: &Value, function: &Value) -> Content {
-        let arguments = function["arguments"].as_str().unwrap_or_default();
-        let input = serde_json::from_str(arguments).unwrap_or_else(|_| function["arguments"].clone());
-        self.log.call(id.as_str(), function["name"].as_str(), &input)
+    fn call(&mut self, id: &Value, name: &Value, input: &Value) {
+        let call = self.log.call(id.as_str(), name.as_str(), &arguments(input));
+        self.parts.push(call);
     }
 
-    fn result(&mut self, id: &Value, content: &Value, is_error: bool) {
+    fn result(&mut self, id: &Value, printed: &Value, is_error: bool) {
+        self.flush();
+        let content = match printed {
+            Value::Object(_) => vec![text(printed.to_string())],
+            printed => contents(printed),
+        };
+        let is_error = is_error || content.first().is_some_and(|part| begins_with(part, &[FAILED]));
         let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-        let content = outcome_content(contents(content, part));
-        self.log.outcome(id.as_str(), status, content, None);
+        self.log.outcome(id.as_str(), status, outcome_content(content), None);
+    }
+
+    /// Completes the reply.
+    fn flush(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        if !parts.is_empty() {
+            self.log.reply(parts, &self.model, None, None);
+        }
     }
 }
 
-/// A part of a user's message or of a result; `None` for a kind that is no content.
-fn part(part: &Value) -> Option<Content> {
-    let source = &part["source"];
-    match part["type"].as_str()? {
-        "text" | "input_text" => text_part(&part["text"]),
-        "image" | "document" => {
-            file_part(source["media_type"].as_str()?, source["data"].as_str()?, text_of(&part["title"]))
-        }
-        "image_url" => data_url_part(part["image_url"]["url"].as_str()?, None),
-        "input_image" => data_url_part(part["image_url"].as_str()?, None),
-        _ => None,
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Regression: of the calls that a model made at once, each was a reply of its own, so that all but the last one had lost
+    /// their results.
+    #[test]
+    fn calls_that_were_made_at_once_are_one_reply() {
+        let call = |id: &str| {
+            format!(r#"{{"type":"function_call","call_id":"{id}","name":"bash","arguments":"{{}}"}}"#)
+        };
+        let output =
+            |id: &str| format!(r#"{{"type":"function_call_output","call_id":"{id}","output":"of {id}"}}"#);
+        let text = format!(
+            r#"[{{"role":"user","content":"Go."}},{},{},{},{}]"#,
+            call("a"),
+            call("b"),
+            output("a"),
+            output("b")
+        );
+        let context = ImportContext { cwd: Path::new("/w"), now: 0, read_sibling: &|_| None };
+        let draft = read(ImportFile { path: Path::new("x") }, &text, &context).expect("a request");
+        let outcomes = draft.entries.iter().filter_map(|entry| entry.change.outcome());
+        assert_eq!(outcomes.map(|outcome| outcome.model_text()).collect::<Vec<_>>(), ["of a", "of b"]);
+        assert_eq!(draft.notes, Vec::<String>::new());
     }
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, file_part, list, model_name, outcome_content, ran, text, text_of, text_part,
-    thinking_part, time, token_counts, with_cache,
+    ImportContext, contents, list, model_name, outcome_content, ran, text, text_of, text_part, thinking_part,
+    time, token_counts, with_cache,
 };
 use epitome_thread::problem::Problem;
 use epitome_thread::{
@@ -197,14 +197,6 @@ impl PiReader {
         let (kept, tokens_before) = (kept.copied(), value["tokensBefore"].as_u64().unwrap_or_default());
         self.log.summarized(kept, summary, Trigger::Threshold, tokens_before);
     }
-}
-
-fn contents(value: &Value) -> Vec<Content> {
-    super::contents(value, |part| match part["type"].as_str() {
-        Some("text") => text_part(&part["text"]),
-        Some("image") => file_part(part["mimeType"].as_str()?, part["data"].as_str()?, None),
-        Some(_) | None => None,
-    })
 }
 
 /// Describes a command that the user ran outside of the conversation, with its output.

@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::Render;
 use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line, noted};
+use super::{Facts, LostKind, Render};
 use epitome_shell::{Joint, Pipeline, ShellCommand, ShellStatement};
-use epitome_thread::Seq;
 
 /// Bytes of a command, and of a line of its output.
 const COMMAND_BYTES_MAX: usize = 140;
@@ -84,8 +83,9 @@ fn includes(words: &[String], other: &[String]) -> bool {
 }
 
 /// The failing commands, each with the entry of its last result.
-pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
-    failing(history).into_iter().map(|runs| (runs.last.entry, runs.run.text)).collect()
+pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Facts {
+    let failing = failing(history).into_iter();
+    failing.map(|runs| (LostKind::Failing, Some(runs.last.entry), runs.run.text)).collect()
 }
 
 pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
@@ -129,14 +129,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         format!("- `{command}`{}: {result}", noted(notes))
     };
     let others: Vec<String> = others.into_iter().map(line).collect();
-    Box::new(move |bytes_max| {
-        let mut lines = BoundedLines::within(bytes_max);
-        for line in &others {
-            // If a long line does not fit, shorter ones after it still may.
-            lines.push(line.clone());
-        }
-        lines.text()
-    })
+    Box::new(move |bytes_max| BoundedLines::of(bytes_max, &others).text())
 }
 
 /// The words of commands, each with the position of its last run that succeeded.
@@ -179,14 +172,11 @@ fn runs_of(call: &CallRecord<'_>) -> Vec<CommandRun> {
 }
 
 fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
-    // With `set -e`, the status of the line may be that of any statement.
-    let mut commands = statements.iter().flat_map(|it| &it.pipelines).flat_map(|it| &it.commands);
-    let has_options = commands.any(|command| program(command) == "set");
     let runs = statements.iter().enumerate().filter_map(|(at, statement)| {
         let run = run_of(&statement.pipelines)?;
         let is_last = at + 1 == statements.len();
         let is_own = is_last && !statement.is_background;
-        let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own && !has_options);
+        let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own);
         Some(CommandRun { success_is_own: success, failure_is_own: failure, is_last, ..run })
     });
     runs.collect()
@@ -289,13 +279,9 @@ mod tests {
             ("rg 'a | b' src | head -3", ""),
             ("a | sort", "a"),
             ("a | b", "a | b-"),
-            // That the pipe fails with any part of it is not read.
-            ("set -o pipefail; a | tail", "a"),
             ("a || b", "a || b-"),
             ("a || true", "a || true"),
             ("a; b", "a ; b+-"),
-            // Whether `b` was run is not known.
-            ("set -e\na\nb", "a ; b+"),
             ("server & sleep 1; curl x", "server ; curl x+-"),
             ("grep -q x y && make", "grep -q x y && make+"),
             // It was not seen that this is a run of `make`, which stayed listed as failed.

@@ -8,16 +8,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::Render;
 use super::commands::program;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, noted};
+use super::{Facts, LostKind, Render};
 use epitome_shell::ShellCommand;
 use epitome_shell::word::{LITERAL, UNKNOWN};
 use epitome_thread::{Seq, ToolDisplay};
-
-/// The commands of Git that show the contents of files.
-const SHOWING: [&str; 4] = ["show", "diff", "blame", "log"];
 
 /// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
@@ -88,11 +85,9 @@ fn named(history: &ConversationHistory<'_>, path: &str, file: &FileActivity) -> 
 }
 
 /// The files that calls changed, created or deleted, each with the entry of the last change, oldest first.
-pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Vec<(Seq, String)> {
-    let files = touched_files(history).into_iter();
-    let files =
-        files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.changed, path));
-    let mut files: Vec<(Seq, String)> = files.collect();
+pub(super) fn changed_files(history: &ConversationHistory<'_>) -> Facts {
+    let files = touched_files(history).into_iter().filter(|(_, file)| file.action != FileAction::Read);
+    let mut files: Facts = files.map(|(path, file)| (LostKind::File, Some(file.changed), path)).collect();
     files.sort();
     files
 }
@@ -244,7 +239,6 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             }
             // Which of the files is new is not known.
             "cp" => {}
-            _ if is_git && !words.get(1).is_some_and(|verb| SHOWING.contains(&verb.as_str())) => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }
     }
@@ -282,12 +276,11 @@ fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
 
 /// The files of a patch, in either of the common formats.
 fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
-    const HEADS: [(&str, FileAction); 5] = [
+    const HEADS: [(&str, FileAction); 4] = [
         ("*** Update File: ", FileAction::Changed),
         ("*** Add File: ", FileAction::Created),
         ("*** Delete File: ", FileAction::Deleted),
         ("*** Move to: ", FileAction::Created),
-        ("+++ b/", FileAction::Changed),
     ];
     patch.lines().filter_map(|line| {
         let (path, action) =
@@ -419,13 +412,7 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         })
         .collect();
     files.sort_by_key(|(newest, _)| Reverse(*newest));
-    Box::new(move |bytes_max| {
-        let mut lines = BoundedLines::within(bytes_max);
-        for (_, line) in &files {
-            lines.push(line.clone());
-        }
-        lines.text()
-    })
+    Box::new(move |bytes_max| BoundedLines::of(bytes_max, files.iter().map(|(_, line)| line)).text())
 }
 
 fn names_in(text: &str) -> impl Iterator<Item = &str> {

@@ -104,7 +104,15 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         }
     }
     found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
-    Box::new(move |bytes_max| found.render(bytes_max))
+    let branches = found.branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
+    let requests = [("pull requests", found.requests), ("pull requests that were only read", found.read)];
+    let requests = requests.into_iter().filter(|(_, list)| !list.is_empty());
+    let requests = requests.map(|(name, list)| format!("{name}: {}", list.join(", ")));
+    let state = branches.take(BRANCHES_MAX).chain(requests).collect::<Vec<_>>().join("; ");
+    let state = (!state.is_empty()).then(|| format!("- {state}"));
+    let commits = found.commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
+    let lines: Vec<String> = state.into_iter().chain(commits).collect();
+    Box::new(move |bytes_max| BoundedLines::of(bytes_max, &lines).text())
 }
 
 /// How many commits a call made, by its output.
@@ -159,24 +167,4 @@ fn add_request(list: &mut Vec<String>, request: String) {
 fn is_same(one: &str, other: &str) -> bool {
     let (long, short) = if one.len() < other.len() { (other, one) } else { (one, other) };
     long == short || short.starts_with('#') && long.ends_with(short)
-}
-
-impl GitState {
-    fn render(&self, bytes_max: usize) -> String {
-        let mut lines = BoundedLines::within(bytes_max);
-        let branches = self.branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
-        let requests = [("pull requests", &self.requests), ("pull requests that were only read", &self.read)];
-        let requests = requests.into_iter().filter(|(_, list)| !list.is_empty());
-        let requests = requests.map(|(name, list)| format!("{name}: {}", list.join(", ")));
-        let state = branches.take(BRANCHES_MAX).chain(requests).collect::<Vec<_>>().join("; ");
-        if !state.is_empty() {
-            lines.push(format!("- {state}"));
-        }
-        for commit in &self.commits {
-            if !lines.push(clip_line(commit, LINE_BYTES_MAX)) {
-                break;
-            }
-        }
-        lines.text()
-    }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(super) use super::status::CallStatus;
-use super::status::{continues, has_exit_code, notified, output, running_as, status_of};
+use super::status::{continues, notified, output, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
 use crate::calls::{RECALL, text_of};
 use crate::input::SummaryReader;
@@ -72,8 +72,9 @@ impl<'a> ConversationHistory<'a> {
             replies: Vec::new(),
             plan: thread.plan(),
             reader,
-            deadline: Deadline::after(PART_TIME_MAX),
+            deadline: Deadline::default(),
         };
+        history.deadline.restart(PART_TIME_MAX);
         let mut open: HashMap<&CallId, Range<usize>> = HashMap::new();
         // The records of commands that still run, by the names that their agents gave them.
         let mut running: HashMap<String, Vec<usize>> = HashMap::new();
@@ -151,8 +152,8 @@ impl<'a> ConversationHistory<'a> {
         let Some(outcome) = outcome else { return };
         let text = text_of(outcome);
         let printed = match &text {
-            Cow::Borrowed(text) => output(text),
-            Cow::Owned(text) => Cow::Owned(output(text).into_owned()),
+            Cow::Borrowed(text) => Cow::Borrowed(output(text)),
+            Cow::Owned(text) => Cow::Owned(output(text).to_owned()),
         };
         let mut continued: Vec<usize> = Vec::new();
         for at in records.clone() {
@@ -235,12 +236,10 @@ impl<'a> CallRecord<'a> {
         self.status
     }
 
-    /// The status with a result. That of a script says nothing about a command in it, unless it printed the exit code.
+    /// The status with a result. That of a script says nothing about a command in it.
     fn status_with(&self, outcome: &ToolOutcome, text: &str) -> CallStatus {
-        let is_command = self.siblings > 0 && self.command().is_some();
-        let has_code = self.siblings == 1 && has_exit_code(outcome, text);
         match status_of(outcome, text) {
-            CallStatus::Succeeded if is_command && !has_code => CallStatus::Unknown,
+            CallStatus::Succeeded if self.siblings > 0 && self.command().is_some() => CallStatus::Unknown,
             CallStatus::Failed | CallStatus::Silent if self.siblings > 1 => CallStatus::Unknown,
             status => status,
         }

@@ -31,6 +31,7 @@ use super::input::{CompactionInput, SummaryReader};
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::ConversationHistory;
+use serde::Serialize;
 use std::collections::HashSet;
 
 /// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
@@ -72,31 +73,27 @@ type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 type Compute = for<'a> fn(&ConversationHistory<'a>) -> Render<'a>;
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
-/// agent's messages, which have no share.
+/// agent's messages.
 const PARTS: [(&str, PartShare, Compute); 12] = [
-    ("Plan", PartShare::Percent(18), plan::compute),
-    ("Skills whose instructions left the view, newest first", PartShare::State(2, 200), skills::read),
-    ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
-    ("Files, newest first", PartShare::State(20, 2000), files::touched),
-    ("Files named in results", PartShare::Percent(5), files::mentioned),
-    ("Names defined in edits", PartShare::Percent(8), files::defined),
-    ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
-    ("Version control, newest first", PartShare::State(5, 400), git::compute),
-    ("Newest calls that left the view", PartShare::Percent(10), newest::calls),
-    ("Newest results that left the view", PartShare::Percent(20), newest::results),
+    ("Plan", PartShare::Of(18, 0), plan::compute),
+    ("Skills whose instructions left the view, newest first", PartShare::Of(2, 200), skills::read),
+    ("Commands that failed when last run, newest first", PartShare::Of(8, 400), commands::failed),
+    ("Files, newest first", PartShare::Of(20, 2000), files::touched),
+    ("Files named in results", PartShare::Of(5, 0), files::mentioned),
+    ("Names defined in edits", PartShare::Of(8, 0), files::defined),
+    ("Other commands, most frequent first", PartShare::Of(7, 0), commands::others),
+    ("Version control, newest first", PartShare::Of(5, 400), git::compute),
+    ("Newest calls that left the view", PartShare::Of(10, 0), newest::calls),
+    ("Newest results that left the view", PartShare::Of(20, 0), newest::results),
     ("Lines of older results", PartShare::Spare(6), newest::older_results),
-    ("What the agent said, newest last", PartShare::Rest, newest::words),
+    ("What the agent said, newest last", PartShare::Of(100, 0), newest::words),
 ];
 
 /// A part's share of the room, in percent.
 #[derive(Clone, Copy)]
 enum PartShare {
-    Percent(usize),
-    /// For short status lists: a percentage, but at least this many bytes, so that they are shown even if there is
-    /// little room.
-    State(usize, usize),
-    /// The room that the other parts leave.
-    Rest,
+    /// A percentage, but at least this many bytes, so that short lists are shown even if there is little room.
+    Of(usize, usize),
     /// The room that is still free with all other parts, up to a percentage. So it costs them nothing.
     Spare(usize),
 }
@@ -104,17 +101,15 @@ enum PartShare {
 impl PartShare {
     /// The share in bytes for a part, given the total room, what is left of it, and what no other part needs.
     fn bytes(self, room: usize, left: usize, spare: usize) -> usize {
-        let bytes = match self {
-            PartShare::Percent(percent) => room * percent / 100,
-            PartShare::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
-            PartShare::Rest => left,
-            PartShare::Spare(percent) => return spare.min(room * percent / 100),
-        };
-        bytes.min(left)
+        match self {
+            PartShare::Of(percent, bytes_min) => (room * percent / 100).max(bytes_min).min(left),
+            PartShare::Spare(percent) => spare.min(room * percent / 100),
+        }
     }
 }
 
 /// The CPU time of this thread by which a part must be computed.
+#[derive(Default)]
 struct Deadline {
     at: Cell<Duration>,
     /// How often it was checked.
@@ -128,12 +123,6 @@ const CHECKS_PER_CLOCK: u32 = 64;
 struct TimedOut;
 
 impl Deadline {
-    fn after(time: Duration) -> Deadline {
-        let deadline = Deadline { at: Cell::default(), checks: Cell::default() };
-        deadline.restart(time);
-        deadline
-    }
-
     fn restart(&self, time: Duration) {
         self.at.set(thread_time() + time);
         self.checks.set(0);
@@ -228,26 +217,33 @@ impl<'a> Carryover<'a> {
     }
 }
 
-/// The contents of a conversation that a summary should mention, with their entries.
-#[derive(Default)]
-pub(super) struct Facts {
-    pub changed_files: Vec<(Seq, String)>,
-    pub failing_commands: Vec<(Seq, String)>,
-    pub open_steps: Vec<String>,
+/// Kinds of content that are compared, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LostKind {
+    /// A message of the user, including messages that refuse a call or answer a question.
+    Said,
+    /// A file that was changed.
+    File,
+    /// A command that failed in its last run.
+    Failing,
+    /// A step of the plan that is not done.
+    Step,
 }
+
+impl LostKind {
+    pub const ALL: [LostKind; 4] = [LostKind::Said, LostKind::File, LostKind::Failing, LostKind::Step];
+}
+
+/// What a summary should mention of the changed files, failing commands and open steps, with its entries.
+pub(super) type Facts = Vec<(LostKind, Option<Seq>, String)>;
 
 /// The facts of a complete conversation. Parts that cannot be computed are left out.
 pub(super) fn facts(thread: &Thread) -> Facts {
-    let Some(history) =
-        guarded(|| ConversationHistory::collect(thread, &HashSet::new(), &SummaryReader::Session))
-    else {
-        return Facts::default();
-    };
-    Facts {
-        changed_files: guarded(|| history.timed(files::changed_files)).unwrap_or_default(),
-        failing_commands: guarded(|| history.timed(commands::failing_commands)).unwrap_or_default(),
-        open_steps: guarded(|| history.timed(plan::open_steps)).unwrap_or_default(),
-    }
+    let collect = || ConversationHistory::collect(thread, &HashSet::new(), &SummaryReader::Session);
+    let Some(history) = guarded(collect) else { return Facts::new() };
+    let parts = [files::changed_files, commands::failing_commands, plan::open_steps];
+    parts.into_iter().filter_map(|part| guarded(|| history.timed(part))).flatten().collect()
 }
 
 /// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.

@@ -41,15 +41,7 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         let input = clip_line(&call.input.to_string(), INPUT_BYTES_MAX);
         newest.push(format!("-{} {} {input}{failed}", history.place(" ", call.entry), call.name));
     }
-    Box::new(move |bytes_max| {
-        let mut lines = BoundedLines::within(bytes_max);
-        for line in &newest {
-            if !lines.push(line.clone()) {
-                break;
-            }
-        }
-        lines.text_reversed()
-    })
+    Box::new(move |bytes_max| BoundedLines::of(bytes_max, &newest).text_reversed())
 }
 
 /// The calls whose results left the view, newest first, each result once.

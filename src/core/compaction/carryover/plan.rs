@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::Render;
 use super::files::changes_a_file;
 use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line, noted};
+use super::{Facts, LostKind, Render};
 use epitome_thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of a completed step.
@@ -91,9 +91,9 @@ fn state(history: &ConversationHistory<'_>) -> PlanState {
 }
 
 /// The steps of the plan that are not done.
-pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Vec<String> {
-    let (steps, ..) = state(history);
-    steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect()
+pub(super) fn open_steps(history: &ConversationHistory<'_>) -> Facts {
+    let steps = state(history).0.into_iter().filter(|step| !step.is_done());
+    steps.map(|step| (LostKind::Step, None, step.text)).collect()
 }
 
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {

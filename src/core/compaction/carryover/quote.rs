@@ -39,6 +39,16 @@ impl BoundedLines {
         BoundedLines { left: bytes_max, taken: Vec::new() }
     }
 
+    /// Those of these lines that fit.
+    pub fn of<'l>(bytes_max: usize, all: impl IntoIterator<Item = &'l String>) -> BoundedLines {
+        let mut lines = BoundedLines::within(bytes_max);
+        for line in all {
+            // If a long line does not fit, shorter ones after it still may.
+            lines.push(line.clone());
+        }
+        lines
+    }
+
     /// Adds a line; returns whether it fits.
     pub fn push(&mut self, line: String) -> bool {
         let Some(left) = self.left.checked_sub(line.len() + 1) else { return false };

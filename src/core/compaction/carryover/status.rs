@@ -126,21 +126,17 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The output of a command, without what its agent or a script of Codex wrote around it: lines above it, or a result as JSON.
-pub(super) fn output(text: &str) -> Cow<'_, str> {
+/// The output of a command, without the lines that its agent wrote above it.
+pub(super) fn output(text: &str) -> &str {
     let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
     let head = text.split_inclusive('\n').take(HEAD_LINES).position(|line| line.trim_end() == "Output:");
-    let Some(at) = head.filter(|_| is_head) else { return Cow::Borrowed(text) };
-    let printed = text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n');
-    let result = serde_json::from_str::<Value>(printed).ok();
-    let printed_by_command = result.as_ref().and_then(|result| result.get("output")?.as_str());
-    printed_by_command.map_or(Cow::Borrowed(printed), |output| Cow::Owned(output.to_owned()))
+    let Some(at) = head.filter(|_| is_head) else { return text };
+    text.splitn(at + 2, '\n').last().unwrap_or_default().trim_start_matches('\n')
 }
 
 /// Whether a command ended with the exit status 1 and printed nothing.
 fn is_silent(outcome: &ToolOutcome, text: &str) -> bool {
-    let printed = output(text);
-    let printed = printed.trim();
+    let printed = output(text).trim();
     let without = printed.strip_prefix("(no output)").unwrap_or(printed).trim();
     SILENT.contains(&without) || without.is_empty() && exit_code(outcome, text) == Some(1)
 }
@@ -155,18 +151,7 @@ fn exit_code(outcome: &ToolOutcome, text: &str) -> Option<i64> {
             |line: &'_ str| code.iter().find_map(|begin| line.strip_prefix(begin)?.trim().parse().ok());
         head(text).filter(|_| is_head).find_map(of_line).or_else(|| tag(text, "exit_code")?.parse().ok())
     };
-    // What a script of Codex printed of a result: `text(JSON.stringify(result))`.
-    let printed = || {
-        let result: Value =
-            serde_json::from_str(text.strip_prefix("Script completed\n")?.split_once("Output:\n")?.1).ok()?;
-        result.get("exit_code")?.as_i64()
-    };
-    recorded.or_else(written).or_else(printed)
-}
-
-/// Whether a script's result has the exit code of its only command.
-pub(super) fn has_exit_code(outcome: &ToolOutcome, text: &str) -> bool {
-    exit_code(outcome, text).is_some()
+    recorded.or_else(written)
 }
 
 fn head(text: &str) -> impl Iterator<Item = &str> {

@@ -325,23 +325,30 @@ fn tables_stay_within_their_token_limit() {
 fn a_failing_part_loses_only_itself() {
     let failing = |render: bool| {
         let compute: Render = Box::new(move |_| if render { panic!("a bug") } else { "text".into() });
-        CarryoverPart { heading: "Plan", share: PartShare::Percent(50), render: compute }
+        CarryoverPart { heading: "Plan", share: PartShare::Of(50, 0), render: compute }
     };
     let whole = |text: &str| {
         let text = text.to_owned();
-        CarryoverPart { heading: "Files", share: PartShare::Rest, render: Box::new(move |_| text.clone()) }
+        CarryoverPart {
+            heading: "Files",
+            share: PartShare::Of(100, 0),
+            render: Box::new(move |_| text.clone()),
+        }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
     assert_eq!(carryover.text(1_000, 0), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
     assert_eq!(guarded::<()>(|| panic!("a bug")), None);
-    assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check()), None);
+    let deadline = Deadline::default();
+    deadline.restart(Duration::ZERO);
+    assert_eq!(guarded(|| deadline.check()), None);
 }
 
 /// Regression: the limit was wall-clock time. A fuzzing run on a machine with eleven busy processes lost a part of a
 /// short conversation, because the system ran something else for half a second.
 #[test]
 fn a_part_loses_no_time_while_something_else_runs() {
-    let deadline = Deadline::after(Duration::from_millis(20));
+    let deadline = Deadline::default();
+    deadline.restart(Duration::from_millis(20));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let end = thread_time() + Duration::from_millis(60);

@@ -113,13 +113,18 @@ fn a_running_command_has_the_status_of_its_last_result() {
             ),
         }
     }
+}
+
+/// Regression: JSON of a command with the key `output` was taken for a result of Codex, and the tables lost the rest of it.
+#[test]
+fn what_a_command_prints_is_not_interpreted() {
     let mut conversation = TestConversation::new();
-    let make = r#"const r = await tools.exec_command({cmd:"make all"}); text(JSON.stringify(r));"#;
+    let make = r#"const r = await tools.exec_command({cmd:"make all"}); text(r.output);"#;
     script(&mut conversation, make, &["Script running with cell ID 3\nWall time 10.0 seconds\nOutput:\n"]);
     let printed = "{\"exit_code\":1,\"output\":\"no rule\"}";
     let wait = calls_with_texts(&mut conversation, "wait", json!({"cell_id": "3"}), &[COMPLETED, printed]);
     let text = carried(&conversation, 5_000);
-    assert_eq!(part(&text, FAILING), [format!("- `make all` (last {wait}): no rule")]);
+    assert_eq!(part(&text, OTHERS), [format!("- `make all` (1×, last {wait}): last line: {printed}")]);
 }
 
 #[test]
@@ -223,7 +228,7 @@ fn the_files_that_commands_name_are_listed() {
             "apply_patch <<'E'\n*** Begin Patch\n*** Add File: c.rs\n+x\n*** End Patch\nE",
             "- changed: c.rs (created, e2)",
         ),
-        ("git show HEAD:src/a.rs; git add b.rs", "- read or used: src/a.rs"),
+        ("git show HEAD:src/a.rs; git add b.rs", "- read or used: b.rs, src/a.rs"),
         ("echo 'see a.rs' $x.rs; scp a.b root@host:/etc/c.toml", ""),
     ] {
         let mut conversation = TestConversation::new();
