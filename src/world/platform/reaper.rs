@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
 };
@@ -51,6 +51,8 @@ pub struct Reaper {
     /// Prefix of the marks of all commands of this process.
     mark: ProcessMark,
     link: Mutex<ReaperLink>,
+    /// Read by each start of a command until the command is in the list.
+    pub(super) starting: RwLock<()>,
     /// The helper that starts sandboxed commands.
     launcher: Mutex<Launcher>,
 }
@@ -98,7 +100,13 @@ impl Reaper {
 
     fn new(program: Option<PathBuf>) -> Reaper {
         keep_descriptors();
-        Reaper { program, mark: ProcessMark::generate(), link: Mutex::default(), launcher: Mutex::default() }
+        Reaper {
+            program,
+            mark: ProcessMark::generate(),
+            link: Mutex::default(),
+            starting: RwLock::default(),
+            launcher: Mutex::default(),
+        }
     }
 
     /// Starts a command with a mark, so that processes that leave its group are ended too.
@@ -116,6 +124,7 @@ impl Reaper {
         is_marked: bool,
         policy: EndPolicy,
     ) -> io::Result<RunningCommand> {
+        let _starting = self.starting.read();
         let (key, mark, pipe) = self.prepare();
         let mark = is_marked.then_some(mark);
         if let Some(mark) = &mark {
@@ -167,8 +176,10 @@ impl Reaper {
     }
 
     /// Whether this process is the first of a running command that was started with a mark. It may have executed another
-    /// program since, without the mark in its environment.
+    /// program since, without the mark in its environment. Waits for the commands that are being started: they run before they
+    /// are in the list.
     pub fn has_command(&self, process: Pid) -> bool {
+        drop(self.starting.write());
         let id = process.as_raw_nonzero().get();
         self.link.lock().groups.values().any(|group| group.is_marked && group.id == id)
     }

@@ -66,7 +66,8 @@ fn a_command_of_a_session_is_refused_with_the_token() {
 }
 
 /// Regression: a command in full mode removed its mark with `env -u EPITOME_COMMAND`, and the daemon served it. It could
-/// set its session's mode and answer its permission prompts.
+/// set its session's mode and answer its permission prompts. On a busy machine, the command was also faster than the daemon, which
+/// lists the processes that it has started.
 #[test]
 fn a_command_that_removes_its_mark_is_refused() {
     if does_without("examining clients") {

@@ -99,6 +99,7 @@ pub(crate) fn spawn(
     let helper = reaper.program.as_ref().ok_or_else(|| {
         io::Error::other("the sandbox needs a helper process, and there is no executable for it")
     })?;
+    let starting = reaper.starting.read();
     let (key, mark, pipe) = reaper.prepare();
     let variable = |(name, value): (&OsStr, Option<&OsStr>)| {
         let mut variable = name.to_os_string();
@@ -123,6 +124,7 @@ pub(crate) fn spawn(
     let launched = launched.inspect_err(|_| reaper.forget(key))?;
     let group = launched.process;
     reaper.add(key, group, policy, true);
+    drop(starting);
     if let Err(error) = launched.wait() {
         reaper.forget(key);
         // The process has ended or is about to: it does nothing after reporting the error.

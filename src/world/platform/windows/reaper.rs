@@ -56,13 +56,14 @@ impl Reaper {
         is_marked: bool,
         policy: EndPolicy,
     ) -> io::Result<RunningCommand> {
-        let leader = Leader::start(command)?;
-        let key = {
+        let (leader, key) = {
+            // Who asks for the list waits for it: a command runs before it is in it.
             let mut running = self.0.lock();
+            let leader = Leader::start(command)?;
             running.next += 1;
             let key = running.next;
             running.leaders.insert(key, (leader.id(), is_marked));
-            key
+            (leader, key)
         };
         RunningCommand::new(leader, policy, self.clone(), key)
     }
