@@ -36,6 +36,7 @@ use rustix::process::{
 
 use super::group::{EndPolicy, KILL_GRACE, RunningCommand, SERVER_GRACE};
 use super::leader::Leader;
+use super::memory_trim;
 use super::sandbox::Confinement;
 use super::system;
 use super::system::launcher::{self, Launcher};
@@ -322,6 +323,8 @@ pub fn reap_main() -> i32 {
     let ignored =
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
     let _handlers: Vec<_> = ignored.into_iter().map(signal).collect();
+    // From here on, it mostly waits.
+    memory_trim::let_go_of_program();
     reap(BufReader::new(io::stdin().lock()));
     // Daemons of older versions don't pass a mark.
     if let Some(mark) = std::env::args().nth(2) {
