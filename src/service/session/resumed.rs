@@ -48,7 +48,7 @@ pub enum Fate {
     Open { queued: Option<Seq> },
     /// The process ended while the prompt waited, or the turn failed before it read it; the next turn takes it.
     Queued,
-    /// The log has no such prompt: it was lost before it started.
+    /// The log has no such prompt: it was lost before it started. It is done if the client has sent it along.
     Lost,
 }
 
