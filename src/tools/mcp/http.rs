@@ -119,14 +119,11 @@ impl StreamableHttpClient for ServerHttp {
 
 /// The events of a response. One that is too long ends them.
 pub fn events(response: Response) -> EventStream {
-    let start = (response, Cleaner::default(), 0);
-    let pieces = try_unfold(start, |(mut response, mut cleaner, unfinished)| async move {
+    let start = (response, Cleaner::default(), UnfinishedEvent::default());
+    let pieces = try_unfold(start, |(mut response, mut cleaner, mut unfinished)| async move {
         let Some(piece) = response.chunk().await.map_err(io::Error::other)? else { return Ok(None) };
         let text = cleaner.clean(&piece);
-        // An event ends with an empty line.
-        let is_end = text.contains("\n\n") || text.contains("\n\r\n");
-        let unfinished = if is_end { 0 } else { unfinished + text.len() };
-        match unfinished > LINE_BYTES_MAX {
+        match unfinished.add(&text) > LINE_BYTES_MAX {
             true => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
             false => Ok(Some((Cursor::new(text), (response, cleaner, unfinished)))),
         }
@@ -134,8 +131,53 @@ pub fn events(response: Response) -> EventStream {
     SseStream::from_bytes_stream(pieces).map_ok(readable).boxed()
 }
 
+/// The event that is being received.
+#[derive(Default)]
+struct UnfinishedEvent {
+    bytes: usize,
+    ends_line: bool,
+}
+
+impl UnfinishedEvent {
+    /// Adds a piece of the stream. Returns the bytes of the event so far, which are 0 if one ended in the piece: with an empty
+    /// line.
+    fn add(&mut self, text: &str) -> usize {
+        let is_end = text.contains("\n\n")
+            || text.contains("\n\r")
+            || self.ends_line && text.starts_with(['\n', '\r']);
+        self.ends_line = text.ends_with('\n') || self.ends_line && text.is_empty();
+        self.bytes = if is_end { 0 } else { self.bytes + text.len() };
+        self.bytes
+    }
+}
+
 fn readable(mut event: Sse) -> Sse {
     let json = event.data.as_deref().and_then(|data| received::json(data.as_bytes()));
     event.data = json.map(|json| json.to_string()).or(event.data);
     event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of a server that sends the empty line at the end of an event by itself, all events counted as one, and a
+    /// connection that lasts would have ended after 16 MiB.
+    #[test]
+    fn an_event_ends_with_an_empty_line_wherever_the_stream_is_cut() {
+        for pieces in [
+            &["data: 1\n\n"][..],
+            &["data: 1\r\n\r\n"],
+            &["data: 1\n", "\n"],
+            &["data: 1\r\n", "\r\n"],
+            &["data: 1\r\n\r", "\n"],
+            &["data: 1\n", "", "\n"],
+        ] {
+            let mut event = UnfinishedEvent::default();
+            let ended = pieces.iter().any(|piece| event.add(piece) == 0);
+            assert!(ended, "{pieces:?}");
+        }
+        let mut event = UnfinishedEvent::default();
+        assert_eq!((event.add("data: 1\n"), event.add("data: 2\n")), (8, 16));
+    }
 }
