@@ -3,9 +3,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 pub use support::{Namespaces, Support, support};
 
@@ -81,10 +79,9 @@ impl SandboxPaths {
 /// their targets are listed separately.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
     let (mut whole, mut directories) = (Vec::new(), Vec::new());
+    let mut without: Vec<&Path> = without.iter().map(PathBuf::as_path).collect();
+    without.sort_unstable();
     if without.iter().all(|without| !path.starts_with(without)) {
-        let is_inside = |without: &&Path| without.starts_with(path);
-        let mut without: Vec<&Path> = without.iter().map(PathBuf::as_path).filter(is_inside).collect();
-        without.sort_unstable();
         sort_in(path.to_path_buf(), &without, &mut whole, &mut directories);
     }
     directories.push(whole);
@@ -97,31 +94,22 @@ pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
 }
 
 /// Adds `path` to `whole` if it contains nothing of `without`, or a list for each directory that does to `directories`.
-/// `without` is sorted, and all of it is `path` or in it.
+/// `without` is sorted, and has nothing above `path`.
 fn sort_in(path: PathBuf, without: &[&Path], whole: &mut Vec<PathBuf>, directories: &mut Vec<Vec<PathBuf>>) {
+    // In sorted order, the contents of a directory follow it. There may be a thousand paths, and as many entries.
+    let without = &without[without.partition_point(|without| *without < path.as_path())..];
+    let without = &without[..without.partition_point(|without| without.starts_with(&path))];
     match without.first() {
         None => return whole.push(path),
         Some(first) if *first == path.as_path() => return,
         Some(_) => {}
     }
     let Ok(entries) = std::fs::read_dir(&path) else { return };
-    // Paths are slow to compare, and there may be thousands of entries.
-    let depth = path.components().count();
-    let in_entries = without.chunk_by(|one, next| name_at(one, depth) == name_at(next, depth));
-    let in_entries: BTreeMap<_, _> = in_entries.map(|inside| (name_at(inside[0], depth), inside)).collect();
     let entries = entries.flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
     let mut list = Vec::new();
-    entries.for_each(|entry| {
-        let inside = in_entries.get(&*entry.file_name()).copied().unwrap_or_default();
-        sort_in(entry.path(), inside, &mut list, directories);
-    });
+    entries.for_each(|entry| sort_in(entry.path(), without, &mut list, directories));
     directories.push(list);
-}
-
-/// The component of a path with this number.
-fn name_at(path: &Path, number: usize) -> &OsStr {
-    path.components().nth(number).map(Component::as_os_str).unwrap_or_default()
 }
 
 #[cfg(test)]
