@@ -109,7 +109,7 @@ impl Rulers {
     }
 
     /// Drops the vocabulary if it has not been used for a while; the next [`Rulers::load`] loads it again. Returns whether it
-    /// did. Freeing it takes a while.
+    /// did. Blocks while it is freed.
     pub fn drop_unused(&self) -> bool {
         self.drop_after(IDLE_MAX)
     }

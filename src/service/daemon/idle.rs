@@ -35,8 +35,9 @@ pub async fn tidy_while_idle(sessions: Sessions) {
             let store = store.clone();
             drop(tokio::task::spawn_blocking(move || store.save_listing()).await);
         }
-        let rulers = &sessions.services().rulers;
-        if rulers.drop_unused() {
+        if sessions.services().rulers.unused_in() == Some(Duration::ZERO) {
+            let rulers = sessions.services().rulers.clone();
+            drop(tokio::task::spawn_blocking(move || rulers.drop_unused()).await);
             resident = 0;
         }
         let now = resident_bytes().unwrap_or_default();
