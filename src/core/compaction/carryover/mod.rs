@@ -235,7 +235,7 @@ impl LostKind {
     pub const ALL: [LostKind; 4] = [LostKind::Said, LostKind::File, LostKind::Failing, LostKind::Step];
 }
 
-/// What a summary should mention of the changed files, failing commands and open steps, with its entries.
+/// The changed files, failing commands and open steps that a summary should mention, with their entries.
 pub(super) type Facts = Vec<(LostKind, Option<Seq>, String)>;
 
 /// The facts of a complete conversation. Parts that cannot be computed are left out.

@@ -57,7 +57,7 @@ impl Reaper {
         policy: EndPolicy,
     ) -> io::Result<RunningCommand> {
         let (leader, key) = {
-            // Who asks for the list waits for it: a command runs before it is in it.
+            // `has_command` waits for the start: a command runs before it is in the list.
             let mut running = self.0.lock();
             let leader = Leader::start(command)?;
             running.next += 1;
