@@ -17,14 +17,13 @@ use epitome_thread::{
 use epitome_tokens::Ruler;
 
 /// Minimum number of tokens that a batch must free if it is made only to reduce cost. On 65 recorded sessions at Anthropic's
-/// prices, 113 such batches save 23 % of what the conversations cost. With 10,000 tokens, 245 batches would save 28 %, but
-/// leave less to read; with 60,000, it would be 11 %. A minimum number of calls between two batches, and a comparison with
-/// the price of writing the cache again, changed less than 0.4 %.
+/// prices, 114 such batches save 23 % of what the conversations cost, and 27 % where writing to the cache is free. With 10,000
+/// tokens, 353 batches would save 30 %, but leave less to read; with 60,000, it would be 10 % (`benches/keep/prune-cost.py`).
 const BATCH_TOKENS_MIN: u64 = 30_000;
 
 /// How far below the threshold a batch must bring the view when it is about to overflow, in percent of the window. On the same
-/// sessions in a window of 64,000 tokens, 92 summaries were due with 10, 132 with 20, and 237 without such batches; costs
-/// differ by less than 2 %.
+/// sessions in a window of 64,000 tokens, 101 summaries were due with 10, 143 with 20, and 287 without such batches; costs
+/// differ by less than 2 % between 2 and 30.
 const BELOW_PERCENT: u64 = 10;
 
 /// A cut that saves fewer tokens is not made.
