@@ -11,6 +11,7 @@
 
 mod transcript;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,7 +25,9 @@ use epitome_compaction::{
 use epitome_import::{Builder, ImportContext, OwnCompaction};
 use epitome_thread::compaction_settings::{CompactionSettings, Summariser};
 use epitome_thread::problem::Problem;
-use epitome_thread::{Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger};
+use epitome_thread::{
+    CallId, Change, CompactionStats, Content, Entry, Message, Origin, Seq, Thread, Trigger,
+};
 use epitome_tokens::Ruler;
 
 pub use transcript::AgentTranscript;
@@ -107,7 +110,11 @@ pub fn compact(
     let draft = draft.map_err(CompactError::Unreadable)?;
     let notes = draft.notes.clone();
     let ruler = Ruler::for_model(None);
-    let log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
+    let mut log = epitome_import::unfolded(draft.entries, OwnCompaction::LeftOut);
+    // A request's messages were split before they were read.
+    if rest.is_none() {
+        log.truncate(first_kept(&log, options.keep));
+    }
     // The options add entries that are not a part of the conversation.
     let conversation_end = Seq(log.len() as u64);
     let thread = Thread::replay(with(log, options).into_iter().map(Arc::new));
@@ -118,9 +125,7 @@ pub fn compact(
         let covered = thread.entries().iter().take_while(|entry| entry.seq <= through);
         covered.map(|entry| ruler.entry(entry)).sum()
     };
-    // Only a request's messages are split before they are read.
-    let keep = if rest.is_some() { 0 } else { options.keep };
-    let compose = |tokens, tables_max| composed(&thread, &ruler, options, keep, tokens, tables_max);
+    let compose = |tokens, tables_max| composed(&thread, &ruler, options, tokens, tables_max);
     let tokens = options.max_tokens.unwrap_or(TOKENS_DEFAULT);
     let mut made = compose(tokens, tokens / TABLES_PART)?;
     let tokens_before = size(made.through);
@@ -167,6 +172,21 @@ pub fn compact(
     })
 }
 
+/// The index of the first of the `keep` newest messages. A reply stays with the results of its calls.
+fn first_kept(log: &[Entry], keep: usize) -> usize {
+    let mut spoken = (0..log.len()).filter(|at| log[*at].change.is_spoken());
+    let Some(newest) = keep.checked_sub(1) else { return log.len() };
+    let first = spoken.next().unwrap_or(log.len());
+    let cut = spoken.nth_back(newest).unwrap_or(first);
+    let finished = |entry: &'_ Entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.call.clone()),
+        _ => None,
+    };
+    let finished: HashSet<CallId> = log[cut..].iter().filter_map(finished).collect();
+    let calls = |entry: &Entry| entry.change.calls().any(|call| finished.contains(&call.id));
+    log[..cut].iter().rposition(calls).unwrap_or(cut)
+}
+
 /// Adds what the options contain, and a frame without tools: the message must not name one that its reader lacks.
 fn with(log: Vec<Entry>, options: &CompactOptions) -> Vec<Entry> {
     let mut log = Builder::over(log);
@@ -194,7 +214,6 @@ fn composed(
     thread: &Thread,
     ruler: &Ruler,
     options: &CompactOptions,
-    keep: usize,
     tokens: u64,
     tables_max: u64,
 ) -> Result<ComposedMessage, CompactError> {
@@ -208,7 +227,7 @@ fn composed(
     };
     let reader = SummaryReader::OtherAgent { recall: options.recall.clone() };
     let input = CompactionInput::new(ruler, thread, &budget).for_reader(&reader);
-    let keep = if keep == 0 { KeptTail::Nothing } else { KeptTail::Messages(keep) };
+    let keep = KeptTail::Nothing;
     let request = CompactionRequest { trigger: Trigger::Manual, keep, focus: None, summary: true };
     let refused = |why: CompactionRefusal| CompactError::NoGain(why.to_string());
     let plan = match decide(&input, &request) {

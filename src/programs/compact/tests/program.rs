@@ -136,7 +136,49 @@ fn a_message_whose_conversation_is_there_is_left_out() {
     assert_eq!(message.matches("[Epitome message").count(), 1, "{message}");
 }
 
-/// The directory of a Cline session is in a second file. It was not read, so the message named files by absolute paths.
+/// Regression: `--keep` took the room of what stays from that of the message, down to a tenth, and covered everything without a word
+/// where that did not fit.
+#[test]
+fn what_stays_takes_nothing_from_the_message() {
+    let part = |kind: &str, text: &str| json!([{ "type": kind, "text": text }]);
+    let line = |number: usize, message: Value| {
+        json!({
+            "type": "message", "id": format!("m{number}"), "timestamp": "2026-11-28T10:00:00.000Z",
+            "parentId": number.checked_sub(1).map(|before| format!("m{before}")), "message": message,
+        })
+    };
+    let mut session = vec![
+        json!({ "type": "session", "version": 3, "id": "s1", "timestamp": "2026-11-28T10:00:00.000Z", "cwd": "/w" }),
+    ];
+    for turn in 0..20 {
+        let said = json!({ "role": "user", "content": part("text", &format!("Request {turn}.")) });
+        let long = format!("Reply {turn}. {}", "It took a while. ".repeat(400));
+        let reply = json!({
+            "role": "assistant", "content": part("text", &long), "provider": "x", "model": "x", "stopReason": "stop",
+        });
+        session.extend([line(2 * turn, said), line(2 * turn + 1, reply)]);
+    }
+    let session: String = session.iter().map(|line| format!("{line}\n")).collect();
+    let compacted = |keep: &str| -> Value {
+        let printed = printed(&["--from", "pi", "--json", "--max-tokens", "2000", "--keep", keep], &session);
+        serde_json::from_str(&printed).expect("JSON")
+    };
+    for (keep, entries, last) in
+        [("0", 40, "Request 19."), ("1", 39, "Request 19."), ("30", 10, "Request 4.")]
+    {
+        let made = compacted(keep);
+        assert_eq!(made["entries"], entries, "{keep}");
+        let message = made["message"].as_str().expect("a text");
+        assert!(message.contains("Request 0.") && message.contains(last), "{keep}: {message}");
+        assert!(!message.contains("Request 5.") || keep != "30", "{message}");
+    }
+    assert_eq!(
+        run(&["--from", "pi", "--keep", "40"], &session).status.code(),
+        Some(3),
+        "nothing is left to compact"
+    );
+}
+
 /// Scripts may say what is the default, also behind an alias with the opposite.
 #[test]
 fn nothing_is_stored_if_that_is_asked_for_last() {
@@ -146,6 +188,7 @@ fn nothing_is_stored_if_that_is_asked_for_last() {
     assert_eq!(printed(&[&arguments[..], &["--store", "--stateless"]].concat(), &request), message);
 }
 
+/// The directory of a Cline session is in a second file. It was not read, so the message named files by absolute paths.
 #[test]
 fn the_other_files_of_a_session_are_read() {
     let folder = tempfile::tempdir().expect("a scratch directory");
