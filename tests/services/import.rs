@@ -281,6 +281,27 @@ fn queued_prompts_are_imported_and_local_commands_omitted() {
     assert_eq!(notes, ["left out: commands to Claude Code itself, such as /ide, and what they printed (2)"]);
 }
 
+/// Regression: the first request of a session was behind `/plan`, a command to Claude Code itself, and was left out with those.
+#[test]
+fn words_behind_a_command_to_claude_code_are_the_users() {
+    let command = |name: &str, typed: &str| {
+        format!(
+            "<command-name>/{name}</command-name>\n<command-message>{name}</command-message>\n<command-args>{typed}</command-args>"
+        )
+    };
+    let text = lines(&[
+        user("a", None, command("plan", "/plan Show past events in a tab of their own.")),
+        user("b", Some("a"), command("model", "opus")),
+        user("c", Some("b"), command("compact", "keep the decisions about tabs")),
+        reply("d", "c", "m1", said("Here is a plan.")),
+    ]);
+    let (thread, _) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: /plan Show past events in a tab of their own.\nagent: Here is a plan. []\n"
+    );
+}
+
 /// Regression: a user refused two calls by typing something else. In the log, the results followed the user's message,
 /// which had closed the calls, so the results could not be attached.
 #[test]
@@ -437,6 +458,16 @@ fn reports_of_codex_subagents_and_rejected_calls_are_read() {
          user: One finding.\nagent:  [exec {\"input\":\"x\"}]\n  Failed: Script failed\nOutput:\n\na bug\n\
          agent:  [exec {\"input\":\"x\"}]\n  Denied: exec command rejected by user\n"
     );
+}
+
+/// Regression: what the extension for VS Code writes above a prompt counted as the user's words.
+#[test]
+fn what_an_editor_adds_to_a_prompt_of_codex_is_not_the_users() {
+    let mut all = codex_start();
+    let added = "# Context from my IDE setup:\n\n## Open tabs:\n- a.md: a.md\n\n## My request for Codex:\n";
+    all.push(item(message("user", &format!("{added}Write about it.\n"))));
+    let (thread, _) = read(&lines(&all));
+    assert!(seen(&thread).ends_with("user: Write about it.\n"), "{}", seen(&thread));
 }
 
 #[test]

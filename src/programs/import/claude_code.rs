@@ -307,7 +307,7 @@ impl<'a> ClaudeCodeReader<'a> {
                 prompt.push(part);
                 continue;
             };
-            if begins_with(&part, &LOCAL) {
+            if begins_with(&part, &LOCAL) && !has_words(words) {
                 self.log.left_out("commands to Claude Code itself, such as /ide, and what they printed");
             } else if begins_with(&part, &[INTERRUPTED]) {
                 self.log.settle();
@@ -389,15 +389,27 @@ impl<'a> ClaudeCodeReader<'a> {
 
 /// Returns the text that the user typed, for a command that Claude Code expanded to a prompt.
 fn typed(words: &str) -> Option<String> {
-    let tagged = |tag: &str| {
-        let (_, rest) = words.split_once(&format!("<{tag}>"))?;
-        Some(rest.split_once(&format!("</{tag}>"))?.0.trim())
-    };
-    if !words.trim_start().starts_with("<command-message>") {
+    if !["<command-message>", "<command-name>"].iter().any(|tag| words.trim_start().starts_with(tag)) {
         return None;
     }
-    let name = tagged("command-name")?;
-    Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
+    let name = tagged(words, "command-name")?;
+    let typed = tagged(words, "command-args").unwrap_or_default();
+    // Some versions repeat the name.
+    let typed = typed.strip_prefix(name).unwrap_or(typed);
+    Some(format!("{name} {}", typed.trim()).trim().to_owned())
+}
+
+/// Whether a command to Claude Code itself has words for the model behind it, as `/plan` has. Those of `/compact` are for its
+/// summary.
+fn has_words(words: &str) -> bool {
+    let is_sentence = |typed: &str| typed.split_whitespace().count() > 2;
+    tagged(words, "command-name") != Some("/compact")
+        && tagged(words, "command-args").is_some_and(is_sentence)
+}
+
+fn tagged<'w>(words: &'w str, tag: &str) -> Option<&'w str> {
+    let (_, rest) = words.split_once(&format!("<{tag}>"))?;
+    Some(rest.split_once(&format!("</{tag}>"))?.0.trim())
 }
 
 fn usage(value: &Value) -> Option<Usage> {

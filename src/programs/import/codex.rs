@@ -37,8 +37,15 @@ const SCAFFOLDING: [&str; 6] = [
 /// Prefixes of user messages for the model that the user did not type as a prompt.
 const NOT_TYPED: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
+/// What Codex's extensions for editors write above a prompt, and the line before what the user typed.
+const EDITOR: &str = "# Context from my IDE setup:";
+const REQUEST: &str = "## My request for Codex:\n";
+
 /// Starts of the results of calls that the user, a rule or a reviewer rejected.
 const REJECTED: [&str; 3] = ["exec command rejected", "patch rejected", "This action was rejected"];
+
+/// The same in the error of a script, behind the call.
+const REJECTED_IN_SCRIPT: &str = "Rejected(";
 
 /// Start of the result of a script that ended with an error.
 const SCRIPT_FAILED: &str = "Script failed\n";
@@ -120,6 +127,14 @@ fn prompt_of(item: &Value) -> Option<Vec<Content>> {
     }
     let mut content = contents(&item["content"]);
     content.retain(|part| !begins_with(part, &SCAFFOLDING) && !begins_with(part, &NOT_TYPED));
+    for part in &mut content {
+        if let Content::Text { text } = part
+            && text.starts_with(EDITOR)
+            && let Some((_, typed)) = text.split_once(REQUEST)
+        {
+            *text = typed.trim().to_owned();
+        }
+    }
     (!content.is_empty()).then_some(content)
 }
 
@@ -236,6 +251,9 @@ impl CodexReader {
         let failed = self.exit_codes.remove(call).or(recorded).is_some_and(|code| code != 0);
         let status = match () {
             () if REJECTED.iter().any(|begin| words.starts_with(begin)) => OutcomeStatus::Denied,
+            () if words.starts_with(SCRIPT_FAILED) && words.contains(REJECTED_IN_SCRIPT) => {
+                OutcomeStatus::Denied
+            }
             () if failed || words.starts_with(SCRIPT_FAILED) => OutcomeStatus::Failed,
             () => OutcomeStatus::Completed,
         };
