@@ -45,6 +45,8 @@ struct CommandRun {
     failure_is_own: bool,
     /// Whether it is what the line runs last.
     is_last: bool,
+    /// Whether the end of the output is its own: nothing prints behind it, and no program chooses lines of it.
+    is_end_own: bool,
 }
 
 /// All runs of a command.
@@ -89,10 +91,15 @@ pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Facts {
 }
 
 pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
+    let count = history.calls().map(|call| runs_of(call).len()).sum::<usize>();
     let line = |runs: CommandRuns| {
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
         let last = history.place("last ", runs.last.entry);
-        (format!("- `{command}`{}: ", noted([last])), ends_of(runs.last.text()))
+        // A reader without the log sees by this whether it may be outdated.
+        let since = count - runs.position;
+        let is_old = last.is_empty() && since > 0;
+        let age = if is_old { format!("{since} commands ago") } else { String::new() };
+        (format!("- `{command}`{}: ", noted([last, age])), ends_of(runs.last.text()))
     };
     let failed: Vec<(String, String)> = failing(history).into_iter().map(line).collect();
     Box::new(move |bytes_max| {
@@ -117,7 +124,7 @@ pub(super) fn others<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             CallStatus::Silent => "exit status 1, no output".to_owned(),
             CallStatus::Refused => "refused, did not run".to_owned(),
             CallStatus::Running => "still running".to_owned(),
-            CallStatus::Unknown if runs.run.is_last && runs.last.has_result() => {
+            CallStatus::Unknown if runs.run.is_last && runs.run.is_end_own && runs.last.has_result() => {
                 let is_printed = |line: &&str| !line.trim().is_empty() && !line.starts_with(MOVED);
                 let last = runs.last.text().lines().rev().find(is_printed);
                 format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
@@ -190,6 +197,7 @@ fn run_of(chain: &[Pipeline]) -> Option<CommandRun> {
         success_is_own: true,
         failure_is_own: true,
         is_last: true,
+        is_end_own: true,
     };
     let mut is_reading = true;
     for pipeline in chain {
@@ -205,6 +213,8 @@ fn run_of(chain: &[Pipeline]) -> Option<CommandRun> {
         let is_compound = commands.iter().any(|command| !command.inner.is_empty());
         let does_look = shown.iter().all(is_looking);
         is_reading &= does_look;
+        let is_end = |command: &ShellCommand| ["tail", "tee"].contains(&program(command));
+        run.is_end_own = !does_look && commands[shown.len()..].iter().all(is_end);
         run.success_is_own &=
             pipeline.joint != Joint::Or && !pipeline.is_negated && !is_piped && !is_compound;
         // A program that reads also fails if it finds nothing.

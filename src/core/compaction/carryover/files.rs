@@ -1,8 +1,9 @@
 //! Files: those that calls changed, created, deleted or read, those named in results, and definitions in edits.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -120,7 +121,11 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
             CallStatus::Running | CallStatus::Unknown => call.statements().is_some() && call.has_result(),
             CallStatus::Failed | CallStatus::Silent | CallStatus::Refused => false,
         };
-        let paths = if is_relevant { paths_of(call) } else { Vec::new() };
+        // Other shells of Windows have other rules for backslashes than Bash, and `nul`.
+        let is_other_shell = has_drive(history.cwd) && !call.name.eq_ignore_ascii_case("bash");
+        let is_read = !(is_other_shell
+            && call.command().is_some_and(|line| line.contains('\\') || line.contains(">nul")));
+        let paths = if is_relevant && is_read { paths_of(call) } else { Vec::new() };
         for (path, action) in paths.into_iter().take(CALL_FILES_MAX) {
             let path = relative(&path, history.cwd);
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
@@ -148,11 +153,50 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
 /// The path relative to the working directory if it is below that.
 fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
-    let path = without_lines(path);
-    match Path::new(path).strip_prefix(cwd) {
-        Ok(below) => below.display().to_string(),
-        Err(_) => path.strip_prefix("./").unwrap_or(path).to_owned(),
+    let path = with_drive(without_lines(path), cwd);
+    match below(&path, cwd) {
+        Some(below) => below,
+        None => path.strip_prefix("./").unwrap_or(&path).to_owned(),
     }
+}
+
+/// The path relative to the working directory; `None` if it is elsewhere.
+pub(super) fn below(path: &str, cwd: &Path) -> Option<String> {
+    let directory = cwd.to_string_lossy();
+    let (path, directory) = (with_drive(path, cwd), with_drive(&directory, cwd));
+    Some(Path::new(&*path).strip_prefix(&*directory).ok()?.display().to_string())
+}
+
+fn has_drive(cwd: &Path) -> bool {
+    cwd.as_os_str().as_encoded_bytes().get(1) == Some(&b':')
+}
+
+/// The path in the form `C:/a` if the working directory has a drive: also `c:\a`, and Git Bash's `/c/a`.
+fn with_drive<'p>(path: &'p str, cwd: &Path) -> Cow<'p, str> {
+    if !has_drive(cwd) {
+        return Cow::Borrowed(path);
+    }
+    let path = path.replace('\\', "/");
+    let (drive, rest) = match path.as_bytes() {
+        [drive, b':', ..] => (drive, &path[2..]),
+        [b'/', drive, b'/', ..] => (drive, &path[2..]),
+        _ => return Cow::Owned(path),
+    };
+    Cow::Owned(format!("{}:{rest}", char::from(drive.to_ascii_uppercase())))
+}
+
+/// The path without `.` and `..`, as far as the directories before them are known.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut normal, component| {
+        match component {
+            Component::ParentDir if matches!(normal.components().next_back(), Some(Component::Normal(_))) => {
+                normal.pop();
+            }
+            Component::CurDir => {}
+            _ => normal.push(component),
+        }
+        normal
+    })
 }
 
 /// The path without the lines behind it: `a.ts:310-345`.
@@ -186,7 +230,7 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
         return paths_in_command(call);
     }
     if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
-        paths.extend(patched(patch));
+        paths.extend(patched(patch).map(|(path, action, _)| (path.to_owned(), action)));
     }
     let Some(action) = action_of(call) else { return paths };
     match call.path() {
@@ -207,8 +251,9 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let pipelines = call.statements().into_iter().flatten().flat_map(|statement| &statement.pipelines);
     for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
         let words = &command.words[..];
-        let mut add =
-            |path: &str, action| found.push((directory.join(path).to_string_lossy().into_owned(), action));
+        let mut add = |path: &str, action| {
+            found.push((normal(&directory.join(path)).to_string_lossy().into_owned(), action))
+        };
         command.writes.iter().for_each(|path| add(path, FileAction::Changed));
         let is_git = program(command) == "git";
         // `HEAD:src/a.rs`
@@ -217,14 +262,15 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
         match program(command) {
             "cd" => {
                 if let [_, to] = words
-                    && !to.contains([UNKNOWN, LITERAL, '*', '-', '~'])
+                    && !to.contains([UNKNOWN, LITERAL, '*', '~'])
+                    && to != "-"
                 {
                     directory.push(to);
                 }
             }
             "apply_patch" => {
                 let patch = command.document.as_ref().or(words.get(1));
-                patch.iter().flat_map(|patch| patched(patch)).for_each(|(path, action)| add(&path, action));
+                patch.iter().flat_map(|patch| patched(patch)).for_each(|(path, action, _)| add(path, action));
             }
             "sed" | "perl" if words.iter().any(|word| word.starts_with("-i")) => {
                 files.for_each(|path| add(path, FileAction::Changed));
@@ -238,7 +284,7 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
                 target.into_iter().for_each(|path| add(path, FileAction::Created));
             }
             // Which of the files is new is not known.
-            "cp" => {}
+            "cp" | "find" => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }
     }
@@ -274,18 +320,25 @@ fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
     }
 }
 
-/// The files of a patch, in either of the common formats.
-fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
+/// The files of a patch, each with the lines below its head.
+fn patched(patch: &str) -> impl Iterator<Item = (&str, FileAction, &str)> {
     const HEADS: [(&str, FileAction); 4] = [
         ("*** Update File: ", FileAction::Changed),
         ("*** Add File: ", FileAction::Created),
         ("*** Delete File: ", FileAction::Deleted),
         ("*** Move to: ", FileAction::Created),
     ];
-    patch.lines().filter_map(|line| {
-        let (path, action) =
-            HEADS.iter().find_map(|(head, action)| Some((line.strip_prefix(head)?, *action)))?;
-        Some((path.trim().to_owned(), action))
+    let mut rest = patch;
+    std::iter::from_fn(move || {
+        while let Some((line, behind)) = rest.split_once('\n').or((!rest.is_empty()).then_some((rest, ""))) {
+            rest = behind;
+            let head = HEADS.iter().find_map(|(head, action)| Some((line.strip_prefix(head)?, *action)));
+            if let Some((path, action)) = head {
+                let end = behind.find("\n*** ").unwrap_or(behind.len());
+                return Some((path.trim(), action, &behind[..end]));
+            }
+        }
+        None
     })
 }
 
@@ -315,9 +368,8 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The words of a text that are file paths: a name with an alphanumeric extension.
+/// The words of a text that are file paths: a name with a common extension.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
-    const EXTENSION_BYTES_MAX: usize = 5;
     let is_of_path = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@' | b'~')
     };
@@ -330,21 +382,23 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             let end =
                 bytes[dot..].iter().position(|byte| !is_of_path(*byte)).map_or(bytes.len(), |at| dot + at);
             from = end.max(dot + 1);
+            // A path with other characters, of which this is the end; or a call.
+            let is_part =
+                begin > 0 && matches!(bytes[begin - 1], b']' | b')' | b'}' | b'%' | b'\\' | b'$' | b'*');
+            if is_part || bytes.get(end) == Some(&b'(') {
+                continue;
+            }
             // Path characters are ASCII, so these are character boundaries.
             let word = text[begin..end].trim_end_matches(['.', '-', '/']);
             // The prefixes of the two sides of a diff.
             let word = ["./", "a/", "b/"].iter().find_map(|side| word.strip_prefix(side)).unwrap_or(word);
             let Some((stem, extension)) = word.rsplit_once('.') else { continue };
             let stem = stem.rsplit('/').next().unwrap_or(stem);
-            let is_extension = (1..=EXTENSION_BYTES_MAX).contains(&extension.len())
-                && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
-                && extension.bytes().any(|byte| byte.is_ascii_alphabetic());
             // `main..HEAD` is a range of commits.
             let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic()) && !stem.ends_with('.');
-            // `fmt.Println`, `user@host.org` and `//host.org` are not files; names with a slash or a common
-            // extension are.
-            let is_file = is_extension && has_name && word.len() <= PATH_BYTES_MAX && !word.starts_with("//");
-            if is_file && (word.contains('/') || is_source(extension)) && !word.contains('@') {
+            // `fmt.Println`, `user@host.org`, `//host.org` and `roles/cloudsql.admin` are not files.
+            let is_file = is_source(extension) && has_name && word.len() <= PATH_BYTES_MAX;
+            if is_file && !["//", "..."].iter().any(|begin| word.starts_with(begin)) && !word.contains('@') {
                 return Some(word);
             }
         }
@@ -352,12 +406,15 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Extensions by which a name without a directory is recognized as a file.
+/// Extensions by which a name is recognized as a file.
 fn is_source(extension: &str) -> bool {
-    const EXTENSIONS: [&str; 30] = [
-        "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc",
-        "cpp", "hpp", "cs", "php", "lua", "sh", "sql", "md", "json", "jsonl", "yaml", "yml", "toml", "html",
-        "css",
+    const EXTENSIONS: [&str; 70] = [
+        "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "cjs", "mts", "py", "pyi", "ipynb", "rb", "java", "kt",
+        "kts", "swift", "c", "h", "cc", "cpp", "hpp", "cs", "php", "lua", "sh", "bash", "zsh", "fish", "ps1",
+        "sql", "md", "mdx", "rst", "txt", "json", "jsonl", "json5", "yaml", "yml", "toml", "xml", "html",
+        "css", "scss", "svg", "vue", "svelte", "astro", "dart", "ex", "exs", "erl", "hs", "ml", "clj",
+        "scala", "jl", "tf", "hcl", "proto", "graphql", "prisma", "gradle", "cmake", "nix", "lock", "ini",
+        "csv", "tsv",
     ];
     EXTENSIONS.contains(&extension)
 }
@@ -391,13 +448,16 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         ];
         let Some(new) = call.input_text(&new) else { continue };
         let is_code = |path: &str| !PROSE.iter().any(|extension| path.ends_with(extension));
-        let mut paths = paths_of(call).into_iter();
-        let Some((path, _)) = paths.find(|(path, action)| *action != FileAction::Read && is_code(path))
-        else {
-            continue;
-        };
-        for name in names_in(new) {
-            files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
+        let mut edits: Vec<(String, &str)> =
+            patched(new).map(|(path, _, lines)| (path.to_owned(), lines)).collect();
+        if edits.is_empty() {
+            let changed = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read);
+            edits.extend(changed.map(|(path, _)| (path, new)));
+        }
+        for (path, lines) in edits.into_iter().filter(|(path, _)| is_code(path)) {
+            for name in names_in(lines) {
+                files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
+            }
         }
     }
     let mut files: Vec<(Option<Seq>, String)> = files

@@ -7,9 +7,11 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::Render;
+use super::files::below;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip_line};
 use epitome_shell::ShellCommand;
+use epitome_shell::word::{LITERAL, UNKNOWN};
 
 /// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
@@ -38,10 +40,17 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a valid pattern")
 });
 
-/// Commands that only read a request, which may be anybody's.
-static READING: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:pr|mr) (?:view|diff|checks|list|status|checkout)\b|/pulls/").expect("a valid pattern")
+/// Commands that make or change a request. All others may read anybody's.
+static CHANGING: LazyLock<Regex> = LazyLock::new(|| {
+    let actions = "create|new|edit|update|merge|ready|close|reopen|comment|note|review|approve|submit";
+    Regex::new(&format!(r"\b(?:pr|mr|stack) (?:{actions})\b")).expect("a valid pattern")
 });
+
+/// Printed at the end of a rebase that succeeded, before the name of the branch and a period.
+const REBASED: &str = "Successfully rebased and updated refs/heads/";
+
+/// The beginnings of the subjects of commits that a rebase folds into others.
+const FOLDED: [&str; 3] = ["fixup! ", "squash! ", "amend! "];
 
 /// The directory outside of the session's that a command line changes to first, or names to `git`.
 static DIRECTORY: LazyLock<Regex> = LazyLock::new(|| {
@@ -62,27 +71,38 @@ struct GitState {
 
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut found = GitState::default();
-    // Branches whose next older commit was rewritten.
+    // Branches whose next older commit was rewritten, and those of which all older ones were.
     let mut amended = HashSet::new();
+    let mut rebased = HashSet::new();
     for call in history.calls().rev() {
         let Some(command) = call.command() else { continue };
         let output = bounded(call.text());
         let elsewhere = directory(&command, history.cwd);
         if runs(call, &["git"]) {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
+            let rebase = output.rfind(REBASED);
+            let rebased_now =
+                rebase.and_then(|at| output[at + REBASED.len()..].lines().next()?.strip_suffix('.'));
             for commit in commits.iter().rev() {
                 let is_replaced = amended.remove(&commit[1]);
                 if command.contains("--amend") {
                     amended.insert(commit[1].to_owned());
                 }
-                if is_replaced {
+                let is_before = || commit.get(0).map(|commit| commit.start()) < rebase;
+                let is_rebased =
+                    rebased.contains(&commit[1]) || rebased_now == Some(&commit[1]) && is_before();
+                let subject = &commit[3];
+                if is_replaced || is_rebased && FOLDED.iter().any(|begin| subject.starts_with(begin)) {
                     continue;
                 }
-                let commit = format!("- {} on {}{elsewhere}: {}", &commit[2], &commit[1], &commit[3]);
+                let id = if is_rebased { "before a rebase" } else { &commit[2] };
+                let commit = format!("- {id} on {}{elsewhere}: {subject}", &commit[1]);
                 add(&mut found.commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
             let branch = branch.or_else(|| commits.last().map(|commit| commit[1].to_owned()));
+            let branch = branch.or_else(|| created_branch(call));
+            rebased.extend(rebased_now.map(str::to_owned));
             if let Some(branch) = branch
                 && found.branches.iter().all(|(_, known)| *known != elsewhere)
             {
@@ -92,7 +112,7 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         // That a command ended well is not always known, but a URL in its output shows that it did something.
         let is_done = call.result() == CallStatus::Succeeded;
         if runs(call, &["gh", "glab"]) && call.result() != CallStatus::Failed {
-            let requests = if READING.is_match(&command) { &mut found.read } else { &mut found.requests };
+            let requests = if CHANGING.is_match(&command) { &mut found.requests } else { &mut found.read };
             let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
             for request in REQUEST.captures_iter(output).take(1).chain(in_command) {
                 let repository =
@@ -113,6 +133,19 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let commits = found.commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
     let lines: Vec<String> = state.into_iter().chain(commits).collect();
     Box::new(move |bytes_max| BoundedLines::of(bytes_max, &lines).text())
+}
+
+/// The branch that a command line created, which a quiet `git` doesn't print.
+fn created_branch(call: &CallRecord<'_>) -> Option<String> {
+    let of_command = |command: &ShellCommand| {
+        let words = &command.words[..];
+        let at =
+            words.iter().position(|word| ["-b", "-B", "-c", "-C", "--create"].contains(&word.as_str()))?;
+        let is_creating = words[..at].iter().any(|word| word == "checkout" || word == "switch");
+        words.get(at + 1).filter(|name| is_creating && !name.contains([UNKNOWN, LITERAL])).cloned()
+    };
+    let is_done = call.result() == CallStatus::Succeeded;
+    commands(call).filter(|_| is_done).filter_map(of_command).last()
 }
 
 /// How many commits a call made, by its output.
@@ -143,7 +176,7 @@ fn bounded(output: &str) -> &str {
 /// ` in DIRECTORY` if a command is about a repository outside of the session's directory.
 fn directory(command: &str, cwd: &Path) -> String {
     let named = DIRECTORY.captures(command).and_then(|found| found.iter().skip(1).flatten().next());
-    let outside = named.map(|named| named.as_str()).filter(|named| !Path::new(named).starts_with(cwd));
+    let outside = named.map(|named| named.as_str()).filter(|named| below(named, cwd).is_none());
     outside.map_or(String::new(), |named| format!(" in {named}"))
 }
 

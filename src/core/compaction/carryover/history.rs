@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(super) use super::status::CallStatus;
-use super::status::{continues, notified, output, running_as, status_of};
+use super::status::{continues, has_exit_code, notified, output, plain, running_as, status_of};
 use super::{Deadline, PART_TIME_MAX, script};
 use crate::calls::{RECALL, text_of};
 use crate::input::SummaryReader;
@@ -150,7 +150,7 @@ impl<'a> ConversationHistory<'a> {
             call.entry = entry;
         }
         let Some(outcome) = outcome else { return };
-        let text = text_of(outcome);
+        let text = plain(text_of(outcome));
         let printed = match &text {
             Cow::Borrowed(text) => Cow::Borrowed(output(text)),
             Cow::Owned(text) => Cow::Owned(output(text).to_owned()),
@@ -163,7 +163,8 @@ impl<'a> ConversationHistory<'a> {
         }
         for at in continued.iter().copied() {
             let reader = &self.calls[records.start];
-            let status = match reader.name.contains("kill") || reader.name.contains("Kill") {
+            let name = reader.name.to_ascii_lowercase();
+            let status = match name.contains("kill") || name.contains("stop") {
                 true => CallStatus::Unknown,
                 false => self.calls[at].status_with(outcome, &text),
             };
@@ -239,7 +240,11 @@ impl<'a> CallRecord<'a> {
     /// The status with a result. That of a script says nothing about a command in it.
     fn status_with(&self, outcome: &ToolOutcome, text: &str) -> CallStatus {
         match status_of(outcome, text) {
-            CallStatus::Succeeded if self.siblings > 0 && self.command().is_some() => CallStatus::Unknown,
+            CallStatus::Succeeded
+                if self.siblings > 0 && self.command().is_some() && !has_exit_code(outcome, text) =>
+            {
+                CallStatus::Unknown
+            }
             CallStatus::Failed | CallStatus::Silent if self.siblings > 1 => CallStatus::Unknown,
             status => status,
         }

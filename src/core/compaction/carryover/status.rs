@@ -2,8 +2,10 @@
 //! place of a command's output. What the command itself printed is never read.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use epitome_thread::{OutcomeStatus, ToolOutcome};
+use regex::Regex;
 use serde_json::Value;
 
 use crate::calls::is_refusal;
@@ -54,19 +56,37 @@ const UNAVAILABLE: &str = " is temporarily unavailable, so auto mode cannot dete
 /// Claude Code's result for a call that was not run because another call of the same reply failed.
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 
+/// The end of pi's result for a command that the user interrupted.
+const ABORTED: &str = "\nCommand aborted";
+
 /// Lines of Claude Code and Codex for commands that continue, before the name by which later calls refer to them.
 const RUNNING: [&str; 4] = [
     "Command running in background with ID: ",
     "Monitor started (task ",
     "Script running with cell ID ",
-    "Process running with session ID ",
+    PROCESS_RUNNING,
 ];
+const PROCESS_RUNNING: &str = "Process running with session ID ";
 
 /// The first of the lines that Codex writes above the output of a command.
 const OUTPUT_HEADS: [&str; 4] = ["Exit code: ", "Chunk ID: ", "Wall time", "Script "];
 
-/// What Claude Code, pi and Epitome write in place of the output of such a command.
-const SILENT: [&str; 3] = ["Exit code 1", "Command exited with code 1", "[exit code 1]"];
+/// What Claude Code, pi, Epitome and Cline write in place of the output of such a command.
+const SILENT: [&str; 4] =
+    ["Exit code 1", "Command exited with code 1", "[exit code 1]", "Command failed with exit code 1."];
+
+/// The beginning of Codex's result of a command, as a script prints it: below its head, and below a warning if it was cut.
+static CHUNK: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r#"\A(?:Script completed\nWall time.*\nOutput:\n\s*)?(?:Warning: truncated output.*\n(?:Total output lines.*\n)?\s*)?\{"chunk_id":"(?<id>\w+)","wall_time_seconds":[\d.]+(?:,"exit_code":(?<code>\d+)|,"session_id":(?<session>\d+))?"#,
+    )
+    .expect("a valid pattern")
+});
+
+/// A sequence by which a program controls a terminal.
+static ESCAPE_CODE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?").expect("a valid pattern")
+});
 
 /// The inputs of calls that read the output of a running command, or end it, with its name.
 const HANDLES: [&str; 6] = ["cell_id", "session_id", "task_id", "bash_id", "shell_id", "id"];
@@ -79,7 +99,7 @@ pub(super) fn status_of(outcome: &ToolOutcome, text: &str) -> CallStatus {
     match outcome.status {
         OutcomeStatus::Interrupted => CallStatus::Unknown,
         _ if is_refusal(outcome) => CallStatus::Refused,
-        OutcomeStatus::Failed if text.starts_with(NOT_RUN) => CallStatus::Unknown,
+        OutcomeStatus::Failed if text.starts_with(NOT_RUN) || text.ends_with(ABORTED) => CallStatus::Unknown,
         OutcomeStatus::Failed if is_refused() => CallStatus::Refused,
         _ if running_as(outcome, text).is_some() => CallStatus::Running,
         OutcomeStatus::Failed | OutcomeStatus::Completed if is_silent(outcome, text) => CallStatus::Silent,
@@ -126,6 +146,32 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
+/// The text of a result without escape codes and overwritten lines. The result of a command that a script of Codex prints as an
+/// object gets the form that it has otherwise.
+pub(super) fn plain(text: Cow<'_, str>) -> Cow<'_, str> {
+    let text = match CHUNK.captures(&text) {
+        Some(chunk) => {
+            let object = &text[text.find('{').unwrap_or_default()..];
+            let whole = serde_json::from_str::<Value>(object.trim_end());
+            // One that was cut is shown as it is.
+            let output = whole.as_ref().ok().and_then(|whole| whole["output"].as_str()).unwrap_or(object);
+            let state = match (chunk.name("code"), chunk.name("session")) {
+                (Some(code), _) => format!("Process exited with code {}", code.as_str()),
+                (None, Some(session)) => format!("{PROCESS_RUNNING}{}", session.as_str()),
+                (None, None) => String::new(),
+            };
+            Cow::Owned(format!("Chunk ID: {}\n{state}\nOutput:\n{output}", &chunk["id"]))
+        }
+        None => text,
+    };
+    if memchr::memchr2(b'\r', b'\x1b', text.as_bytes()).is_none() {
+        return text;
+    }
+    let text = ESCAPE_CODE.replace_all(&text, "");
+    let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().to_owned();
+    Cow::Owned(text.split('\n').map(shown).collect::<Vec<_>>().join("\n"))
+}
+
 /// The output of a command, without the lines that its agent wrote above it.
 pub(super) fn output(text: &str) -> &str {
     let is_head = OUTPUT_HEADS.iter().any(|begin| text.starts_with(begin));
@@ -139,6 +185,11 @@ fn is_silent(outcome: &ToolOutcome, text: &str) -> bool {
     let printed = output(text).trim();
     let without = printed.strip_prefix("(no output)").unwrap_or(printed).trim();
     SILENT.contains(&without) || without.is_empty() && exit_code(outcome, text) == Some(1)
+}
+
+/// Whether a result says how its command ended, also if a script printed it.
+pub(super) fn has_exit_code(outcome: &ToolOutcome, text: &str) -> bool {
+    exit_code(outcome, text).is_some()
 }
 
 /// The exit code that was recorded, or that the agent wrote above the output.

@@ -223,6 +223,64 @@ fn what_a_later_command_or_another_site_made_of_it_is_not_stated() {
     assert!(!text.contains("Commands that failed"), "{text}");
 }
 
+/// Regression, read in a session that squashed its commits with `git rebase --autosquash`: ten `fixup!` commits were listed with ids that
+/// no longer existed. A branch that a quiet `git checkout -b` made was unknown, and a request was one of the work because a
+/// tool that was not known had shown it.
+#[test]
+fn a_rebase_and_a_quiet_checkout_change_what_is_stated() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "git commit -m x", DONE, "[main 0a0b0c0] Begin");
+    shell(&mut conversation, "git checkout -q -B queue origin/main", DONE, "");
+    shell(&mut conversation, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue");
+    let rebase = "git commit --fixup=1a2b3c4 && git rebase -i --autosquash main";
+    let output = "[queue 5d6e7f8] fixup! Add the queue\nRebasing (1/2)\rSuccessfully rebased and updated refs/heads/queue.";
+    shell(&mut conversation, rebase, DONE, output);
+    shell(&mut conversation, "git commit -m y", DONE, "[queue 9a9b9c9] Test it");
+    shell(&mut conversation, "gh stack view --json", DONE, "https://github.com/o/r/pull/82");
+    shell(&mut conversation, "git checkout -q -b next", DONE, "");
+    let text = carried(&conversation, 5_000);
+    let expected = [
+        "- branch: next; pull requests that were only read: o/r#82",
+        "- 9a9b9c9 on queue: Test it",
+        "- before a rebase on queue: Add the queue",
+        "- 0a0b0c0 on main: Begin",
+    ];
+    assert_eq!(part(&text, "Version control, newest first"), expected);
+}
+
+/// Regression: a directory with a hyphen was not entered, so files were listed at paths that don't exist; all names in a patch of
+/// several files were those of the first one; and parts of URLs and of code were files.
+#[test]
+fn files_and_their_names_are_those_that_exist() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cd /w/sub-dir && cat a.rs ../b.rs && find . -name 'c.rs'", DONE, "");
+    let patch = "*** Begin Patch\n*** Update File: one.rs\n+fn first() {}\n*** Add File: two.rs\n+fn second() {}\n*** End Patch";
+    conversation.calls_with("apply_patch", json!({ "input": patch }), DONE, "ok");
+    let found =
+        "app/[id]/page.tsx 3A%2F%2Fhost.js response.json( *_test.go .../cut.ts roles/sql.admin src/real.ts";
+    conversation.calls_with("Grep", json!({ "path": "/w" }), DONE, found);
+    let text = carried(&conversation, 5_000);
+    let files = part(&text, "Files, newest first").concat();
+    assert!(files.ends_with("- read or used: b.rs, sub-dir/a.rs"), "{files}");
+    assert_eq!(part(&text, "Names defined in edits"), ["- one.rs: first", "- two.rs: second"]);
+    assert_eq!(part(&text, "Files named in results"), ["src/real.ts"]);
+}
+
+/// Regression: sessions on Windows listed `nul` as changed nine times, names without their separators, and the same file under
+/// the path of Git Bash and under that of Windows.
+#[test]
+fn paths_of_windows_are_relative_too() {
+    let mut conversation = TestConversation::in_directory("C:\\repo");
+    conversation.calls_with("Read", json!({ "file_path": "c:\\repo\\src\\a.rs" }), DONE, "");
+    shell(&mut conversation, "cd /c/repo && cat src/a.rs README.md && cat /c/other/b.rs", DONE, "");
+    conversation.calls_with("execute_command", json!({ "command": "type src\\c.rs 2>nul" }), DONE, "");
+    conversation.calls_with("execute_command", json!({ "command": "ping host >nul" }), DONE, "");
+    shell(&mut conversation, "cd /c/repo && git status", DONE, "On branch main");
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Files, newest first"), ["- read or used: C:/other/b.rs, README.md, src/a.rs"]);
+    assert_eq!(part(&text, "Version control, newest first"), ["- branch: main"]);
+}
+
 /// Regression: the branch of another repository, and a pull request that was only read, were listed as those of the work.
 #[test]
 fn branches_and_commits_name_another_repository_and_requests_that_were_only_read_are_apart() {

@@ -14,8 +14,12 @@ pub struct TestConversation(pub Thread);
 
 impl TestConversation {
     pub fn new() -> TestConversation {
+        TestConversation::in_directory("/w")
+    }
+
+    pub fn in_directory(cwd: &str) -> TestConversation {
         let session = SessionId("s_00000000000000000001".into());
-        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.into() };
         let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
         TestConversation(Thread::replay([opened]).expect("an opened thread"))
     }

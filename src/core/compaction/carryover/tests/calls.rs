@@ -51,6 +51,49 @@ fn the_commands_and_patches_in_scripts_are_listed() {
     );
 }
 
+/// Regression: a script that prints the result of `exec_command` whole had its JSON as the last line of each command, and nine commands
+/// that had ended well, or failed, since were listed with their first output.
+#[test]
+fn a_result_that_a_script_prints_as_an_object_has_its_status() {
+    let mut conversation = TestConversation::new();
+    let run = |line: &str| {
+        format!("const r = await tools.exec_command({{cmd:{line:?}}}); text(JSON.stringify(r));")
+    };
+    let chunk = |state: &str, output: &str| {
+        format!(
+            "{{\"chunk_id\":\"a1\",\"wall_time_seconds\":30.5,{state},\"original_token_count\":9,\"output\":{output:?}}}"
+        )
+    };
+    script(&mut conversation, &run("make a"), &[COMPLETED, &chunk("\"exit_code\":0", "made")]);
+    script(
+        &mut conversation,
+        &run("make b"),
+        &[COMPLETED, &chunk("\"exit_code\":2", "\u{1b}[31mbroken\u{1b}[0m")],
+    );
+    // The middle of a long output is left out, so that the object can't be parsed.
+    let cut = format!(
+        "Warning: truncated output (original token count: 9000)\nTotal output lines: 1\n\n{}",
+        &chunk("\"session_id\":7", "one")[..70]
+    );
+    script(&mut conversation, &run("make c"), &[COMPLETED, &cut]);
+    let read = "const r = await tools.write_stdin({session_id:7}); text(JSON.stringify(r));";
+    script(&mut conversation, read, &[COMPLETED, &chunk("\"exit_code\":0", "two")]);
+    script(&mut conversation, &run("make d"), &[COMPLETED, &chunk("\"session_id\":8", "begun")]);
+    let text = carried(&conversation, 5_000);
+    let failed = part(&text, FAILING).concat();
+    assert!(failed.starts_with("- `make b` ") && failed.ends_with(": broken"), "{failed}");
+    let others = part(&text, OTHERS).concat();
+    for wanted in ["`make a` (1×", "`make c` (1×", "`make d` (1×"] {
+        assert!(others.contains(wanted), "{wanted}: {others}");
+    }
+    assert_eq!(
+        (others.matches(": succeeded").count(), others.matches(": still running").count()),
+        (2, 1),
+        "{others}"
+    );
+    assert!(!text.contains("chunk_id"), "{text}");
+}
+
 #[test]
 fn the_result_of_a_script_is_quoted_once() {
     let mut conversation = TestConversation::new();
