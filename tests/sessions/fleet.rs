@@ -287,7 +287,7 @@ impl Fleet {
         self.note(format!("window {at}: {method} {session} {text}"));
         let machine = &self.daemons[0].machine;
         let params = world::params(machine, self.windows[at].version, method, &session, &text, self.prompts);
-        let request = Request { method, session, text, deaths: 0 };
+        let request = Request { method, session, text, deaths: 0, was_lost: false };
         self.windows[at].request(params, request);
     }
 

@@ -53,7 +53,7 @@ const LOOK_EVERY: usize = 8;
 pub type Reached = BTreeMap<&'static str, u64>;
 
 /// States that a run of `SEEDS` worlds must reach; otherwise it does not test them.
-const RARE: [&str; 37] = [
+const RARE: [&str; 38] = [
     "a call of an agent was asked about",
     "a call was interrupted",
     "a call was refused",
@@ -73,6 +73,7 @@ const RARE: [&str; 37] = [
     "a hook replaced the history",
     "a hook rewrote a result",
     "a hook wanted more work",
+    "a lost prompt was done by the next daemon",
     "a prompt had ended behind its window at a death",
     "a prompt was cancelled",
     "a prompt was queued",
@@ -199,7 +200,7 @@ impl World {
     fn send(&mut self, at: usize, method: &'static str, session: String, text: String) {
         self.trace.push(format!("window {at}: {method} {session} {text}"));
         let params = params(&self.machine, self.windows[at].version, method, &session, &text, self.prompts);
-        let request = Request { method, session, text, deaths: self.deaths };
+        let request = Request { method, session, text, deaths: self.deaths, was_lost: false };
         self.windows[at].request(params, request);
     }
 
@@ -391,12 +392,14 @@ impl World {
         self.process = None;
         let logs = oracle::logs(&self.machine);
         let mut behind = 0;
-        for window in &self.windows {
-            let prompts = window.open.values().filter(|open| open.method == "session/prompt");
-            let ended = |open: &&Request| {
-                logs.get(&open.session).is_some_and(|log| oracle::ended(log, &open.text) > 0)
-            };
-            behind += prompts.filter(ended).count();
+        for window in &mut self.windows {
+            for open in window.open.values_mut().filter(|open| open.method == "session/prompt") {
+                let Some(log) = logs.get(&open.session) else { continue };
+                // A command is not in the log as a prompt.
+                open.was_lost |=
+                    !open.text.starts_with('/') && oracle::prompts(log, &open.text).next().is_none();
+                behind += usize::from(oracle::ended(log, &open.text) > 0);
+            }
         }
         self.count("a prompt had ended behind its window at a death", behind as u64);
     }

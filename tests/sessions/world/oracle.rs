@@ -49,10 +49,18 @@ pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
     known.iter().map(|(session, (_, log))| (session.clone(), log.clone())).collect()
 }
 
+/// Where the log has prompts with this text.
+pub fn prompts<'a>(log: &'a [Arc<Entry>], text: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_it = move |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
+    let is_prompt = move |entry: &Arc<Entry>| match &entry.change {
+        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => is_it(message),
+        _ => false,
+    };
+    log.iter().enumerate().filter(move |(_, entry)| is_prompt(entry)).map(|(at, _)| at)
+}
+
 /// Number of prompts with this text whose turn ended successfully.
 pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
-    let is_it =
-        |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
     let end_after = |at: usize| {
         log[at..].iter().find_map(|entry| match &entry.change {
             Change::TurnEnded { reason, .. } => Some(*reason),
@@ -91,11 +99,7 @@ pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
             && !is_of_command
             && end_after(at + begins) == Some(StopReason::EndTurn)
     };
-    let is_prompt = |entry: &Arc<Entry>| match &entry.change {
-        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => is_it(message),
-        _ => false,
-    };
-    log.iter().enumerate().filter(|(at, entry)| is_prompt(entry) && ended_well(*at)).count()
+    prompts(log, text).filter(|at| ended_well(*at)).count()
 }
 
 /// Checked after every step.
@@ -214,8 +218,12 @@ pub fn check_at_rest(world: &mut World) {
             if let Some(what) = what.filter(|_| error.is_none()) {
                 *reached.entry(what).or_default() += 1;
             }
-            if answer["result"]["stopReason"] == "cancelled" {
-                *reached.entry("a prompt was cancelled").or_default() += 1;
+            match answer["result"]["stopReason"].as_str() {
+                Some("cancelled") => *reached.entry("a prompt was cancelled").or_default() += 1,
+                Some("end_turn") if request.was_lost => {
+                    *reached.entry("a lost prompt was done by the next daemon").or_default() += 1;
+                }
+                _ => {}
             }
         }
         let is_version_2 = window.version == AcpVersion::V2;

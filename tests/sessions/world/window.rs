@@ -100,6 +100,8 @@ pub struct Request {
     pub text: String,
     /// Number of daemons that had died when it was sent.
     pub deaths: u32,
+    /// Whether a daemon died before the prompt was in the log.
+    pub was_lost: bool,
 }
 
 /// A permission request.
