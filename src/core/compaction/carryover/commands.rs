@@ -214,7 +214,10 @@ fn run_of(chain: &[Pipeline]) -> Option<CommandRun> {
         let does_look = shown.iter().all(is_looking);
         is_reading &= does_look;
         let is_end = |command: &ShellCommand| ["tail", "tee"].contains(&program(command));
-        run.is_end_own = !does_look && commands[shown.len()..].iter().all(is_end);
+        // `true` prints nothing.
+        if !commands.iter().all(|command| program(command) == "true") {
+            run.is_end_own = !does_look && commands[shown.len()..].iter().all(is_end);
+        }
         run.success_is_own &=
             pipeline.joint != Joint::Or && !pipeline.is_negated && !is_piped && !is_compound;
         // A program that reads also fails if it finds nothing.
