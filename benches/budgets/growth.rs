@@ -56,9 +56,9 @@ pub fn run(stage: &Stage<'_>, most: (u32, u32), as_json: bool) -> Result<()> {
 }
 
 const CONVERSATION: [&str; 6] =
-    ["turns", "CPU of a prompt ms", "prompt → model ms", "load ms", "load CPU ms", "RSS MB"];
+    ["turns", "CPU of a prompt ms", "prompt → model ms", "load ms", "load CPU ms", "memory MB"];
 const LISTED: [&str; 6] =
-    ["sessions", "start ms", "session/new ms", "first list ms", "later list ms", "RSS MB"];
+    ["sessions", "start ms", "session/new ms", "first list ms", "later list ms", "memory MB"];
 
 /// The first measure is drawn too, as a bar of proportional length.
 fn table(columns: &[&str], rows: &[Vec<f64>]) {
@@ -113,8 +113,8 @@ fn conversation(stage: &Stage<'_>, lengths: &[u32]) -> Result<Vec<Vec<f64>>> {
         ensure!(chunks > 0, "nothing was replayed of {turns} turns");
         processes::come_to_rest()?;
         let cpu = processes::cpu_time_since(before)?;
-        let resident = processes::resident_bytes()? as f64 / 1e6;
-        rows.push(vec![f64::from(*length), ms(each), median(asked), ms(took), ms(cpu), resident]);
+        let memory = processes::memory_bytes()? as f64 / 1e6;
+        rows.push(vec![f64::from(*length), ms(each), median(asked), ms(took), ms(cpu), memory]);
     }
     end(agent)?;
     Ok(rows)
@@ -135,7 +135,7 @@ fn stored(stage: &Stage<'_>, numbers: &[u32]) -> Result<Vec<Vec<f64>>> {
         }
         end(agent)?;
         let (mut starts, mut firsts, mut later, mut news) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut resident = 0.0;
+        let mut memory = 0.0;
         for _ in 0..SAMPLES / 4 {
             let begun = Instant::now();
             let mut agent: Agent = stage.ready()?;
@@ -146,7 +146,7 @@ fn stored(stage: &Stage<'_>, numbers: &[u32]) -> Result<Vec<Vec<f64>>> {
             }
             news.push(agent.new_session()?.1);
             processes::come_to_rest()?;
-            resident = processes::resident_bytes()? as f64 / 1e6;
+            memory = processes::memory_bytes()? as f64 / 1e6;
             end(agent)?;
         }
         rows.push(vec![
@@ -155,7 +155,7 @@ fn stored(stage: &Stage<'_>, numbers: &[u32]) -> Result<Vec<Vec<f64>>> {
             median(news),
             median(firsts),
             median(later),
-            resident,
+            memory,
         ]);
     }
     Ok(rows)

@@ -45,7 +45,7 @@ struct Options {
     /// Few repetitions: a look, not a record
     #[arg(long)]
     quick: bool,
-    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, late, load, long, tool, cancel, hooks,
+    /// Only groups (start, session, list, prompt, flood, memory, windows, many, streams, late, load, long, tool, cancel, hooks,
     /// found, binary, inside) or rows whose name has NAME; can be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,

@@ -41,7 +41,7 @@ pub fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resul
         }
         std::thread::sleep(RESTS_WITHIN);
         processes::come_to_rest()?;
-        processes::resident_bytes()
+        processes::memory_bytes()
     };
     let count = effort.of(RESTING);
     let before = rested(&mut agent, count)?;
@@ -63,12 +63,12 @@ pub fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resul
     let mut agent = stage.ready()?;
     agent.load_session(&long[0])?;
     processes::come_to_rest()?;
-    let before = processes::resident_bytes()?;
+    let before = processes::memory_bytes()?;
     for session in &long[1..] {
         agent.load_session(session)?;
     }
     processes::come_to_rest()?;
-    let each = processes::resident_bytes()?.saturating_sub(before) as f64 / (long.len() - 1) as f64;
+    let each = processes::memory_bytes()?.saturating_sub(before) as f64 / (long.len() - 1) as f64;
     samples.bytes(Row::MemoryLong, each);
     end(agent)
 }

@@ -21,6 +21,9 @@ use crate::windows;
 /// Prompts between two reads of the CPU clock.
 const CPU_PROMPTS: u32 = 50;
 
+/// Stored sessions that a new process lists.
+const LISTED_SESSIONS: u32 = 60;
+
 /// How long idle sessions are opened; an agent with a process for each opens fewer of them.
 const SESSIONS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -102,9 +105,10 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 15] = [
+pub const GROUPS: [Group; 16] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
+    Group { name: "list", rows: &[Row::ListFirst], turns: 3, run: list },
     Group {
         name: "prompt",
         rows: &[
@@ -143,7 +147,7 @@ pub const GROUPS: [Group; 15] = [
         turns: 3,
         run: many::late,
     },
-    Group { name: "tool", rows: &[Row::Tool, Row::Shell], turns: 5, run: tool },
+    Group { name: "tool", rows: &[Row::ToolFirst, Row::Tool, Row::Shell], turns: 5, run: tool },
     Group { name: "cancel", rows: &[Row::Cancel], turns: 5, run: cancel },
     Group {
         name: "hooks",
@@ -183,6 +187,25 @@ fn session(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
         for _ in 0..10 {
             samples.time(Row::NewAfterTurn, agent.new_session()?.1);
         }
+        end(agent)?;
+    }
+    Ok(())
+}
+
+/// Sessions of one short turn each, listed by a new process.
+fn list(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
+    if !stage.subject.durable {
+        return Ok(());
+    }
+    let mut agent = stage.ready()?;
+    for _ in 0..LISTED_SESSIONS {
+        let (session, _) = agent.new_session()?;
+        stage.short_turn(&mut agent, &session, PROMPT)?;
+    }
+    end(agent)?;
+    for _ in 0..effort.of(5) {
+        let mut agent = stage.ready()?;
+        samples.time(Row::ListFirst, agent.list_sessions()?);
         end(agent)?;
     }
     Ok(())
@@ -260,7 +283,7 @@ fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()
     let sessions = effort.of(1_000);
     let idle = || {
         processes::come_to_rest()?;
-        processes::resident_bytes().map(|bytes| bytes as f64)
+        processes::memory_bytes().map(|bytes| bytes as f64)
     };
     for _ in 0..effort.of(3) {
         let mut agent = stage.ready()?;
@@ -348,12 +371,13 @@ fn tool(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> 
     let path = file.to_str().context("the temporary directory's name is not UTF-8")?;
     let calls = [(Row::Tool, CalledTool::ReadFile, path), (Row::Shell, CalledTool::Shell, "true")];
     for (row, tool, argument) in calls {
-        for _ in 0..effort.of(10) {
+        for number in 0..effort.of(10) {
             let calling = stage.model.plan(Reply::Call(tool, argument.to_owned()));
             let ending = stage.model.plan(Reply::Short);
             let (id, _) = agent.prompt(&session, PROMPT)?;
             agent.stop(id, "end_turn")?;
             calling.asked()?;
+            let row = if number == 0 && row == Row::Tool { Row::ToolFirst } else { row };
             samples.time(row, ending.asked()? - calling.wrote()?);
         }
     }

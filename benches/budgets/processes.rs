@@ -35,15 +35,16 @@ pub fn cpu_time_since(before: Duration) -> Result<Duration> {
     cpu_time()?.checked_sub(before).context("a process ended while its CPU time was measured")
 }
 
-/// The resident memory of all processes below the bench, in bytes. Shared pages count once per process.
-pub fn resident_bytes() -> Result<u64> {
-    descendants()?.into_iter().map(|pid| resident_bytes_of(pid.unsigned_abs())).sum()
+/// The memory of all processes below the bench, in bytes.
+pub fn memory_bytes() -> Result<u64> {
+    descendants()?.into_iter().map(|pid| memory_bytes_of(pid.unsigned_abs())).sum()
 }
 
-/// The resident memory of one process, in bytes.
-pub fn resident_bytes_of(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+/// The memory of one process, in bytes: its proportional set size (PSS), to which a page that several processes share counts
+/// with its part.
+pub fn memory_bytes_of(pid: u32) -> Result<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let kilobytes = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
     let number = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
     // A process that has exited in the meantime has no such line, and no memory.
     Ok(number.map_or(Ok(0), |text| text.trim().parse::<u64>())? * 1024)

@@ -25,9 +25,9 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     // has grown.
     std::thread::sleep(LEAN_WITHIN);
     processes::come_to_rest()?;
-    let fronts = windows.iter().map(|window| processes::resident_bytes_of(window.process()));
+    let fronts = windows.iter().map(|window| processes::memory_bytes_of(window.process()));
     let fronts = fronts.collect::<Result<Vec<u64>>>()?;
-    let all = processes::resident_bytes()?;
+    let all = processes::memory_bytes()?;
     fronts.iter().for_each(|bytes| samples.bytes(Row::MemoryFront, *bytes as f64));
     // The remaining memory is the daemon's; the floor has none.
     let daemon = all.saturating_sub(fronts.iter().sum());
