@@ -14,8 +14,19 @@ const REFUSED_WITH: &str = "the user said:\n";
 
 /// Tools whose result is the user's answer to a question, in lower case without punctuation: Epitome's, and those of agents
 /// whose sessions are imported.
-const QUESTION_TOOLS: [&str; 6] =
-    ["askuser", "askuserquestion", "askfollowupquestion", "askquestion", "question", "requestuserinput"];
+const QUESTION_TOOLS: [&str; 7] = [
+    "askuser",
+    "askquestions",
+    "askuserquestion",
+    "askfollowupquestion",
+    "askquestion",
+    "question",
+    "requestuserinput",
+];
+
+/// Around the answers in the results of Claude Code and opencode.
+const ANSWERED: [&str; 2] = ["User has answered your questions: ", "Your questions have been answered: "];
+const GO_ON: &str = ". You can now continue with ";
 
 /// Claude Code's result for a question that the user left unanswered.
 const UNANSWERED: &str = "No response after ";
@@ -41,7 +52,8 @@ pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'sta
         let reason = text.strip_prefix(REFUSED_BECAUSE).or_else(foreign)?.to_owned();
         ("refusing a call", Cow::Owned(reason))
     } else if is_asked && outcome.status == OutcomeStatus::Completed && !text.starts_with(UNANSWERED) {
-        ("answering a question", text)
+        let answers = ANSWERED.iter().find_map(|begin| text.strip_prefix(begin)?.rsplit_once(GO_ON));
+        ("answering a question", answers.map_or(text.clone(), |(answers, _)| Cow::Owned(answers.to_owned())))
     } else {
         return None;
     };
@@ -50,6 +62,8 @@ pub(super) fn user_reply(is_asked: bool, outcome: &ToolOutcome) -> Option<(&'sta
 
 /// Whether a tool asks the user something.
 pub(super) fn is_question(tool: &str) -> bool {
+    // The name of an MCP server may precede it.
+    let tool = tool.rsplit("__").next().unwrap_or(tool);
     let name = tool.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     QUESTION_TOOLS.contains(&name.as_str())
 }

@@ -185,6 +185,7 @@ pub(super) fn most_telling_lines(text: &str, chars_max: usize, hint: &str) -> St
         middle.push_str(&text[line.clone()]);
         end = line.end;
     }
+    middle.push_str(if tail > end && !middle.is_empty() { "[…]\n" } else { "" });
     let left_out = tail - head - middle.replace("[…]\n", "").len();
     format!("{}{LEFT_OUT}{left_out} bytes left out{hint} …]\n{middle}{}", &text[..head], &text[tail..])
 }

@@ -91,12 +91,13 @@ pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Facts {
 }
 
 pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let count = history.calls().map(|call| runs_of(call).len()).sum::<usize>();
+    let with_runs = history.calls().filter(|call| !runs_of(call).is_empty());
+    let entries: Vec<_> = with_runs.map(|call| call.entry).collect();
     let line = |runs: CommandRuns| {
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
         let last = history.place("last ", runs.last.entry);
         // A reader without the log sees by this whether it may be outdated.
-        let since = count - runs.position;
+        let since = entries.iter().filter(|entry| **entry > runs.last.entry).count();
         let is_old = last.is_empty() && since > 0;
         let age = if is_old { format!("{since} commands ago") } else { String::new() };
         (format!("- `{command}`{}: ", noted([last, age])), ends_of(runs.last.text()))

@@ -247,7 +247,7 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
 /// The files that the programs on a command line read, write and delete.
 fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut found: Vec<(String, FileAction)> = Vec::new();
-    let mut directory = PathBuf::from(call.input_text(&["workdir", "cwd", "dir_path"]).unwrap_or_default());
+    let mut directory = PathBuf::from(call.directory().unwrap_or_default());
     let pipelines = call.statements().into_iter().flatten().flat_map(|statement| &statement.pipelines);
     for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
         let words = &command.words[..];
@@ -278,13 +278,19 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
             "tee" => files.for_each(|path| add(path, FileAction::Changed)),
             "rm" => files.for_each(|path| add(path, FileAction::Deleted)),
             "mv" => {
-                let mut files: Vec<&str> = files.collect();
-                let target = files.pop();
-                files.into_iter().for_each(|path| add(path, FileAction::Deleted));
-                target.into_iter().for_each(|path| add(path, FileAction::Created));
+                let files: Vec<&str> = files.collect();
+                let target = words.last().map_or("", String::as_str);
+                let moved = files.iter().filter(|path| **path != target);
+                let is_file = files.contains(&target);
+                for path in moved {
+                    add(path, FileAction::Deleted);
+                    let below = Path::new(target).join(file_name(path));
+                    let target = if is_file { Path::new(target) } else { &below };
+                    add(&target.to_string_lossy(), FileAction::Created);
+                }
             }
-            // Which of the files is new is not known.
-            "cp" | "find" => {}
+            // Which of the files is new is not known; and arguments of others are patterns or addresses.
+            "cp" | "find" | "gh" | "glab" | "curl" => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }
     }
@@ -398,13 +404,18 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic()) && !stem.ends_with('.');
             // `fmt.Println`, `user@host.org`, `//host.org` and `roles/cloudsql.admin` are not files.
             let is_file = is_source(extension) && has_name && word.len() <= PATH_BYTES_MAX;
-            if is_file && !["//", "..."].iter().any(|begin| word.starts_with(begin)) && !word.contains('@') {
+            let is_other =
+                ["//", "..."].iter().any(|begin| word.starts_with(begin)) || FRAMEWORKS.contains(&word);
+            if is_file && !is_other && !word.contains('@') {
                 return Some(word);
             }
         }
         None
     })
 }
+
+/// Names of frameworks that look like files.
+const FRAMEWORKS: [&str; 6] = ["Next.js", "Node.js", "Nuxt.js", "Vue.js", "Three.js", "Express.js"];
 
 /// Extensions by which a name is recognized as a file.
 fn is_source(extension: &str) -> bool {

@@ -75,32 +75,36 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut amended = HashSet::new();
     let mut rebased = HashSet::new();
     for call in history.calls().rev() {
-        let Some(command) = call.command() else { continue };
         let output = bounded(call.text());
-        let elsewhere = directory(&command, history.cwd);
+        // The name of the server precedes that of the tool.
+        if call.name.ends_with("create_pull_request") || call.name.ends_with("create_merge_request") {
+            add_requests(&mut found.requests, REQUEST.captures_iter(output).take(1));
+        }
+        let Some(command) = call.command() else { continue };
+        let elsewhere = directory(&command, call, history.cwd);
         if runs(call, &["git"]) {
             let commits: Vec<_> = COMMIT.captures_iter(output).collect();
             let rebase = output.rfind(REBASED);
             let rebased_now =
                 rebase.and_then(|at| output[at + REBASED.len()..].lines().next()?.strip_suffix('.'));
             for commit in commits.iter().rev() {
-                let is_replaced = amended.remove(&commit[1]);
+                let branch = branch_of(commit);
+                let is_replaced = amended.remove(branch);
                 if command.contains("--amend") {
-                    amended.insert(commit[1].to_owned());
+                    amended.insert(branch.to_owned());
                 }
                 let is_before = || commit.get(0).map(|commit| commit.start()) < rebase;
-                let is_rebased =
-                    rebased.contains(&commit[1]) || rebased_now == Some(&commit[1]) && is_before();
+                let is_rebased = rebased.contains(branch) || rebased_now == Some(branch) && is_before();
                 let subject = &commit[3];
                 if is_replaced || is_rebased && FOLDED.iter().any(|begin| subject.starts_with(begin)) {
                     continue;
                 }
                 let id = if is_rebased { "before a rebase" } else { &commit[2] };
-                let commit = format!("- {id} on {}{elsewhere}: {subject}", &commit[1]);
+                let commit = format!("- {id} on {branch}{elsewhere}: {subject}");
                 add(&mut found.commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
-            let branch = branch.or_else(|| commits.last().map(|commit| commit[1].to_owned()));
+            let branch = branch.or_else(|| commits.last().map(|commit| branch_of(commit).to_owned()));
             let branch = branch.or_else(|| created_branch(call));
             rebased.extend(rebased_now.map(str::to_owned));
             if let Some(branch) = branch
@@ -114,13 +118,7 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if runs(call, &["gh", "glab"]) && call.result() != CallStatus::Failed {
             let requests = if CHANGING.is_match(&command) { &mut found.requests } else { &mut found.read };
             let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
-            for request in REQUEST.captures_iter(output).take(1).chain(in_command) {
-                let repository =
-                    request.get(1).map_or("", |repository| repository.as_str().trim_end_matches("/-"));
-                if let Some(number) = request.iter().skip(2).flatten().next() {
-                    add_request(requests, format!("{repository}#{}", number.as_str()));
-                }
-            }
+            add_requests(requests, REQUEST.captures_iter(output).take(1).chain(in_command));
         }
     }
     found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
@@ -133,6 +131,11 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let commits = found.commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
     let lines: Vec<String> = state.into_iter().chain(commits).collect();
     Box::new(move |bytes_max| BoundedLines::of(bytes_max, &lines).text())
+}
+
+/// The branch in what `git commit` printed, which may have `(root-commit)` behind it.
+fn branch_of<'t>(commit: &regex::Captures<'t>) -> &'t str {
+    commit.get(1).map_or("", |branch| branch.as_str()).split(' ').next().unwrap_or_default()
 }
 
 /// The branch that a command line created, which a quiet `git` doesn't print.
@@ -174,9 +177,10 @@ fn bounded(output: &str) -> &str {
 }
 
 /// ` in DIRECTORY` if a command is about a repository outside of the session's directory.
-fn directory(command: &str, cwd: &Path) -> String {
+fn directory(command: &str, call: &CallRecord<'_>, cwd: &Path) -> String {
     let named = DIRECTORY.captures(command).and_then(|found| found.iter().skip(1).flatten().next());
-    let outside = named.map(|named| named.as_str()).filter(|named| below(named, cwd).is_none());
+    let named = named.map(|named| named.as_str()).or_else(|| call.directory());
+    let outside = named.filter(|named| below(named, cwd).is_none());
     outside.map_or(String::new(), |named| format!(" in {named}"))
 }
 
@@ -184,6 +188,15 @@ fn directory(command: &str, cwd: &Path) -> String {
 fn add(list: &mut Vec<String>, items_max: usize, item: String) {
     if list.len() < items_max && !list.contains(&item) {
         list.push(item);
+    }
+}
+
+fn add_requests<'t>(list: &mut Vec<String>, found: impl Iterator<Item = regex::Captures<'t>>) {
+    for request in found {
+        let repository = request.get(1).map_or("", |repository| repository.as_str().trim_end_matches("/-"));
+        if let Some(number) = request.iter().skip(2).flatten().next() {
+            add_request(list, format!("{repository}#{}", number.as_str()));
+        }
     }
 }
 

@@ -164,7 +164,8 @@ impl<'a> ConversationHistory<'a> {
         for at in continued.iter().copied() {
             let reader = &self.calls[records.start];
             let name = reader.name.to_ascii_lowercase();
-            let status = match name.contains("kill") || name.contains("stop") {
+            let is_interrupt = reader.input_text(&["chars"]).is_some_and(|chars| chars.contains('\x03'));
+            let status = match is_interrupt || name.contains("kill") || name.contains("stop") {
                 true => CallStatus::Unknown,
                 false => self.calls[at].status_with(outcome, &text),
             };
@@ -175,7 +176,11 @@ impl<'a> ConversationHistory<'a> {
             call.text = if is_room { all() } else { printed.clone() };
         }
         for call in &mut self.calls[records.clone()] {
-            call.status = call.status_with(outcome, &text);
+            // That of a call that reads the output of a command is the command's.
+            call.status = match continued.is_empty() {
+                true => call.status_with(outcome, &text),
+                false => CallStatus::Unknown,
+            };
             call.text = printed.clone();
             call.shown = &outcome.shown;
         }
@@ -315,6 +320,11 @@ impl<'a> CallRecord<'a> {
             .find_map(|key| self.input.get(key))
             .and_then(Value::as_str)
             .filter(|path| !path.is_empty())
+    }
+
+    /// The directory in which a call runs its command, if the input names one.
+    pub fn directory(&self) -> Option<&str> {
+        self.input_text(&["workdir", "cwd", "dir_path"])
     }
 
     /// The first text in the input under one of these keys.

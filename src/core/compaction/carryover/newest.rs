@@ -37,7 +37,11 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut newest: Vec<String> = Vec::new();
     let gone = history.calls().rev().filter(|call| call.has_left && !call.is_planning());
     for call in gone.take(CALLS_MAX) {
-        let failed = if call.result() == CallStatus::Failed { " (failed)" } else { "" };
+        let failed = match call.result() {
+            CallStatus::Failed => " (failed)",
+            CallStatus::Refused => " (refused)",
+            _ => "",
+        };
         let input = clip_line(&call.input.to_string(), INPUT_BYTES_MAX);
         newest.push(format!("-{} {} {input}{failed}", history.place(" ", call.entry), call.name));
     }

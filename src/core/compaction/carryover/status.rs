@@ -59,6 +59,10 @@ const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 /// The end of pi's result for a command that the user interrupted.
 const ABORTED: &str = "\nCommand aborted";
 
+/// Around what Claude Code adds to a result for the model.
+const REMINDER: &str = "<system-reminder>";
+const REMINDED: &str = "</system-reminder>";
+
 /// Lines of Claude Code and Codex for commands that continue, before the name by which later calls refer to them.
 const RUNNING: [&str; 4] = [
     "Command running in background with ID: ",
@@ -146,9 +150,14 @@ pub(super) fn continues(input: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The text of a result without escape codes and overwritten lines. The result of a command that a script of Codex prints as an
-/// object gets the form that it has otherwise.
+/// The text of a result without escape codes, overwritten lines and what a host added behind it. Commands of Gemini, and those whose
+/// result a script of Codex prints as an object, get the form that Codex gives them otherwise.
 pub(super) fn plain(text: Cow<'_, str>) -> Cow<'_, str> {
+    let text = match text.trim_end().strip_suffix(REMINDED).and_then(|text| text.rsplit_once(REMINDER)) {
+        Some((text, _)) => Cow::Owned(text.trim_end().to_owned()),
+        None => text,
+    };
+    let text = of_gemini(&text).map_or(text, Cow::Owned);
     let text = match CHUNK.captures(&text) {
         Some(chunk) => {
             let object = &text[text.find('{').unwrap_or_default()..];
@@ -170,6 +179,17 @@ pub(super) fn plain(text: Cow<'_, str>) -> Cow<'_, str> {
     let text = ESCAPE_CODE.replace_all(&text, "");
     let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().to_owned();
     Cow::Owned(text.split('\n').map(shown).collect::<Vec<_>>().join("\n"))
+}
+
+/// The result of a command of Gemini CLI, which names the command above its output and its state below it.
+fn of_gemini(text: &str) -> Option<String> {
+    let (_, rest) = text.strip_prefix("Command: ")?.split_once("\nDirectory: ")?;
+    let (_, rest) = rest.split_once("\nOutput: ").or_else(|| rest.split_once("\nStdout: "))?;
+    let (rest, state) = rest.rsplit_once("\nExit Code: ")?;
+    let (output, error) = rest.rsplit_once("\nError: ")?;
+    let code = state.lines().next().unwrap_or_default();
+    let printed = [output, error].into_iter().filter(|text| !["(empty)", "(none)"].contains(text));
+    Some(format!("Exit code: {code}\nOutput:\n{}", printed.collect::<Vec<_>>().join("\n")))
 }
 
 /// The output of a command, without the lines that its agent wrote above it.

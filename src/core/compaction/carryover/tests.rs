@@ -281,6 +281,43 @@ fn paths_of_windows_are_relative_too() {
     assert_eq!(part(&text, "Version control, newest first"), ["- branch: main"]);
 }
 
+/// Regression: the first commit of a repository stayed beside the one that amended it, because its branch was named otherwise; commits were
+/// those of the session's directory although the call had another one; and a request that an MCP server had opened was only read.
+#[test]
+fn a_first_commit_another_directory_and_a_request_by_a_tool_are_understood() {
+    let mut conversation = TestConversation::new();
+    let elsewhere = json!({ "cmd": "git commit -m x", "workdir": "/other" });
+    conversation.calls_with("exec_command", elsewhere, DONE, "[main (root-commit) 1a2b3c4] Begin");
+    let amend = json!({ "cmd": "git commit --amend -m y", "workdir": "/other" });
+    conversation.calls_with("exec_command", amend, DONE, "[main 5d6e7f8] Begin well");
+    let opened = "{\"url\":\"https://github.com/o/r/pull/17\"}";
+    conversation.calls_with("mcp__github__create_pull_request", json!({ "title": "x" }), DONE, opened);
+    shell(&mut conversation, "gh pr view 17", DONE, "https://github.com/o/r/pull/17");
+    let text = carried(&conversation, 5_000);
+    assert_eq!(
+        part(&text, "Version control, newest first"),
+        ["- branch in /other: main; pull requests: o/r#17", "- 5d6e7f8 on main in /other: Begin well"]
+    );
+}
+
+/// Regression: of eleven files that were moved into a directory, one was listed as created and ten as deleted; and what was asked of a
+/// server had the name of a file.
+#[test]
+fn files_are_moved_into_a_directory() {
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "mv a.rs b.rs docs/", DONE, "");
+    shell(&mut conversation, "mv old.md new.md", DONE, "");
+    shell(&mut conversation, "gh api repos/o/r/contents/f.rb", DONE, "");
+    let text = carried(&conversation, 5_000);
+    let files = part(&text, "Files, newest first").concat();
+    for wanted in
+        ["new.md (created", "old.md (deleted", "docs/a.rs (created", "docs/b.rs (created", "b.rs (deleted"]
+    {
+        assert!(files.contains(wanted), "{wanted}: {files}");
+    }
+    assert!(!files.contains("read or used"), "{files}");
+}
+
 /// Regression: the branch of another repository, and a pull request that was only read, were listed as those of the work.
 #[test]
 fn branches_and_commits_name_another_repository_and_requests_that_were_only_read_are_apart() {

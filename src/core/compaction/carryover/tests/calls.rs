@@ -95,6 +95,55 @@ fn a_result_that_a_script_prints_as_an_object_has_its_status() {
     assert!(!text.contains("chunk_id"), "{text}");
 }
 
+/// Regression: Gemini CLI names the command above its output and its state below it. So the output quoted of a failed command was
+/// that it has no background processes, and no commit was found.
+#[test]
+fn the_results_of_gemini_are_read() {
+    let result = |output: &str, code: i32| {
+        format!(
+            "Command: x\nDirectory: (root)\nOutput: {output}\nError: (none)\nExit Code: {code}\nSignal: 0\nBackground PIDs: (none)\nProcess Group PGID: 92"
+        )
+    };
+    let mut conversation = TestConversation::new();
+    for (line, output, code) in [
+        ("git commit -m x", "[main 1a2b3c4] Add it", 0),
+        ("make", "no rule", 2),
+        ("netstat | findstr 80", "(empty)", 1),
+    ] {
+        conversation.calls_with("run_shell_command", json!({ "command": line }), DONE, &result(output, code));
+    }
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, "Version control, newest first"), ["- branch: main", "- 1a2b3c4 on main: Add it"]);
+    let failed = part(&text, FAILING).concat();
+    assert!(failed.starts_with("- `make` ") && failed.ends_with(": no rule"), "{failed}");
+    let others = part(&text, OTHERS).concat();
+    assert!(others.ends_with("exit status 1, no output"), "{others}");
+}
+
+/// Regression: each of the calls that had read the output of a command was marked as failed, because the command had; and a command
+/// that the agent had interrupted was one that fails. Claude Code's reminder below a result was quoted as its last line.
+#[test]
+fn a_call_that_reads_output_has_not_failed_with_its_command() {
+    let mut conversation = TestConversation::new();
+    let running = "Chunk ID: a1\nWall time: 1.0 seconds\nProcess running with session ID 7\nOutput:\nbegun";
+    let interrupted = "Chunk ID: a2\nWall time: 1.0 seconds\nProcess exited with code 130\nOutput:\n";
+    for (name, input, result) in [
+        ("exec_command", json!({ "cmd": "watch it" }), running),
+        ("write_stdin", json!({ "session_id": 7, "chars": "" }), running),
+        ("write_stdin", json!({ "session_id": 7, "chars": "\u{3}" }), interrupted),
+        (
+            "exec_command",
+            json!({ "cmd": "make | tee log" }),
+            "made\n\n<system-reminder>\nBe careful.\n</system-reminder>",
+        ),
+    ] {
+        conversation.calls_with(name, input, DONE, result);
+    }
+    let text = carried(&conversation, 5_000);
+    assert!(!text.contains("failed") && !text.contains("Be careful"), "{text}");
+    assert!(part(&text, OTHERS).concat().contains("last line: made"), "{text}");
+}
+
 #[test]
 fn the_result_of_a_script_is_quoted_once() {
     let mut conversation = TestConversation::new();
@@ -285,15 +334,26 @@ fn the_files_that_commands_name_are_listed() {
 /// The answers to opencode's and pi's questions were not quoted as the user's words.
 #[test]
 fn answers_to_every_agents_questions_are_the_users_words() {
-    for tool in ["AskUserQuestion", "ask_user_question", "question", "request_user_input", "ask_user"] {
+    let answer = "the blue one, never the red";
+    let framed = format!(
+        "User has answered your questions: {answer}. You can now continue with the user's answers in mind."
+    );
+    for (tool, text) in [
+        ("AskUserQuestion", framed.as_str()),
+        ("ask_user_question", answer),
+        ("question", answer),
+        ("request_user_input", answer),
+        ("ask_user", answer),
+        ("mcp__tools__AskQuestions", answer),
+    ] {
         let mut conversation = TestConversation::new();
-        calls_with_texts(&mut conversation, tool, json!({}), &["Answered:", "the blue one, never the red"]);
+        conversation.calls_with(tool, json!({}), DONE, text);
         conversation.replies(words(3_000));
         conversation.add_prompt("go on");
         let message = conversation.compact(10_000, Trigger::Manual, KeptTail::Nothing, None);
         let (_, quoted) =
             message.split_once("answering a question").unwrap_or_else(|| panic!("{tool}: {message}"));
-        assert!(quoted.contains("the blue one, never the red"), "{tool}: {message}");
+        assert!(quoted.contains(answer) && !quoted.contains("You can now"), "{tool}: {message}");
     }
 }
 
