@@ -374,6 +374,20 @@ fn a_rewind_never_writes_or_deletes_through_a_symlink() {
     assert_eq!(bench.tree(), before);
 }
 
+/// Regression: a file that could not be brought back, because its directory had become a link, was reported as brought back too, and
+/// only that was told to the model.
+#[test]
+fn what_could_not_be_restored_is_not_reported_as_restored() {
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    bench.command(1, || bench.sh("rm src/a.txt"));
+    fs::remove_dir_all(bench.at("src")).expect("removed");
+    symlink(bench.home.path(), bench.at("src")).expect("a link");
+    let report = bench.rewind(1);
+    let failed: Vec<_> = report.failures.iter().map(|failure| failure.path.clone()).collect();
+    assert_eq!((report.changed, failed), (Vec::new(), vec![bench.at("src/a.txt")]));
+}
+
 #[test]
 fn files_beyond_the_limits_are_reported_and_kept() {
     let bench = Bench::within(Bounds { file_bytes: 10, ..Bounds::default() });

@@ -10,6 +10,7 @@ use super::background::BackgroundResult;
 use super::core::Core;
 use epitome_checkpoint::{AffectedFiles, Checkpoints, RewindReport};
 use epitome_platform::blocking;
+use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Origin};
 use epitome_tools::Access;
 
@@ -141,9 +142,12 @@ impl Core {
     /// directory's symbolic links once.
     pub(super) fn shown_path(&self) -> impl Fn(&Path) -> String + use<'_> {
         let real = self.workspace.cwd.canonicalize().ok();
-        move |path| match real.as_ref().and_then(|real| path.strip_prefix(real).ok()) {
-            Some(below) if !below.as_os_str().is_empty() => below.display().to_string(),
-            Some(_) | None => self.workspace.display(path),
+        move |path| {
+            let shown = match real.as_ref().and_then(|real| path.strip_prefix(real).ok()) {
+                Some(below) if !below.as_os_str().is_empty() => below.display().to_string(),
+                Some(_) | None => self.workspace.display(path),
+            };
+            visible_line(&shown).into_owned()
         }
     }
 

@@ -53,11 +53,13 @@ pub enum Progress {
     Done,
 }
 
-/// A path that could not be restored.
+/// A path that could not be restored, or of which that is not certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreFailure {
     pub path: PathBuf,
     pub why: String,
+    /// Whether it was restored all the same.
+    pub is_restored: bool,
 }
 
 impl Rewind {
@@ -167,7 +169,11 @@ impl Rewind {
     pub fn apply(&self, blobs: &CheckpointBlobs) -> Vec<RestoreFailure> {
         let (files, mut failures, mut left_alone) = (blobs.files(), Vec::new(), BTreeSet::new());
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
-            failures.push(RestoreFailure { path: path.to_path_buf(), why: error.to_string() });
+            failures.push(RestoreFailure {
+                path: path.to_path_buf(),
+                why: error.to_string(),
+                is_restored: false,
+            });
         };
         // Remove nodes that are in the way, contents before their directories.
         for step in self.steps.iter().rev() {
@@ -209,9 +215,11 @@ impl Rewind {
         // From here on the restore is recorded as done, so it has to survive a power loss.
         if let Err(error) = self.sync_changes(files) {
             let why = format!("it may not survive a power loss: {error}");
-            failures.extend(
-                self.steps.iter().map(|step| RestoreFailure { path: step.path.clone(), why: why.clone() }),
-            );
+            failures.extend(self.steps.iter().map(|step| RestoreFailure {
+                path: step.path.clone(),
+                why: why.clone(),
+                is_restored: true,
+            }));
         }
         failures
     }

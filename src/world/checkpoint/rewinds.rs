@@ -48,7 +48,7 @@ impl Checkpoints {
             rewind.discard(self.disk(), &self.rewinds_directory());
             return Err(error);
         }
-        report.failures = rewind.apply(&state.blobs);
+        report = report.with(rewind.apply(&state.blobs));
         report.number = Some(rewind.number);
         state.record = None;
         if let Err(error) = self.settle(&mut rewind) {
@@ -89,7 +89,7 @@ impl Checkpoints {
                 Progress::Done => Vec::new(),
             };
             if !rewind.reported {
-                reports.push(RewindReport { failures, ..report_of(&rewind) });
+                reports.push(report_of(&rewind).with(failures));
             }
         }
         Ok(reports)

@@ -58,6 +58,17 @@ pub struct RewindReport {
     pub beyond: Vec<String>,
 }
 
+impl RewindReport {
+    /// The same with these failures: a path that was not restored is not among the changed ones.
+    pub(super) fn with(mut self, failures: Vec<RestoreFailure>) -> RewindReport {
+        let is_left =
+            |path: &PathBuf| failures.iter().any(|failure| !failure.is_restored && failure.path == *path);
+        self.changed.retain(|(path, _)| !is_left(path));
+        self.failures = failures;
+        self
+    }
+}
+
 /// A handle to the checkpoints of one session. Clones share their state.
 #[derive(Clone)]
 pub struct Checkpoints {

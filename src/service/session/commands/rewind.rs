@@ -241,7 +241,8 @@ fn words_of(
         out.push_str("\nAdd force to also revert changes by others; that can be undone.\n");
     }
     for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
-        let _ = writeln!(out, "- {} could not be restored: {}", shown(&failure.path), failure.why);
+        let head = if failure.is_restored { "" } else { " could not be restored" };
+        let _ = writeln!(out, "- {}{head}: {}", shown(&failure.path), failure.why);
     }
     for beyond in &report.beyond {
         let _ = writeln!(out, "\nIncomplete: {}", sentence(beyond));
