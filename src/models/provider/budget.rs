@@ -376,7 +376,8 @@ impl Reservation {
             | ProviderEvent::Thinking(text)
             | ProviderEvent::CallArguments { json: text, .. } => self.streamed_bytes += text.len(),
             ProviderEvent::Stopped(_) => self.is_complete = true,
-            ProviderEvent::ThinkingSealed { .. }
+            ProviderEvent::TextEnded
+            | ProviderEvent::ThinkingSealed { .. }
             | ProviderEvent::Searched { .. }
             | ProviderEvent::CallStarted { .. } => {}
         }

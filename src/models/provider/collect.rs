@@ -103,6 +103,12 @@ impl Collector {
     pub fn feed(&mut self, event: ProviderEvent) -> Option<ReplyPiece> {
         match event {
             ProviderEvent::Text(text) => self.add_text(TextKind::Reply, text),
+            ProviderEvent::TextEnded => {
+                if matches!(self.parts.last(), Some(ReplyPart::Text(text)) if !text.is_empty()) {
+                    self.parts.push(ReplyPart::Text(String::new()));
+                }
+                None
+            }
             ProviderEvent::Thinking(text) => self.add_text(TextKind::Thinking, text),
             ProviderEvent::ThinkingSealed { data } => {
                 let native = self.native(data);

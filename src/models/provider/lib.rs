@@ -79,6 +79,8 @@ pub struct Basis {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderEvent {
     Text(String),
+    /// Ends the current text: the next one is a part of its own.
+    TextEnded,
     Thinking(String),
     /// Ends the current thinking part; `data` is what the provider requires when the part is sent back. Without a
     /// current part, this is a separate part without text, to be sent back before the part that follows.
@@ -114,7 +116,8 @@ impl ProviderEvent {
     pub fn is_shown(&self) -> bool {
         match self {
             ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
-            ProviderEvent::ThinkingSealed { .. }
+            ProviderEvent::TextEnded
+            | ProviderEvent::ThinkingSealed { .. }
             | ProviderEvent::Searched { .. }
             | ProviderEvent::CallStarted { .. }
             | ProviderEvent::CallArguments { .. }
@@ -133,7 +136,10 @@ impl ProviderEvent {
             ProviderEvent::Searched { blocks, .. } => {
                 blocks.iter().map(|block| block.to_string().len()).sum()
             }
-            ProviderEvent::CallStarted { .. } | ProviderEvent::Usage(_) | ProviderEvent::Stopped(_) => 0,
+            ProviderEvent::TextEnded
+            | ProviderEvent::CallStarted { .. }
+            | ProviderEvent::Usage(_)
+            | ProviderEvent::Stopped(_) => 0,
         }
     }
 }

@@ -27,8 +27,9 @@ pub(super) struct AnthropicDecoder {
     texts: Option<Vec<Value>>,
     /// Tokens of the context at the start of the reply.
     context: u64,
-    /// Whether a block has begun.
+    /// Whether a block has begun, and whether the last one is a text.
     begun: bool,
+    is_after_text: bool,
     stop: Option<ReplyStop>,
 }
 
@@ -79,6 +80,7 @@ impl AnthropicDecoder {
             texts,
             context: 0,
             begun: false,
+            is_after_text: false,
             stop: None,
         }
     }
@@ -165,9 +167,15 @@ impl AnthropicDecoder {
 
     fn block_started(&mut self, index: Option<u32>, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
-        if block["type"] != "text" {
+        let is_text = block["type"] == "text";
+        if !is_text {
             self.texts_ended(out);
+        } else if self.is_after_text && self.texts.is_none() {
+            // The signature of a later thought is bound to each of the blocks before it. A text with sources has several; they are
+            // kept as they came.
+            out.push(ProviderEvent::TextEnded);
         }
+        self.is_after_text = is_text;
         match block["type"].as_str() {
             Some("text") => {
                 if self.texts.is_some() {

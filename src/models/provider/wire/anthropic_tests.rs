@@ -10,7 +10,7 @@ use crate::wire::views_tests::{
     OwnedView, body, call, document, encode, image, outcome, outcome_document, picture, text,
     thinking as thought,
 };
-use epitome_thread::{OutcomeContent, ThoughtLevel};
+use epitome_thread::{ModelName, OutcomeContent, ThoughtLevel};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 
@@ -310,6 +310,42 @@ fn thinking_after_a_blank_text_is_sent_back() {
         .user(vec![text("and?")]);
     let sent = body(&test_endpoint(SONNET), &view.request());
     assert_eq!(sent["messages"][1]["content"], json!([block, block, {"type": "text", "text": "Hm."}]));
+}
+
+/// Regression: two texts of a reply became one, and the thinking behind them was refused, because its signature is bound to the
+/// blocks before it.
+#[test]
+fn each_text_of_a_reply_is_sent_back_as_it_came() {
+    let start = |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let delta =
+        |index: u32, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let stop = |index: u32| json!({"type": "content_block_stop", "index": index});
+    let said = |index: u32, text: &str| {
+        [
+            start(index, json!({"type": "text", "text": ""})),
+            delta(index, json!({"type": "text_delta", "text": text})),
+            stop(index),
+        ]
+    };
+    let thought = [
+        start(2, json!({"type": "thinking", "thinking": "hm", "signature": "sig"})),
+        stop(2),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        json!({"type": "message_stop"}),
+    ];
+    let mut decoding = crate::wire::stream::Decoding::new(test_endpoint(SONNET), "p".into(), None);
+    let mut arrived = Vec::new();
+    for event in said(0, "one").into_iter().chain(said(1, "two")).chain(thought) {
+        decoding.push(format!("data: {event}\n\n").as_bytes(), &mut arrived).expect("an event");
+    }
+    let mut collector = crate::collect::Collector::new(&ModelName(SONNET.into()));
+    arrived.into_iter().for_each(|event| drop(collector.feed(event)));
+    let reply = collector.finish().content;
+    assert_eq!(reply[..2], [text("one"), text("two")]);
+    let view = OwnedView::default().user(vec![text("go")]).agent(reply).user(vec![text("on")]);
+    let sent = body(&test_endpoint(SONNET), &view.request());
+    let texts = [json!({"type": "text", "text": "one"}), json!({"type": "text", "text": "two"})];
+    assert_eq!(sent["messages"][1]["content"].as_array().expect("parts")[..2], texts);
 }
 
 /// Regression: such an event, as sent by older vLLM, was ignored, and the reply seemed to have been cut off.

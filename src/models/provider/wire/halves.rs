@@ -65,7 +65,10 @@ impl SplitCharacters {
                 ProviderEvent::ThinkingSealed { data } => join_in_all(data),
                 ProviderEvent::Searched { blocks, .. } => blocks.iter_mut().for_each(join_in_all),
                 // Names and reasons are not streamed in pieces.
-                ProviderEvent::CallStarted { .. } | ProviderEvent::Stopped(_) | ProviderEvent::Usage(_) => {}
+                ProviderEvent::TextEnded
+                | ProviderEvent::CallStarted { .. }
+                | ProviderEvent::Stopped(_)
+                | ProviderEvent::Usage(_) => {}
             }
             joined.push(event);
         }

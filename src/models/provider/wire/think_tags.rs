@@ -38,7 +38,7 @@ impl ThinkTags {
             match event {
                 _ if matches!(self, ThinkTags::Passed) => out.push(event),
                 ProviderEvent::Text(text) => self.text(&text, &mut out),
-                ProviderEvent::Usage(_) => out.push(event),
+                ProviderEvent::Usage(_) | ProviderEvent::TextEnded => out.push(event),
                 event => {
                     match std::mem::replace(self, ThinkTags::Passed) {
                         ThinkTags::Opening(held) => push(&mut out, ProviderEvent::Text, &held),
