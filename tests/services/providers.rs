@@ -121,6 +121,7 @@ fn joined(events: Vec<ProviderEvent>) -> Vec<ProviderEvent> {
 fn show(event: &ProviderEvent) -> String {
     match event {
         ProviderEvent::Text(text) => format!("text {text:?}"),
+        ProviderEvent::TextEnded => "text ended".to_owned(),
         ProviderEvent::Thinking(text) => format!("thinking {text:?}"),
         ProviderEvent::ThinkingSealed { data } => format!("sealed {}", sorted(data)),
         ProviderEvent::Searched { search, blocks } => {

@@ -59,7 +59,7 @@ impl ConflictReason {
             ConflictReason::Edited => "changed by someone else since the turn",
             ConflictReason::Between => "changed by someone else between two calls of the turn",
             ConflictReason::NotKept => {
-                "its earlier content was not stored: it was too large, or could not be read"
+                "its earlier content was not stored: it, or all of the workspace, was too large, or it could not be read"
             }
             ConflictReason::TooLarge => "its current content is too large to be stored first",
             ConflictReason::Unsure => {
