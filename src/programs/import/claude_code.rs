@@ -233,8 +233,11 @@ impl<'a> ClaudeCodeReader<'a> {
                     self.log.left_out_kind("attachments", kind);
                 }
             },
-            // Lines about anything else than a message are not part of the conversation.
-            kind if line["message"].is_object() => self.log.left_out(&format!("lines of the type {kind:?}")),
+            "progress" | "system" => {}
+            // Lines that are neither in the tree nor have a message are not part of the conversation.
+            kind if line["uuid"].is_string() || line["message"].is_object() => {
+                self.log.left_out(&format!("lines of the type {kind:?}"));
+            }
             _ => {}
         }
     }
