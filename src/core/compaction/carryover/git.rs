@@ -30,12 +30,10 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// A pull or merge request: the repository and number in its URL in an output, or its number in a command line.
+/// A pull or merge request, by its URL: the repository and the number.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"https://[^\s/]+/([\w.-]+/[\w.-]+|[\w./-]+/-)/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)",
-    )
-    .expect("a valid pattern")
+    Regex::new(r"https://[^\s/]+/([\w.-]+/[\w.-]+|[\w./-]+/-)/(?:pull|merge_requests)/(\d+)")
+        .expect("a valid pattern")
 });
 
 /// Commands that only read a request, which may be anybody's.
@@ -49,28 +47,19 @@ static DIRECTORY: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a valid pattern")
 });
 
-/// State extracted from the output of version control, newest first.
-#[derive(Default)]
-struct GitState {
-    /// The branches, each with the directory of its repository if that is not the session's.
-    branches: Vec<(String, String)>,
-    requests: Vec<String>,
-    /// Requests that were only read.
-    read: Vec<String>,
-    commits: Vec<String>,
-}
-
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let mut found = GitState::default();
+    // The branches have the directory of their repository if that is not the session's.
+    let mut branches: Vec<(String, String)> = Vec::new();
+    let (mut requests, mut commits) = (Vec::new(), Vec::new());
     // Branches whose next older commit was rewritten.
     let mut amended = HashSet::new();
-    for call in history.calls().rev() {
+    for call in history.calls.iter().rev() {
         let Some(command) = call.command() else { continue };
         let output = bounded(call.text());
         let elsewhere = directory(&command, history.cwd);
         if runs(call, &["git"]) {
-            let commits: Vec<_> = COMMIT.captures_iter(output).collect();
-            for commit in commits.iter().rev() {
+            let printed: Vec<_> = COMMIT.captures_iter(output).collect();
+            for commit in printed.iter().rev() {
                 let is_replaced = amended.remove(&commit[1]);
                 if command.contains("--amend") {
                     amended.insert(commit[1].to_owned());
@@ -79,38 +68,31 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                     continue;
                 }
                 let commit = format!("- {} on {}{elsewhere}: {}", &commit[2], &commit[1], &commit[3]);
-                add(&mut found.commits, COMMITS_MAX, commit);
+                add(&mut commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
-            let branch = branch.or_else(|| commits.last().map(|commit| commit[1].to_owned()));
+            let branch = branch.or_else(|| printed.last().map(|commit| commit[1].to_owned()));
             if let Some(branch) = branch
-                && found.branches.iter().all(|(_, known)| *known != elsewhere)
+                && branches.iter().all(|(_, known)| *known != elsewhere)
             {
-                found.branches.push((branch, elsewhere));
+                branches.push((branch, elsewhere));
             }
         }
         // That a command ended well is not always known, but a URL in its output shows that it did something.
-        let is_done = call.result() == CallStatus::Succeeded;
-        if runs(call, &["gh", "glab"]) && call.result() != CallStatus::Failed {
-            let requests = if READING.is_match(&command) { &mut found.read } else { &mut found.requests };
-            let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
-            for request in REQUEST.captures_iter(output).take(1).chain(in_command) {
-                let repository =
-                    request.get(1).map_or("", |repository| repository.as_str().trim_end_matches("/-"));
-                if let Some(number) = request.iter().skip(2).flatten().next() {
-                    add_request(requests, format!("{repository}#{}", number.as_str()));
-                }
-            }
+        if runs(call, &["gh", "glab"])
+            && call.status != CallStatus::Failed
+            && !READING.is_match(&command)
+            && let Some(request) = REQUEST.captures(output)
+        {
+            let repository = request[1].trim_end_matches("/-");
+            add(&mut requests, REQUESTS_MAX, format!("{repository}#{}", &request[2]));
         }
     }
-    found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
-    let branches = found.branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
-    let requests = [("pull requests", found.requests), ("pull requests that were only read", found.read)];
-    let requests = requests.into_iter().filter(|(_, list)| !list.is_empty());
-    let requests = requests.map(|(name, list)| format!("{name}: {}", list.join(", ")));
+    let branches = branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
+    let requests = (!requests.is_empty()).then(|| format!("pull requests: {}", requests.join(", ")));
     let state = branches.take(BRANCHES_MAX).chain(requests).collect::<Vec<_>>().join("; ");
     let state = (!state.is_empty()).then(|| format!("- {state}"));
-    let commits = found.commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
+    let commits = commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
     let lines: Vec<String> = state.into_iter().chain(commits).collect();
     Box::new(move |bytes_max| BoundedLines::of(bytes_max, &lines).text())
 }
@@ -152,19 +134,4 @@ fn add(list: &mut Vec<String>, items_max: usize, item: String) {
     if list.len() < items_max && !list.contains(&item) {
         list.push(item);
     }
-}
-
-/// Adds a request, or the repository of a known one.
-fn add_request(list: &mut Vec<String>, request: String) {
-    match list.iter_mut().find(|known| is_same(known, &request)) {
-        Some(known) if known.len() < request.len() => *known = request,
-        Some(_) => {}
-        None => add(list, REQUESTS_MAX, request),
-    }
-}
-
-/// Whether two names such as `#17` and `owner/repository#17` are of one request.
-fn is_same(one: &str, other: &str) -> bool {
-    let (long, short) = if one.len() < other.len() { (other, one) } else { (one, other) };
-    long == short || short.starts_with('#') && long.ends_with(short)
 }
