@@ -2,16 +2,17 @@
 
 use super::budget::Budget;
 use super::carryover::Carryover;
-use super::fit::{FittedCompaction, Unfit, fitted};
+use super::fit::{FittedCompaction, fitted};
 use super::input::CompactionInput;
-use super::parts::Summary;
+use super::parts::{CompactionMessage, Summary};
 use super::plan::CompactionPlan;
-use super::refusal::CompactionRefusal;
+use super::refusal::{CompactionRefusal, pins_in_words, tokens_of};
 use super::text::CUT_OFF;
 use epitome_thread::edits::Replacement;
-use epitome_thread::{Change, CompactionStats, Mask, Message, MessageId, PartId, PartSize, Seq, Thread};
+use epitome_thread::{Change, CompactionStats, Entry, Mask, Message, MessageId, PartSize, Seq, Thread};
 use epitome_tokens::Ruler;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Returns the change that replaces the view up to and including `plan.through` with a summary, or the reason why that
 /// gains nothing.
@@ -29,13 +30,13 @@ pub fn compacted(
     let text = written.text.filter(|text| !text.trim().is_empty());
     let is_cut_off = text.as_ref().is_some_and(|text| text.ends_with(CUT_OFF));
     let written = Summary { text, ..written };
-    let made = fitted(input, plan, &written).map_err(|unfit| why_not(input, &unfit))?;
+    let made = fitted(input, plan, &written)?;
     let account = CompactionStats { is_cut_off, ..account(input, &made, written.fallback) };
-    let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;
+    let FittedCompaction { message, through, masks, tokens_after, .. } = made;
     let (model, usage) = written.by.unzip();
     Ok(Change::Compacted {
         through,
-        summary: Message { id, content: parts.content, author: None },
+        summary: Message { id, content: message.content, author: None },
         trigger: plan.trigger,
         focus: plan.focus.clone(),
         tokens_before: input.before,
@@ -71,25 +72,25 @@ pub enum EntryTreatment {
     Summarised,
 }
 
-/// The treatment of each entry of the view if the entries from index `cut` on are kept.
-pub(super) fn fates(
+/// The treatment of each entry of the view by a compaction, or by these masks alone.
+pub(super) fn treatments(
     input: &CompactionInput<'_>,
-    cut: usize,
+    made: Option<&FittedCompaction>,
     masks: &[Mask],
-    quoted: &[Seq],
-    shortened: &[Seq],
 ) -> Vec<EntryTreatment> {
     let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
-    let quoted: HashSet<Seq> = quoted.iter().copied().collect();
-    let shortened: HashSet<Seq> = shortened.iter().copied().collect();
-    let fate = |(at, entry): (usize, &std::sync::Arc<epitome_thread::Entry>)| match at < cut {
-        true if quoted.contains(&entry.seq) => EntryTreatment::Quoted,
-        true if shortened.contains(&entry.seq) => EntryTreatment::Shortened,
+    let cut = made.map_or(0, |made| made.cut);
+    let is_in = |entries: fn(&CompactionMessage) -> &[Seq], entry| {
+        made.is_some_and(|made| entries(&made.message).binary_search(&entry).is_ok())
+    };
+    let treatment = |(at, entry): (usize, &Arc<Entry>)| match at < cut {
+        true if is_in(|message| &message.quoted, entry.seq) => EntryTreatment::Quoted,
+        true if is_in(|message| &message.shortened, entry.seq) => EntryTreatment::Shortened,
         true => EntryTreatment::Summarised,
         false if masked.contains(&entry.seq) => EntryTreatment::Masked,
         false => EntryTreatment::Kept,
     };
-    input.entries().iter().enumerate().map(fate).collect()
+    input.entries().iter().enumerate().map(treatment).collect()
 }
 
 fn account(
@@ -97,22 +98,18 @@ fn account(
     made: &FittedCompaction,
     fallback: Option<String>,
 ) -> CompactionStats {
-    let parts = &made.content;
-    let mut left_out = parts.left_out.clone();
-    left_out.sort_unstable();
-    left_out.dedup();
+    let message = &made.message;
     let mut account = CompactionStats {
-        quoted: parts.quoted.clone(),
-        shortened: parts.shortened.clone(),
-        facts: u32::try_from(parts.carried.lines().count()).unwrap_or(u32::MAX),
-        left_out,
-        left_out_earlier: parts.left_out_earlier.map(Box::new),
+        quoted: message.quoted.clone(),
+        shortened: message.shortened.clone(),
+        facts: u32::try_from(message.facts).unwrap_or(u32::MAX),
+        left_out: message.left_out.clone(),
+        left_out_earlier: made.left_out_earlier.map(Box::new),
         fallback,
         ..CompactionStats::default()
     };
-    let fates = fates(input, made.cut, &made.masks, &parts.quoted, &parts.shortened);
-    for (fate, tokens) in fates.into_iter().zip(&input.weights) {
-        let share: &mut PartSize = match fate {
+    for (treatment, tokens) in treatments(input, Some(made), &made.masks).into_iter().zip(&input.weights) {
+        let share: &mut PartSize = match treatment {
             EntryTreatment::Kept => &mut account.kept,
             EntryTreatment::Masked => &mut account.masked,
             EntryTreatment::Summarised => &mut account.summarised,
@@ -123,24 +120,6 @@ fn account(
         share.tokens += tokens;
     }
     account
-}
-
-/// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
-fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> CompactionRefusal {
-    let Unfit { tokens_after, pins, fits } = unfit;
-    let pinned = tokens_of(&input.ruler, pins);
-    let without = tokens_after.saturating_sub(pinned);
-    let by_pins = match *fits {
-        true => without * 100 <= input.before * (100 - super::GAIN_MIN_PERCENT),
-        false => without <= input.limit,
-    };
-    if pinned > 0 && by_pins {
-        return CompactionRefusal::Pins { pins: pins_in_words(&input.ruler, pins) };
-    }
-    match *fits {
-        true => CompactionRefusal::NoGain,
-        false => CompactionRefusal::TooLong { tokens: *tokens_after, room: input.limit },
-    }
 }
 
 /// Returns the change for a hook's new history, or an error if the view would take more than `tokens_max`.
@@ -169,13 +148,4 @@ pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option
     let too_large = tokens_of(ruler, &pins) > tokens_max;
     too_large
         .then(|| format!("{}, and pins may take {tokens_max} of the window", pins_in_words(ruler, &pins)))
-}
-
-fn tokens_of(ruler: &Ruler, pins: &[(PartId, String)]) -> u64 {
-    pins.iter().map(|(_, text)| ruler.text(text)).sum()
-}
-
-fn pins_in_words(ruler: &Ruler, pins: &[(PartId, String)]) -> String {
-    let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
-    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(ruler, pins))
 }

@@ -28,7 +28,6 @@ mod plan;
 mod preview;
 mod prune;
 mod refusal;
-mod repeated;
 mod text;
 mod unfold;
 mod wording;

@@ -16,6 +16,7 @@ use epitome_thread::{
 };
 
 /// The contents outside of the kept view that are quoted next to the summary.
+#[derive(Default)]
 pub(super) struct Material {
     /// Entries that are kept.
     pub kept: HashSet<Seq>,
@@ -26,9 +27,10 @@ pub(super) struct Material {
     /// The user's other messages, newest first, including text given when refusing a call or answering a question, and what
     /// programs sent in the user's role.
     pub user: Vec<UserQuote>,
-    /// The messages before these, and longer ones among them, for which there is no room even if all others are
-    /// shortened.
+    /// The messages before these, for which there is no room even if all others are shortened.
     pub beyond: Option<EarlierWords>,
+    /// The size of all quotes in tokens if each is as short as possible.
+    least: u64,
     /// The newest text of each instruction file, in the order in which they were added.
     pub instructions: Vec<QuotedInstructions>,
     /// Pinned parts.
@@ -42,18 +44,11 @@ pub(super) struct Material {
     paste_step: usize,
 }
 
-/// Who wrote a quoted message.
-enum QuoteSource {
-    /// The user, and the occasion if it was not a prompt.
-    User(Option<&'static str>),
-    /// A program.
-    Program(String),
-}
-
 /// A message of the user, and its quote.
 pub(super) struct UserQuote {
     pub entry: Seq,
-    source: QuoteSource,
+    /// The element around it, `said` by the user or `not_by_user`, and its other attributes.
+    element: (&'static str, String),
     text: String,
     /// The length of the text in characters, and the maximum for its quote.
     chars: usize,
@@ -97,18 +92,24 @@ impl Material {
         let replaced: HashMap<Seq, &Arc<Entry>> =
             shown[..cut].iter().map(|entry| (entry.seq, entry)).collect();
 
+        let mut material = Material {
+            earlier: earlier_summary(thread, &shown[..cut], &rewritten),
+            native: shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default(),
+            goal: thread.goal().map(str::to_owned),
+            kept,
+            pins,
+            ..Material::default()
+        };
         let mut request = None;
-        let mut user = UserQuotes::new(input);
         let mut by_path: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
         let asked = asked(thread.entries());
-        let oldest_kept = kept.iter().min().copied();
-        let mut gone: Option<(usize, Seq, Seq)> = None;
+        let oldest_kept = material.kept.iter().min().copied();
         // Rewound prompts no longer apply.
         for entry in thread.active_entries().rev() {
-            let is_kept = Some(entry.seq) >= oldest_kept && kept.contains(&entry.seq);
+            let is_kept = Some(entry.seq) >= oldest_kept && material.kept.contains(&entry.seq);
             if entry.change.is_spoken() && !is_kept && !rewritten.contains(entry.seq) {
-                let (count, _, last) = gone.unwrap_or((0, entry.seq, entry.seq));
-                gone = Some((count + 1, entry.seq, last));
+                let (count, _, last) = material.gone.unwrap_or((0, entry.seq, entry.seq));
+                material.gone = Some((count + 1, entry.seq, last));
             }
             let (logged, origin) = match &entry.change {
                 Change::Said { message, origin } => (&message.content, origin),
@@ -120,8 +121,8 @@ impl Material {
                         && !rewritten.contains_call(&outcome.call)
                         && let Some((occasion, text)) = user_reply(is_asked, outcome)
                     {
-                        let source = QuoteSource::User(Some(occasion));
-                        user.add(entry.seq, source, text.len(), false, || text.into_owned());
+                        let said = ("said", format!(" when=\"{occasion}\""));
+                        material.add(input, entry.seq, said, false, || text.into_owned());
                     }
                     continue;
                 }
@@ -150,16 +151,15 @@ impl Material {
                         && !quoted.contains(&entry.seq)
                     {
                         let is_partial = content.iter().any(Content::has_attached_data);
-                        let source = match author {
-                            Author::Program(name) => QuoteSource::Program(name),
-                            Author::User | Author::UserToClient => QuoteSource::User(None),
+                        let element = match author {
+                            Author::Program(name) => ("not_by_user", format!(" sent_by=\"{name}\"")),
+                            Author::User | Author::UserToClient => ("said", String::new()),
                         };
                         match origin {
                             Origin::Recipe { typed, .. } if !rewritten.contains(entry.seq) => {
-                                user.add(entry.seq, source, typed.len(), is_partial, || typed.clone());
+                                material.add(input, entry.seq, element, is_partial, || typed.clone());
                             }
-                            _ => user
-                                .add(entry.seq, source, text_bytes(&content), is_partial, || said(&content)),
+                            _ => material.add(input, entry.seq, element, is_partial, || said(&content)),
                         }
                     }
                 }
@@ -177,24 +177,9 @@ impl Material {
                 Origin::Instructions { .. } | Origin::Hook { .. } | Origin::Context { .. } => {}
             }
         }
-        let mut instructions: Vec<QuotedInstructions> = by_path.into_values().flatten().collect();
-        instructions.sort_by_key(|file| file.entry);
-        let goal = thread.goal().map(str::to_owned);
-        let earlier = earlier_summary(thread, &shown[..cut], &rewritten);
-        let native = shown[..cut].first().map(|head| native_summary(head)).unwrap_or_default();
-        let mut material = Material {
-            kept,
-            gone,
-            request: request.flatten(),
-            user: user.quotes,
-            beyond: user.beyond,
-            instructions,
-            pins,
-            goal,
-            earlier,
-            native,
-            paste_step: 0,
-        };
+        material.request = request.flatten();
+        material.instructions = by_path.into_values().flatten().collect();
+        material.instructions.sort_by_key(|file| file.entry);
         // Pastes that exceed what is guaranteed to the user would be read with every further request.
         let excess = material.user_tokens().saturating_sub(input.budget.user_min);
         material.cut_longer(input, PASTE_CHARS[1], excess);
@@ -203,13 +188,36 @@ impl Material {
 }
 
 impl Material {
+    /// Adds a message that is older than the others, unless it is blank, as far as there can be room for it. So the cost of
+    /// a compaction does not grow with the conversation.
+    fn add(
+        &mut self,
+        input: &CompactionInput<'_>,
+        entry: Seq,
+        element: (&'static str, String),
+        is_partial: bool,
+        text: impl FnOnce() -> String,
+    ) {
+        if self.least > input.limit {
+            let newest = EarlierWords { through: entry, entries: 0 };
+            self.beyond.get_or_insert(newest).entries += 1;
+            return;
+        }
+        let text = text();
+        if !text.trim().is_empty() {
+            let quote = UserQuote::new(input, entry, element, text, is_partial);
+            self.least += quote.least(input);
+            self.user.push(quote);
+        }
+    }
+
     /// Adds what hooks left of the user's older messages, unless `summary` contains it: the log must not be quoted for
     /// these, and a new summary replaces the only text that had them.
     pub fn add_words_left_by_hooks(&mut self, input: &CompactionInput<'_>, summary: &str) {
         let Some((layer, words)) = left_by_hooks::words(input.thread) else { return };
-        let source = || QuoteSource::User(Some("before, as a hook left it"));
+        let element = || ("said", " when=\"before, as a hook left it\"".to_owned());
         let missing = words.into_iter().rev().filter(|words| !summary.contains(words.as_str()));
-        self.user.extend(missing.map(|words| UserQuote::new(input, layer, source(), words, true)));
+        self.user.extend(missing.map(|words| UserQuote::new(input, layer, element(), words, true)));
     }
 }
 
@@ -220,66 +228,18 @@ fn file_text(text: String, path: &Path) -> String {
     inner.map(str::to_owned).unwrap_or(text)
 }
 
-/// The quotes of the user's messages, newest first, as far as there can be room for them. So the cost of a compaction does
-/// not grow with the conversation.
-struct UserQuotes<'a> {
-    input: &'a CompactionInput<'a>,
-    quotes: Vec<UserQuote>,
-    beyond: Option<EarlierWords>,
-    /// The size of all quotes in tokens if each is as short as possible.
-    least: u64,
-}
-
-impl<'a> UserQuotes<'a> {
-    fn new(input: &'a CompactionInput<'a>) -> UserQuotes<'a> {
-        UserQuotes { input, quotes: Vec::new(), beyond: None, least: 0 }
-    }
-
-    /// Adds a message, which has about this many bytes, unless it is blank.
-    fn add(
-        &mut self,
-        entry: Seq,
-        source: QuoteSource,
-        bytes: usize,
-        is_partial: bool,
-        text: impl FnOnce() -> String,
-    ) {
-        // A short one may find room where a longer one did not.
-        let is_room = match self.input.limit {
-            limit if self.least <= limit => true,
-            limit => self.least <= limit.saturating_mul(ROOMS_OF_SHORT) && bytes <= SHORT_BYTES_MAX,
-        };
-        if !is_room {
-            let newest = EarlierWords { through: entry, entries: 0 };
-            self.beyond.get_or_insert(newest).entries += 1;
-            return;
-        }
-        let text = text();
-        if !text.trim().is_empty() {
-            let quote = UserQuote::new(self.input, entry, source, text, is_partial);
-            self.least += quote.least(self.input);
-            self.quotes.push(quote);
-        }
-    }
-}
-
-/// The bytes of the texts in a message.
-fn text_bytes(content: &[Content]) -> usize {
-    content.iter().filter_map(Content::as_text).map(str::len).sum()
-}
-
 impl UserQuote {
     fn new(
         input: &CompactionInput<'_>,
         entry: Seq,
-        source: QuoteSource,
+        element: (&'static str, String),
         text: String,
         is_partial: bool,
     ) -> UserQuote {
         let [longest, .., shortest] = PASTE_CHARS;
-        let chars_max = if matches!(source, QuoteSource::User(_)) { longest } else { shortest };
+        let chars_max = if element.0 == "said" { longest } else { shortest };
         let (chars, quote) = (text.chars().count(), String::new());
-        let mut words = UserQuote { entry, source, text, chars, chars_max, is_partial, quote, tokens: 0 };
+        let mut words = UserQuote { entry, element, text, chars, chars_max, is_partial, quote, tokens: 0 };
         words.quote = words.quoted(input, chars_max);
         words.tokens = input.ruler.text(&words.quote);
         words
@@ -292,16 +252,8 @@ impl UserQuote {
     /// At most `chars_max` of the text, with the tags around it.
     fn quoted(&self, input: &CompactionInput<'_>, chars_max: usize) -> String {
         let text = input.most_telling_lines(&self.text, chars_max, self.entry);
-        let entry = input.entry_attribute(self.entry);
-        match &self.source {
-            QuoteSource::User(None) => format!("<said{entry}>\n{text}\n</said>"),
-            QuoteSource::User(Some(when)) => {
-                format!("<said{entry} when=\"{when}\">\n{text}\n</said>")
-            }
-            QuoteSource::Program(name) => {
-                format!("<not_by_user{entry} sent_by=\"{name}\">\n{text}\n</not_by_user>")
-            }
-        }
+        let (name, attributes) = &self.element;
+        format!("<{name}{}{attributes}>\n{text}\n</{name}>", input.entry_attribute(self.entry))
     }
 
     /// The size of the shortest quote.
@@ -473,9 +425,3 @@ const PASTE_CHARS: [usize; 4] = [usize::MAX, 8 * 1024, LONG_PASTE_CHARS, 600];
 
 /// Long pastes keep this many characters until the tables have been shortened.
 pub const LONG_PASTE_CHARS: usize = 2 * 1024;
-
-/// Messages of up to this many bytes are looked at further back than longer ones.
-const SHORT_BYTES_MAX: usize = 400;
-
-/// How far back, in multiples of the room.
-const ROOMS_OF_SHORT: u64 = 4;

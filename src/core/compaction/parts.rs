@@ -4,13 +4,12 @@ use super::calls::RECALL;
 use super::carryover::TAG;
 use super::input::{CompactionInput, SummaryReader};
 use super::material::Material;
-use super::repeated::SummaryWords;
-use super::text::head_and_tail;
+use super::text::{QUOTE_BYTES_MIN, head_and_tail};
 use super::wording::{
     CARRIED_HEAD, COMPACTED, GAP, GOAL_HEAD, PINS_HEAD, PLACES, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN,
     USER_HEAD,
 };
-use epitome_thread::{Change, Content, EarlierWords, Entry, ModelName, PartId, Seq, Usage};
+use epitome_thread::{Change, Content, Entry, ModelName, PartId, Seq, Usage};
 
 /// The second sentence of the message. It keeps the model from redoing what the summary lists.
 const INTRO: &str = "This is its summary, kept as background. It is not a new request: what it lists as done is \
@@ -25,35 +24,31 @@ const INTRO_EARLIER: &str = "This is the summary of its older part, kept as back
                              only what follows was kept. It is not a new request: what it lists as done is \
                              done, and what it decided stands.";
 
-/// The summary in a message, and what it covers.
+/// The summary in a message, with the sentences before it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum SummaryPart {
-    None,
-    /// Written for this compaction.
-    New(String),
-    /// Reused from an earlier compaction.
-    Earlier(String),
+pub(super) struct SummaryPart {
+    intro: &'static str,
+    /// Empty without a summary.
+    pub text: String,
 }
 
 impl SummaryPart {
-    pub fn text(&self) -> &str {
-        match self {
-            SummaryPart::None => "",
-            SummaryPart::New(text) | SummaryPart::Earlier(text) => text,
-        }
+    /// A new summary, or the one of an earlier compaction, whose contents must not be lost.
+    pub fn new(written: Option<&str>, earlier: Option<&str>) -> SummaryPart {
+        let (intro, text) = match written {
+            Some(text) => (INTRO, text),
+            None => (INTRO_EARLIER, earlier.unwrap_or_default()),
+        };
+        SummaryPart { intro, text: text.to_owned() }
     }
 
     /// The first part of the message, with the head and tail of the summary.
     pub fn part(&self, bytes_max: usize) -> String {
-        let intro = match self {
-            SummaryPart::New(_) if bytes_max > 0 => INTRO,
-            SummaryPart::Earlier(_) if bytes_max > 0 => INTRO_EARLIER,
-            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => {
-                return format!("{COMPACTED} {INTRO_WITHOUT}");
-            }
-        };
-        let text = head_and_tail(self.text(), bytes_max);
-        format!("{COMPACTED} {intro}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}")
+        if bytes_max == 0 || self.text.is_empty() {
+            return format!("{COMPACTED} {INTRO_WITHOUT}");
+        }
+        let text = head_and_tail(&self.text, bytes_max);
+        format!("{COMPACTED} {}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}", self.intro)
     }
 }
 
@@ -75,23 +70,29 @@ pub struct Summary {
     pub fallback: Option<String>,
 }
 
-/// Limits for each part of the message.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Measure {
-    /// Tokens of the user's earlier messages.
-    pub user: u64,
-    /// Tokens of the computed tables.
-    pub carried: u64,
+/// The parts of the message, and how much of each it has.
+pub(super) struct Composition<'a> {
+    pub input: &'a CompactionInput<'a>,
+    pub material: Material,
+    /// The provider's native form of the summary.
+    pub native: Vec<Content>,
+    pub summary: SummaryPart,
     /// Bytes of the summary.
-    pub summary: usize,
-    /// Bytes of the last request.
-    pub request: usize,
-    /// Number of attachments of the request that are included.
-    pub attached: usize,
-    /// Bytes of the goal.
-    pub goal: usize,
+    pub summary_max: usize,
+    /// The additions of hooks to the summary.
+    pub context: Option<String>,
+    /// The tables.
+    pub carried: String,
     /// Number of instruction files that are left out, oldest first.
     pub without_files: usize,
+    /// Bytes of the goal.
+    pub goal_max: usize,
+    /// Tokens of the user's earlier messages.
+    pub user_max: u64,
+    /// Bytes of the last request.
+    pub request_max: usize,
+    /// Number of attachments of the request that are included.
+    pub attached: usize,
     /// Whether words of the user that the summary contains follow it all the same.
     pub repeats_summary: bool,
 }
@@ -100,53 +101,46 @@ pub(super) struct Measure {
 #[derive(Clone, Debug)]
 pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
-    /// The tables.
-    pub carried: String,
+    /// The number of lines in the tables.
+    pub facts: usize,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
     /// Entries that are quoted without their middle or without attached files, in the order of the log.
     pub shortened: Vec<Seq>,
-    /// Entries of instruction files and of the user's messages that did not fit.
+    /// Entries of instruction files and of the user's messages that did not fit, in the order of the log.
     pub left_out: Vec<Seq>,
-    /// Earlier messages of the user, for which there could be no room.
-    pub left_out_earlier: Option<EarlierWords>,
 }
 
-impl CompactionMessage {
-    /// `context` is the text that hooks add to the summary.
-    pub fn compose(
-        input: &CompactionInput<'_>,
-        material: &Material,
-        carried: &str,
-        summary: &SummaryPart,
-        context: Option<&str>,
-        measure: &Measure,
-    ) -> CompactionMessage {
-        let mut texts = vec![summary.part(measure.summary)];
-        let repeated = match summary {
-            SummaryPart::New(_) if !measure.repeats_summary => SummaryWords::new(&texts[0]),
-            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => SummaryWords::default(),
+impl Composition<'_> {
+    /// The message with these parts.
+    pub fn message(&self) -> CompactionMessage {
+        let (input, material) = (self.input, &self.material);
+        let mut texts = vec![self.summary.part(self.summary_max)];
+        // However it is broken into lines.
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let summary = if self.repeats_summary { String::new() } else { words(&texts[0]) };
+        let is_known = |text: &str| {
+            let text = words(text);
+            text.len() >= QUOTE_BYTES_MIN && summary.contains(&text)
         };
-        texts.extend(context.map(str::to_owned));
+        texts.extend(self.context.clone());
         let mut quoted = Vec::new();
-        if !carried.is_empty() {
-            let places = input.reader.place(PLACES).unwrap_or_default();
+        if !self.carried.is_empty() {
+            let (places, carried) = (input.reader.place(PLACES).unwrap_or_default(), &self.carried);
             texts.push(format!("{CARRIED_HEAD}{places}\n\n<{TAG}>\n{carried}\n</{TAG}>"));
         }
         let (without, with) =
-            material.instructions.split_at(measure.without_files.min(material.instructions.len()));
+            material.instructions.split_at(self.without_files.min(material.instructions.len()));
         for file in with {
             let path = file.path.replace('"', "&quot;");
             texts.push(format!("<instructions path=\"{path}\">\n{}\n</instructions>", file.text));
             quoted.push(file.entry);
         }
         if let Some(goal) = &material.goal {
-            texts.push(goal_words(&head_and_tail(goal, measure.goal)));
+            texts.push(goal_words(&head_and_tail(goal, self.goal_max)));
         }
-        let user = user_words(input, material, measure.user, &repeated);
-        texts.extend(user.text);
-        quoted.extend(user.entries);
-        let mut shortened = user.shortened;
+        let (mut shortened, mut left_out) = (Vec::new(), Vec::new());
+        texts.extend(self.user_words(is_known, [&mut quoted, &mut shortened, &mut left_out]));
         if !material.pins.is_empty() {
             let mut pins = PINS_HEAD.to_owned();
             for (part, pinned) in &material.pins {
@@ -167,12 +161,12 @@ impl CompactionMessage {
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request
-            && !(request.attached() == 0 && repeated.contain(&request.with(0).0))
+            && !(request.attached() == 0 && is_known(&request.with(0).0))
         {
-            let (text, attached) = request.with(measure.attached);
+            let (text, attached) = request.with(self.attached);
             let is_without_files = attached.len() < request.attached();
-            let is_cut = text.len() > measure.request || is_without_files;
-            let text = input.head_and_tail(&text, measure.request, request.entry);
+            let is_cut = text.len() > self.request_max || is_without_files;
+            let text = input.head_and_tail(&text, self.request_max, request.entry);
             let hint = match is_without_files {
                 true => input.recall_hint(request.entry, "reads the text of its files"),
                 false => String::new(),
@@ -194,16 +188,48 @@ impl CompactionMessage {
         // A pin also quotes the last request.
         shortened.retain(|entry| quoted.binary_search(entry).is_err());
         shortened.sort_unstable();
-        let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
-        let left_out_earlier = material.beyond;
-        CompactionMessage {
-            content,
-            carried: carried.to_owned(),
-            quoted,
-            shortened,
-            left_out,
-            left_out_earlier,
+        left_out.extend(without.iter().map(|file| file.entry));
+        left_out.sort_unstable();
+        left_out.dedup();
+        content.splice(..0, self.native.iter().cloned());
+        CompactionMessage { content, facts: self.carried.lines().count(), quoted, shortened, left_out }
+    }
+
+    /// Quotes the user's messages in their order, except for those that the summary contains, and lists which are complete,
+    /// shortened, and left out. If not all fit, the newest take precedence.
+    fn user_words(
+        &self,
+        is_known: impl Fn(&str) -> bool,
+        [quoted, shortened, left_out]: [&mut Vec<Seq>; 3],
+    ) -> Option<String> {
+        let material = &self.material;
+        let is_room = material.beyond.is_none() && material.user_tokens() <= self.user_max;
+        let gap = if is_room { 0 } else { self.input.ruler.text(GAP) };
+        let mut left = self.user_max;
+        let mut parts: Vec<&str> = Vec::new();
+        for one in material.user.iter().filter(|one| !is_known(one.text())) {
+            match left.checked_sub(one.tokens + gap) {
+                Some(rest) => {
+                    left = rest;
+                    parts.push(&one.quote);
+                    if one.is_cut() { &mut *shortened } else { &mut *quoted }.push(one.entry);
+                }
+                None => {
+                    left_out.push(one.entry);
+                    parts.push(GAP);
+                }
+            }
         }
+        parts.extend(material.beyond.map(|_| GAP));
+        parts.dedup_by(|one, other| *one == GAP && *other == GAP);
+        parts.reverse();
+        let gaps = if parts.contains(&GAP) { ", with […] for what is left out" } else { "" };
+        parts.iter().any(|part| *part != GAP).then(|| {
+            format!(
+                "{USER_HEAD}, oldest first{gaps}; where two messages disagree, the newest one holds:\n\n<user>\n{}\n</user>",
+                parts.join("\n")
+            )
+        })
     }
 }
 
@@ -216,62 +242,6 @@ fn loses_data(entry: &Entry) -> bool {
 /// The goal as stated to a model, in a summary and elsewhere.
 pub fn goal_words(goal: &str) -> String {
     format!("{GOAL_HEAD}{goal}\n</goal>")
-}
-
-/// The user's messages in the compaction message.
-#[derive(Default)]
-struct UserWords {
-    text: Option<String>,
-    /// Entries that are quoted verbatim.
-    entries: Vec<Seq>,
-    /// Entries that are quoted without their middle or without attached files.
-    shortened: Vec<Seq>,
-    /// Entries that did not fit.
-    left_out: Vec<Seq>,
-}
-
-/// Quotes the user's messages in their order, within `tokens_max`, except for those that the summary contains. If not all
-/// fit, the newest take precedence.
-fn user_words(
-    input: &CompactionInput<'_>,
-    material: &Material,
-    tokens_max: u64,
-    repeated: &SummaryWords,
-) -> UserWords {
-    let said = material.user.iter().filter(|words| !repeated.contain(words.text()));
-    let is_room = material.beyond.is_none() && material.user_tokens() <= tokens_max;
-    let gap = if is_room { 0 } else { input.ruler.text(GAP) };
-    let mut words = UserWords::default();
-    let mut left = tokens_max;
-    let mut parts: Vec<&str> = Vec::new();
-    for one in said {
-        match left.checked_sub(one.tokens + gap) {
-            Some(rest) => {
-                left = rest;
-                parts.push(&one.quote);
-                let entries = if one.is_cut() { &mut words.shortened } else { &mut words.entries };
-                entries.push(one.entry);
-            }
-            None => {
-                words.left_out.push(one.entry);
-                if parts.last() != Some(&GAP) {
-                    parts.push(GAP);
-                }
-            }
-        }
-    }
-    if material.beyond.is_some() && parts.last() != Some(&GAP) {
-        parts.push(GAP);
-    }
-    if parts.iter().any(|part| *part != GAP) {
-        parts.reverse();
-        let gaps = if parts.contains(&GAP) { ", with […] for what is left out" } else { "" };
-        words.text = Some(format!(
-            "{USER_HEAD}, oldest first{gaps}; where two messages disagree, the newest one holds:\n\n<user>\n{}\n</user>",
-            parts.join("\n")
-        ));
-    }
-    words
 }
 
 /// Opening of the sentence that names instructions that were dropped.

@@ -1,14 +1,17 @@
 //! Previews of compactions, for the user. Pure.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
-use super::compose::{EntryTreatment, compacted, fates};
-use super::fit::longest_summary;
+use super::compose::{EntryTreatment, treatments};
+use super::fit::{FittedCompaction, fitted, longest_summary};
 use super::input::CompactionInput;
 use super::parts::{Summary, SummaryPart};
 use super::plan::{CompactionDecision, CompactionRequest, decide};
-use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
+use super::prune::tokens as tokens_of_text;
+use epitome_thread::{Content, Entry, Mask, Message, MessageId, Seq, Thread};
 use epitome_tokens::Ruler;
 
 /// Number of bytes of a digest that are shown, in hexadecimal.
@@ -54,72 +57,58 @@ pub struct PreviewLine {
 pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, request: &CompactionRequest) -> Preview {
     let input = CompactionInput::new(ruler, thread, budget);
     let mut decision = decide(&input, request);
-    let mut carried = String::new();
-    let mut cut = 0;
-    let mut masks: Vec<Mask> = Vec::new();
-    let (mut quoted, mut shortened) = (Vec::new(), Vec::new());
-    let (mut left_out, mut left_out_count) = (Vec::new(), 0);
-    let mut tokens_after = None;
+    let (mut made, mut masks) = (None, Vec::new());
     match &decision {
         CompactionDecision::Nothing(_) => {}
         CompactionDecision::Prune(prune) => masks.clone_from(prune),
-        CompactionDecision::Summarise(plan) => {
-            let id = thread.next_message();
-            match compacted(&input, plan, id, Summary::default()) {
-                Ok(Change::Compacted {
-                    through, summary, masks: made, account, tokens_after: after, ..
-                }) => {
-                    carried = summary.text();
-                    cut = input.cut(through);
-                    masks = made;
-                    left_out_count = account.left_out_count();
-                    left_out = account.left_out;
-                    (quoted, shortened) = (account.quoted, account.shortened);
-                    tokens_after = Some((after, after + longer(&input, &summary)));
-                }
-                Ok(_) => {}
-                Err(why) => decision = CompactionDecision::Nothing(why),
+        CompactionDecision::Summarise(plan) => match fitted(&input, plan, &Summary::default()) {
+            Ok(fitted) => {
+                masks.clone_from(&fitted.masks);
+                made = Some(fitted);
             }
-        }
+            Err(why) => decision = CompactionDecision::Nothing(why),
+        },
     }
-    let fates = fates(&input, cut, &masks, &quoted, &shortened);
-    let line = |(at, fate): (usize, EntryTreatment)| {
-        let entry = &input.entries()[at];
-        let tokens = input.weights[at];
+    let treatments = treatments(&input, made.as_ref(), &masks);
+    let line = |((entry, tokens), fate): ((&Arc<Entry>, &u64), EntryTreatment)| {
         let tokens_after = match fate {
-            EntryTreatment::Kept => tokens,
-            EntryTreatment::Masked => masked_tokens(&input, &masks, entry.seq),
+            EntryTreatment::Kept => *tokens,
+            EntryTreatment::Masked => {
+                let mask = masks.iter().find(|mask| mask.entry == entry.seq);
+                mask.map_or(0, |mask| tokens_of_text(&input, &mask.text))
+            }
             EntryTreatment::Quoted | EntryTreatment::Shortened | EntryTreatment::Summarised => 0,
         };
-        PreviewLine { entry: entry.seq, fate, tokens, tokens_after }
+        PreviewLine { entry: entry.seq, fate, tokens: *tokens, tokens_after }
     };
-    let lines: Vec<PreviewLine> = fates.into_iter().enumerate().map(line).collect();
+    let entries = input.entries().iter().zip(&input.weights);
+    let lines: Vec<PreviewLine> = entries.zip(treatments).map(line).collect();
     let stays = lines.iter().map(|line| line.tokens_after).sum();
-    Preview {
-        digest: digest(&decision, &carried, &masks),
+    let mut shown = Preview {
+        digest: String::new(),
         decision,
         lines,
         tokens_before: input.before,
-        tokens_after: tokens_after.unwrap_or((stays, stays)),
-        carried,
-        left_out,
-        left_out_count,
+        tokens_after: (stays, stays),
+        carried: String::new(),
+        left_out: Vec::new(),
+        left_out_count: 0,
+    };
+    if let Some(FittedCompaction { message, left_out_earlier, tokens_after, .. }) = made {
+        shown.tokens_after = (tokens_after, tokens_after + longer(&input, &message.content));
+        shown.left_out_count =
+            message.left_out.len() + left_out_earlier.map_or(0, |earlier| earlier.entries as usize);
+        shown.left_out = message.left_out;
+        shown.carried = Message { id: MessageId(0), content: message.content, author: None }.text();
     }
+    Preview { digest: digest(&shown.decision, &shown.carried, &masks), ..shown }
 }
 
 /// The additional size of the message if it had the longest summary instead of its current one.
-fn longer(input: &CompactionInput<'_>, message: &Message) -> u64 {
-    let own = message.content.first().map_or(0, |first| {
-        let content = vec![first.clone()];
-        input.ruler.message(&Message { id: MessageId(0), content, author: None })
-    });
-    let intro = input.ruler.text(&SummaryPart::New(String::new()).part(usize::MAX));
-    (intro + longest_summary(input)).saturating_sub(own)
-}
-
-fn masked_tokens(input: &CompactionInput<'_>, masks: &[Mask], entry: Seq) -> u64 {
-    let mask = masks.iter().find(|mask| mask.entry == entry);
-    mask.map_or(0, |mask| super::prune::tokens(input, &mask.text))
+fn longer(input: &CompactionInput<'_>, content: &[Content]) -> u64 {
+    let own = Message { id: MessageId(0), content: content.iter().take(1).cloned().collect(), author: None };
+    let intro = input.ruler.text(&SummaryPart::new(Some(" "), None).part(usize::MAX));
+    (intro + longest_summary(input)).saturating_sub(input.ruler.message(&own))
 }
 
 /// A digest over the complete decision.

@@ -26,9 +26,6 @@ const BATCH_TOKENS_MIN: u64 = 30_000;
 /// differ by less than 2 % between 2 and 30.
 const BELOW_PERCENT: u64 = 10;
 
-/// A cut that saves fewer tokens is not made.
-const MASK_TOKENS_MIN: u64 = 32;
-
 /// The size in bytes to which an outcome of the current round is cut, attempt by attempt.
 const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 
@@ -37,21 +34,19 @@ pub(super) const SAID_BYTES_MIN: usize = 512;
 
 /// The cuts that justify a changed prefix by their cost alone, because they free so much. `None` if there are no such cuts.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
-    let batch = batch(&CompactionInput::new(ruler, thread, budget));
-    let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
-    (freed >= BATCH_TOKENS_MIN).then(|| masks(batch))
+    let (masks, freed) = batch(&CompactionInput::new(ruler, thread, budget));
+    (freed >= BATCH_TOKENS_MIN).then_some(masks)
 }
 
 /// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well below the
 /// threshold and below the limit. `None` if they are not enough.
 pub(super) fn enough(input: &CompactionInput<'_>) -> Option<Vec<Mask>> {
-    let batch = batch(input);
-    let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
+    let (masks, freed) = batch(input);
     let budget = input.budget;
     let step = (budget.window.saturating_mul(BELOW_PERCENT) / 100).max(1);
     let used = input.ruler.in_context(input.thread).max(budget.frame + input.before);
     let goal = budget.due_at.min(budget.frame + input.limit).saturating_sub(step);
-    (freed >= step && used.saturating_sub(freed) <= goal).then(|| masks(batch))
+    (freed >= step && used.saturating_sub(freed) <= goal).then_some(masks)
 }
 
 /// The change that shows entries of the view as these texts from now on.
@@ -78,15 +73,14 @@ pub(super) struct PruneCut {
     pub freed: u64,
 }
 
-/// All old outcomes that can be cut, in the order of the view, except those that the running turn recalled.
-fn batch(input: &CompactionInput<'_>) -> Vec<PruneCut> {
+/// The cuts of all old outcomes that can be cut, in the order of the view, except those that the running turn recalled, and
+/// how many tokens they save.
+fn batch(input: &CompactionInput<'_>) -> (Vec<Mask>, u64) {
     let old = input.thread.view().newest(input.budget.prune.keep_recent).min(input.round());
     let is_kept = |at: &usize| input.recalled.contains(at);
-    (0..old).filter(|at| !is_kept(at)).filter_map(|at| placeholder(input, at)).collect()
-}
-
-fn masks(batch: Vec<PruneCut>) -> Vec<Mask> {
-    batch.into_iter().map(|cut| cut.mask).collect()
+    let cuts = (0..old).filter(|at| !is_kept(at)).filter_map(|at| placeholder(input, at));
+    let (masks, freed): (Vec<Mask>, Vec<u64>) = cuts.map(|cut| (cut.mask, cut.freed)).unzip();
+    (masks, freed.into_iter().sum())
 }
 
 /// Cuts an outcome to its beginning and a hint how to read the rest; `None` if it is pinned, is not an outcome, or
@@ -178,11 +172,8 @@ impl PruneCuts {
 
     /// Cuts the outcomes at these indices to their beginnings, except those that the running turn recalled.
     pub fn old(&mut self, input: &CompactionInput<'_>, places: Range<usize>) {
-        for at in places.filter(|at| !input.recalled.contains(at)) {
-            if let Some(cut) = placeholder(input, at) {
-                self.put(cut);
-            }
-        }
+        let old = places.filter(|at| !input.recalled.contains(at)).map(|at| placeholder(input, at));
+        self.make(old, 0);
     }
 
     /// Cuts outcomes until the part takes at most `tokens_max`: first those that earlier turns recalled, then
@@ -252,10 +243,10 @@ fn all_halved(input: &CompactionInput<'_>, places: &[usize]) -> impl Iterator<It
         .flat_map(move |bytes_max| places.iter().map(move |at| halved(input, *at, bytes_max)))
 }
 
-/// Replaces an entry with another text, if that saves enough.
+/// Replaces an entry with another text, if that saves anything.
 fn cut(input: &CompactionInput<'_>, at: usize, text: String) -> Option<PruneCut> {
     let freed = input.weights[at].checked_sub(tokens(input, &text));
-    let freed = freed.filter(|freed| *freed >= MASK_TOKENS_MIN)?;
+    let freed = freed.filter(|freed| *freed > 0)?;
     Some(PruneCut { at, mask: Mask { entry: input.entries()[at].seq, text }, freed })
 }
 

@@ -154,6 +154,9 @@ pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool
     parts.join("\n\n")
 }
 
+/// Shorter words of the user are not looked for in other texts: a "yes" is a part of many sentences. In bytes.
+pub(super) const QUOTE_BYTES_MIN: usize = 12;
+
 /// Begins the line that marks where a text lacks its middle.
 pub(super) const LEFT_OUT: &str = "\n[… ";
 
@@ -164,7 +167,8 @@ pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
 /// The head and tail of a longer text, with the number of omitted bytes and a hint between them.
 pub(super) fn shortened(text: &str, bytes_max: usize, hint: &str) -> String {
     let head = text.floor_char_boundary(bytes_max / 2);
-    without_middle(text, head, text.ceil_char_boundary(text.len() - bytes_max / 2), hint)
+    let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);
+    format!("{}{LEFT_OUT}{} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
 /// The head and tail of a longer text, and the lines between them that are least like all others, in `chars_max` characters
@@ -253,8 +257,4 @@ fn weight(word: &str) -> usize {
         true => usize::from(!word.bytes().any(|byte| byte.is_ascii_digit())),
         false => word.chars().count().div_ceil(4),
     }
-}
-
-fn without_middle(text: &str, head: usize, tail: usize, hint: &str) -> String {
-    format!("{}{LEFT_OUT}{} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
 }

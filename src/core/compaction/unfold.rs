@@ -10,8 +10,7 @@ use epitome_thread::{Change, Entry};
 use super::author::typed;
 use super::calls::{is_question, user_reply};
 use super::carryover::TAG;
-use super::repeated::QUOTE_BYTES_MIN;
-use super::text::{LEFT_OUT, said};
+use super::text::{LEFT_OUT, QUOTE_BYTES_MIN, said};
 use super::wording::{
     CARRIED_HEAD, COMPACTED, GAP, GOAL_HEAD, PINS_HEAD, PLACES, REQUEST_HEAD, SUMMARY_CLOSE, SUMMARY_OPEN,
     USER_HEAD,
@@ -47,28 +46,16 @@ pub(super) fn unfolded(text: &str) -> Option<(UnfoldedMessage, &str)> {
         Some(_) | None => ("", rest),
     };
     rest = &rest[heads.iter().filter_map(|head| rest.find(head)).min().unwrap_or(rest.len())..];
-    let mut tables = String::new();
-    if let Some(head) = rest.strip_prefix(CARRIED_HEAD)
-        && let Some((inner, after)) = element(rest, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"))
-    {
-        // The new log has other entries at these places.
-        let note = if head.starts_with(PLACES) { OTHER_PLACES } else { "" };
-        tables = format!("{note}{inner}");
-        rest = after;
+    // The new log has other entries at these places.
+    let has_places = rest.strip_prefix(CARRIED_HEAD).is_some_and(|rest| rest.starts_with(PLACES));
+    let note = if has_places { OTHER_PLACES } else { "" };
+    let tables = element(&mut rest, CARRIED_HEAD, &format!("<{TAG}>\n"), &format!("\n</{TAG}>"));
+    let tables = tables.map(|tables| format!("{note}{tables}")).unwrap_or_default();
+    while let Some(file) = element(&mut rest, INSTRUCTIONS, INSTRUCTIONS, "\n</instructions>") {
+        let (path, text) = file.split_once("\">\n").unwrap_or((file, ""));
+        message.instructions.push((path.replace("&quot;", "\""), text.to_owned()));
     }
-    while let Some(after) = rest.strip_prefix(INSTRUCTIONS)
-        && let Some((path, after)) = after.split_once("\">\n")
-        && let Some((file, after)) = after.split_once("\n</instructions>")
-    {
-        message.instructions.push((path.replace("&quot;", "\""), file.to_owned()));
-        rest = after.trim_start();
-    }
-    if let Some(after) = rest.strip_prefix(GOAL_HEAD)
-        && let Some((goal, after)) = after.split_once("\n</goal>")
-    {
-        message.goal = Some(goal.to_owned());
-        rest = after.trim_start();
-    }
+    message.goal = element(&mut rest, GOAL_HEAD, GOAL_HEAD, "\n</goal>").map(str::to_owned);
     if rest.starts_with(USER_HEAD)
         && let Some((_, after)) = rest.split_once("<user>\n")
     {
@@ -76,11 +63,8 @@ pub(super) fn unfolded(text: &str) -> Option<(UnfoldedMessage, &str)> {
     }
     if let Some(after) = rest.strip_prefix(PINS_HEAD) {
         rest = after.trim_start();
-        while rest.starts_with("<pinned")
-            && let Some((pinned, after)) = element(rest, ">\n", "\n</pinned>")
-        {
+        while let Some(pinned) = element(&mut rest, "<pinned", ">\n", "\n</pinned>") {
             message.pins.push(pinned.to_owned());
-            rest = after;
         }
     }
     if rest.starts_with(REQUEST_HEAD)
@@ -115,7 +99,6 @@ impl UnfoldedMessage {
             let (head, rest) = quote.split_once(LEFT_OUT).unwrap_or((quote, ""));
             let head = lines(head);
             let wanted = match rest.is_empty() {
-                // A "yes" is a line of many messages.
                 true if head.len() < QUOTE_BYTES_MIN => format!("{BORDER}{head}{BORDER}"),
                 true => head,
                 false => head.trim_end().to_owned(),
@@ -141,11 +124,12 @@ const OTHER_PLACES: &str = "(Entries such as e12 are places in an earlier sessio
 
 const INSTRUCTIONS: &str = "<instructions path=\"";
 
-/// The text of the first element of this kind, and what follows it.
-fn element<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
-    let (_, inner) = text.split_once(open)?;
+/// Takes the text of the first element of this kind from a text that begins with `head`.
+fn element<'a>(rest: &mut &'a str, head: &str, open: &str, close: &str) -> Option<&'a str> {
+    let (_, inner) = rest.starts_with(head).then(|| rest.split_once(open)).flatten()?;
     let (inner, after) = inner.split_once(close)?;
-    Some((inner, after.trim_start()))
+    *rest = after.trim_start();
+    Some(inner)
 }
 
 /// Reads the quotes of the user's messages, and of what programs sent as such, and returns what follows them. A message may

@@ -113,16 +113,14 @@ impl ForeignAgent {
     /// Returns the agent's session files, newest first; a file may contain many sessions. Unreadable directories are
     /// skipped.
     fn files(&self, machine: &Machine) -> Vec<PathBuf> {
-        let mut folders: Vec<PathBuf> = Vec::new();
-        match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
-            Some(folder) => folders.push(machine.cwd.join(folder)),
-            None => {
-                folders.extend(self.folders.iter().filter_map(|folder| match folder.strip_prefix("~/") {
-                    Some(below) => Some(machine.home?.join(below)),
-                    None => Some(machine.cwd.join(folder)),
-                }))
-            }
-        }
+        let default = |folder: &&str| match folder.strip_prefix("~/") {
+            Some(below) => Some(machine.home?.join(below)),
+            None => Some(machine.cwd.join(folder)),
+        };
+        let folders = match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
+            Some(folder) => vec![machine.cwd.join(folder)],
+            None => self.folders.iter().filter_map(default).collect(),
+        };
         let mut files: Vec<(u64, PathBuf)> = Vec::new();
         for folder in folders {
             for pattern in self.files {

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use super::builder::Builder;
 use super::{AIDER_OPENING, ImportContext, ran, text};
-use epitome_thread::problem::Problem;
 use epitome_thread::{StopReason, Trigger};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that the user did not type.
 const BY: &str = "aider";
@@ -32,21 +31,19 @@ const SILENT: [&str; 2] = ["Tokens: ", "Cost: "];
 /// The replacement for the contents of earlier chats.
 const NEW_CHAT: &str = "A new chat begins here. What was said in the chats before it was not in its context.";
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Builder {
     let folder = file.path.parent().filter(|folder| folder.is_absolute()).and_then(Path::to_str);
     let mut reader = AiderReader {
         log: Builder::new(folder, text.lines().find_map(opening), context),
-        model: "aider/unknown".to_owned(),
         is_new: true,
         prompt: Vec::new(),
         reply: Vec::new(),
         notices: Vec::new(),
     };
-    for line in text.lines() {
-        reader.line(line);
-    }
+    reader.log.model("aider/unknown".to_owned());
+    text.lines().for_each(|line| reader.line(line));
     reader.flush();
-    reader.log.finish(ImportSource::Aider, file, None)
+    reader.log
 }
 
 /// The start time of a chat, from its first line. aider writes local time.
@@ -58,7 +55,6 @@ fn opening(line: &str) -> Option<u64> {
 
 struct AiderReader {
     log: Builder,
-    model: String,
     /// Whether a chat has started but has no prompt yet.
     is_new: bool,
     /// Pending lines, of one kind at a time.
@@ -72,7 +68,7 @@ impl AiderReader {
         if line.starts_with(AIDER_OPENING) {
             self.flush();
             self.is_new = true;
-            self.log.at(opening(line).unwrap_or_default());
+            self.log.at(opening(line));
         } else if let Some(words) =
             line.strip_prefix(PROMPT).filter(|words| words.is_empty() || words.starts_with(' '))
         {
@@ -102,7 +98,8 @@ impl AiderReader {
     fn add_notice(&mut self, notice: &str) {
         if let Some(model) = MODELS.iter().find_map(|start| notice.strip_prefix(start)) {
             let model = model.split(" with ").next().unwrap_or(model).trim();
-            self.model = if model.contains('/') { model.to_owned() } else { format!("aider/{model}") };
+            let provider = if model.contains('/') { "" } else { "aider/" };
+            self.log.model(format!("{provider}{model}"));
         }
         if !self.is_opening() && !SILENT.iter().any(|start| notice.starts_with(start)) {
             self.notices.push(notice.to_owned());
@@ -125,7 +122,8 @@ impl AiderReader {
             self.log.prompt(vec![text(prompt)]);
         }
         if !reply.is_empty() {
-            self.log.reply(vec![text(reply)], &self.model, None, None);
+            self.log.add([text(reply)]);
+            self.log.replied(None, None);
         }
         if !notices.is_empty() {
             self.log.context(vec![text(notices)], BY);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{BrokenLines, ImportContext, TOKENS_MAX, text};
+use super::{BrokenLines, ImportContext, TOKENS_MAX, part, text, text_part, thinking_part};
 use epitome_thread::problem::Problem;
 use epitome_thread::visible::shortened;
 use epitome_thread::{
@@ -59,23 +59,17 @@ pub struct Builder {
     open: Vec<CallId>,
     /// Adds messages and compactions after the outcomes of the open calls.
     pending: Vec<PendingEntry>,
+    /// The parts of a reply that may be incomplete, and the model that writes it. Whatever follows in the log completes it.
+    parts: Vec<Content>,
+    model: String,
+    /// The first entry of each message or line, by its id in the other agent's file.
+    marks: HashMap<String, Seq>,
     notes: Vec<(String, usize)>,
     /// What was left out of an open set of kinds: how many of each.
     kinds: BTreeMap<&'static str, BTreeMap<String, usize>>,
     /// Complete sentences for the user.
     remarks: Vec<String>,
     foreign_id: Option<String>,
-}
-
-/// A call that another program recorded.
-#[derive(Default)]
-pub(super) struct ForeignCall {
-    pub id: String,
-    pub name: String,
-    pub title: Option<String>,
-    pub kind: Option<ToolKind>,
-    pub locations: Vec<Location>,
-    pub input: Value,
 }
 
 impl Builder {
@@ -116,9 +110,19 @@ impl Builder {
         self.entries
     }
 
-    /// Sets the time of the following entries. A time before that of the newest entry is ignored.
-    pub fn at(&mut self, at: u64) {
-        self.at = self.at.max(at.min(LATEST));
+    /// Sets the time of the following entries, if it is recorded. A time before that of the newest entry is ignored.
+    pub fn at(&mut self, at: Option<u64>) {
+        self.at = self.at.max(at.unwrap_or_default().min(LATEST));
+    }
+
+    /// Notes that the next entry is the first one of this message or line, for compactions that keep it.
+    pub fn mark(&mut self, id: impl ToString) {
+        self.marks.insert(id.to_string(), self.next_seq());
+    }
+
+    /// The first entry of a message or line.
+    pub fn marked(&self, id: impl ToString) -> Option<Seq> {
+        self.marks.get(&id.to_string()).copied()
     }
 
     /// The number of the next entry.
@@ -178,6 +182,7 @@ impl Builder {
         if content.is_empty() {
             return;
         }
+        self.replied(None, None);
         self.close_calls();
         let message = self.message(content);
         self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } });
@@ -211,6 +216,7 @@ impl Builder {
 
     /// Adds the entries that wait for the outcomes of calls.
     pub fn settle(&mut self) {
+        self.replied(None, None);
         for add in std::mem::take(&mut self.pending) {
             add(self);
         }
@@ -218,6 +224,7 @@ impl Builder {
 
     /// Adds the entries that wait, unless a call has no outcome yet.
     pub fn settle_when_idle(&mut self) {
+        self.replied(None, None);
         if self.open.is_empty() {
             self.settle();
         }
@@ -230,40 +237,86 @@ impl Builder {
         }
     }
 
-    /// Returns the part of a reply for a call whose only recorded data are these arguments.
-    pub fn call(&mut self, id: Option<&str>, name: Option<&str>, input: &Value) -> Content {
-        self.foreign_call(ForeignCall {
-            id: id.unwrap_or_default().to_owned(),
-            name: name.unwrap_or("tool").to_owned(),
-            input: input.clone(),
-            ..ForeignCall::default()
-        })
+    /// Adds a call to the reply. Each call gets a new id, even if its original id is repeated.
+    pub fn call(&mut self, id: &Value, name: &Value, input: &Value) {
+        let original = id.as_str().unwrap_or_default();
+        let id = self.fresh_call(original);
+        self.calls.insert(original.to_owned(), id.clone());
+        let name = name.as_str().unwrap_or("tool").to_owned();
+        let input = if input.is_object() { input.clone() } else { json!({ "input": input }) };
+        let card =
+            CallDisplay { title: title_of(&name, &input), kind: kind_of(&name), locations: paths_in(&input) };
+        self.parts.push(Content::Call(ToolCall { id, name, input, card }));
     }
 
-    /// Returns the part of a reply for a call. Each call gets a new id, even if its original id is repeated.
-    pub(super) fn foreign_call(&mut self, call: ForeignCall) -> Content {
-        let id = self.fresh_call(&call.id);
-        self.calls.insert(call.id, id.clone());
-        let input = if call.input.is_object() { call.input } else { json!({ "input": call.input }) };
-        let kind = call.kind.unwrap_or_else(|| kind_of(&call.name));
-        let locations = if call.locations.is_empty() { paths_in(&input) } else { call.locations };
-        let title = call.title.unwrap_or_else(|| title_of(&call.name, &input));
-        Content::Call(ToolCall { id, name: call.name, input, card: CallDisplay { title, kind, locations } })
+    /// How the newest part of the reply is shown, if it is a call.
+    pub fn card(&mut self) -> Option<&mut CallDisplay> {
+        match self.parts.last_mut() {
+            Some(Content::Call(call)) => Some(&mut call.card),
+            _ => None,
+        }
     }
 
-    /// Adds a reply, unless it is empty.
-    pub fn reply(&mut self, content: Vec<Content>, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
-        self.close_calls();
+    /// Sets the model of the following replies.
+    pub fn model(&mut self, model: String) {
+        self.model = model;
+    }
+
+    /// Adds parts to the reply.
+    pub fn add(&mut self, parts: impl IntoIterator<Item = Content>) {
+        self.parts.extend(parts);
+    }
+
+    /// Adds a piece to the last part of the reply, or as a new part.
+    pub fn add_piece(&mut self, piece: Content) {
+        append(&mut self.parts, piece);
+    }
+
+    /// Adds the parts of a reply, in the form of any provider or agent.
+    pub fn add_parts<'a>(&mut self, parts: impl IntoIterator<Item = &'a Value>) {
+        for value in parts {
+            let called = &value["functionCall"];
+            match value["type"].as_str() {
+                Some("thinking") => self.add(thinking_part(&value["thinking"])),
+                Some("reasoning") => self.add(thinking_part(&value["text"])),
+                Some("tool_use") => self.call(&value["id"], &value["name"], &value["input"]),
+                Some("toolCall") => self.call(&value["id"], &value["name"], &value["arguments"]),
+                Some("redacted_thinking") => {}
+                _ if called.is_object() => self.call(&called["id"], &called["name"], &called["args"]),
+                _ if value["thought"] == true => self.add(thinking_part(&value["text"])),
+                _ if value["text"].is_string() => self.add(text_part(&value["text"])),
+                kind => match part(value) {
+                    Some(content) => self.parts.push(content),
+                    None => self.left_out_kind("parts of replies", kind.unwrap_or("without a kind")),
+                },
+            }
+        }
+    }
+
+    /// Whether a reply has parts already.
+    pub fn is_replying(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// The parts of the reply so far, which are taken back.
+    pub fn take_reply(&mut self) -> Vec<Content> {
+        std::mem::take(&mut self.parts)
+    }
+
+    /// Completes the reply, unless it is empty.
+    pub fn replied(&mut self, usage: Option<Usage>, cut: Option<ReplyCut>) {
         if let Some(usage) = &usage {
             self.spent.add(usage);
         }
+        let content = self.take_reply();
         if content.is_empty() {
             return;
         }
+        self.close_calls();
         self.in_turn = true;
         let message = self.message(content);
         self.open.extend(message.calls().map(|call| call.id.clone()));
-        self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut });
+        self.push(Change::Replied { message, model: ModelName(self.model.clone()), usage, cut });
     }
 
     /// Ends the turn with a reply that ended so, unless it may go on with the results of the reply's calls.
@@ -281,9 +334,10 @@ impl Builder {
         &mut self,
         id: Option<&str>,
         status: OutcomeStatus,
-        content: Vec<OutcomeContent>,
+        content: Vec<Content>,
         exit_code: Option<i64>,
     ) -> bool {
+        self.replied(None, None);
         let call = self.calls.get(id.unwrap_or_default()).filter(|call| self.open.contains(call)).cloned();
         let Some(call) = call else {
             self.left_out("results of calls that are not in it");
@@ -291,6 +345,7 @@ impl Builder {
         };
         self.open.retain(|open| *open != call);
         let mut outcome = ToolOutcome::text(call, status, "");
+        let content: Vec<OutcomeContent> = content.into_iter().filter_map(OutcomeContent::of).collect();
         if !content.is_empty() {
             outcome.content = content;
         }
@@ -319,6 +374,7 @@ impl Builder {
     /// Adds a compaction by the other agent. `summary` replaces everything before the entry `kept`, or everything so
     /// far if `kept` is `None`.
     pub fn compacted(&mut self, kept: Option<Seq>, summary: String, trigger: Trigger, tokens_before: u64) {
+        self.replied(None, None);
         self.close_calls();
         let before = |seq: Seq| Seq(seq.0.saturating_sub(1));
         let through = kept.map_or(before(self.next_seq()), |kept| self.whole_rounds(before(kept)));
@@ -378,6 +434,7 @@ impl Builder {
 
     /// Ends the current turn, if any.
     pub fn turn_ended(&mut self, reason: StopReason) {
+        self.replied(None, None);
         self.close_calls();
         if std::mem::take(&mut self.in_turn) {
             let usage = std::mem::take(&mut self.spent);
@@ -392,14 +449,15 @@ impl Builder {
         file: ImportFile,
         broken: Option<BrokenLines>,
     ) -> Result<ImportDraft, Problem> {
+        self.replied(None, None);
         if self.is_empty() {
             return Err(match broken {
-                Some(broken) => broken.first,
+                Some((first, _)) => first,
                 None => file.problem(1, "this session has no messages"),
             });
         }
         self.turn_ended(StopReason::EndTurn);
-        let broken = broken.map(|broken| broken.words());
+        let broken = broken.map(|(_, words)| words);
         let left_out = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
         let of_kinds =
             self.kinds.iter().map(|(what, kinds)| format!("left out: {what} ({})", counted(kinds)));
@@ -426,6 +484,15 @@ impl Builder {
         }
         self.names.insert(id.clone());
         id
+    }
+}
+
+/// Appends a piece to the last part, or as a new part.
+pub(super) fn append(parts: &mut Vec<Content>, piece: Content) {
+    match (parts.last_mut(), piece) {
+        (Some(Content::Text { text }), Content::Text { text: more }) => text.push_str(&more),
+        (Some(Content::Thinking { text, .. }), Content::Thinking { text: more, .. }) => text.push_str(&more),
+        (_, piece) => parts.push(piece),
     }
 }
 

@@ -14,12 +14,11 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, begins_with, contents, joined_text, list, objects, outcome_content, text, text_of,
-    text_part, thinking_part, time, token_counts, trigger_of, with_cache,
+    ImportContext, begins_with, contents, joined_text, list, model_name, text, text_of, time, token_counts,
+    trigger_of, with_cache,
 };
-use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Usage};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::{Content, OutcomeStatus, ReplyCut, StopReason, Usage};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that the user did not type.
 const BY: &str = "Claude Code";
@@ -45,56 +44,37 @@ const LOCAL: [&str; 5] = [
 /// Prefixes of user text for the model that the user did not type as a prompt.
 const NOT_TYPED: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
-/// Types of lines that are not part of the conversation.
-const SILENT: [&str; 16] = [
-    "progress",
-    "system",
-    "file-history-snapshot",
-    "queue-operation",
-    "summary",
-    "custom-title",
-    "ai-title",
-    "pr-link",
-    "last-prompt",
-    "permission-mode",
-    "mode",
-    "file-history-delta",
-    "bridge-session",
-    "agent-name",
-    "agent-color",
-    "attachment",
-];
-
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (lines, broken) = objects(file, text);
+pub(super) fn read(lines: Vec<Value>, file: ImportFile, context: &ImportContext) -> Builder {
     let kept = newest_branch(&lines);
-    let first = lines.iter().enumerate().find(|(at, _)| kept.contains(at));
-    let first = first.map_or(&Value::Null, |(_, line)| line);
+    let first = kept.iter().min().map_or(&Value::Null, |at| &lines[*at]);
     let mut reader = ClaudeCodeReader {
         log: Builder::new(first["cwd"].as_str(), time(first), context),
         file,
         context,
         replies: replies(&lines, &kept),
         attached: lines.iter().filter_map(attached_prompt).map(|content| joined_text(&content)).collect(),
-        first: HashMap::new(),
+        seen: HashSet::new(),
         boundary: None,
         queue: VecDeque::new(),
     };
     for (at, line) in lines.iter().enumerate() {
         if kept.contains(&at) || line["uuid"].is_null() {
             reader.line(line);
-        } else {
-            reader.outside(line);
+        } else if is_message(line) {
+            let is_of_subagent = line["isSidechain"] == true;
+            let of = if is_of_subagent { "messages of subagents" } else { "messages of other branches" };
+            reader.log.left_out(of);
         }
     }
-    reader.log.settle();
-    reader.log.title(title(&lines).unwrap_or_default());
+    let mut log = reader.log;
+    log.settle();
+    log.title(title(&lines).unwrap_or_default());
     // A file is named after its session; if it was copied, the id is still in its lines.
     let is_uuid = |name: &&str| name.len() == 36 && name.split('-').count() == 5;
     let name = file.path.file_stem().and_then(|name| name.to_str()).filter(is_uuid);
     let id = name.or_else(|| lines.iter().rev().find_map(|line| line["sessionId"].as_str()));
-    reader.log.foreign_id(id.unwrap_or_default());
-    reader.log.finish(ImportSource::ClaudeCode, file, broken)
+    log.foreign_id(id.unwrap_or_default());
+    log
 }
 
 /// Returns the indices of the lines that lead to the newest message, and of lines that belong to them.
@@ -204,13 +184,11 @@ fn reply_id(line: &Value) -> &str {
 
 /// Returns the title set by the user, or else by Claude Code.
 fn title(lines: &[Value]) -> Option<&str> {
-    let last = |kind: &str, field: &str| {
-        let line = lines.iter().rev().find(|line| line["type"] == kind)?;
-        text_of(&line[field])
-    };
-    last("custom-title", "customTitle")
-        .or_else(|| last("ai-title", "aiTitle"))
-        .or_else(|| last("ai-title", "title"))
+    let fields = [("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("ai-title", "title")];
+    fields.into_iter().find_map(|(kind, field)| {
+        let newest = lines.iter().rev().find(|line| line["type"] == kind)?;
+        text_of(&newest[field])
+    })
 }
 
 struct ClaudeCodeReader<'a> {
@@ -221,8 +199,8 @@ struct ClaudeCodeReader<'a> {
     replies: HashMap<&'a str, ClaudeCodeReply<'a>>,
     /// Queued prompts that also have a separate line.
     attached: HashSet<String>,
-    /// The first entry of each line, for compactions that keep a part.
-    first: HashMap<&'a str, Seq>,
+    /// The ids of the lines so far.
+    seen: HashSet<&'a str>,
     /// The metadata of the compaction whose summary follows.
     boundary: Option<&'a Value>,
     /// Prompts in the queue.
@@ -233,15 +211,12 @@ impl<'a> ClaudeCodeReader<'a> {
     /// Handles a line on the branch, or a line outside of the tree.
     fn line(&mut self, line: &'a Value) {
         // The messages that a compaction keeps may be written again behind it.
-        if is_message(line) && line["uuid"].as_str().is_some_and(|id| self.first.contains_key(id)) {
+        let id = line["uuid"].as_str();
+        if id.is_some_and(|id| !self.seen.insert(id)) && is_message(line) {
             return;
         }
-        if let Some(at) = time(line) {
-            self.log.at(at);
-        }
-        if let Some(id) = line["uuid"].as_str() {
-            self.first.insert(id, self.log.next_seq());
-        }
+        self.log.at(time(line));
+        id.into_iter().for_each(|id| self.log.mark(id));
         match line["type"].as_str().unwrap_or_default() {
             "user" => self.user(line),
             "assistant" => self.assistant(line),
@@ -258,19 +233,12 @@ impl<'a> ClaudeCodeReader<'a> {
                     self.log.left_out_kind("attachments", kind);
                 }
             },
-            kind if SILENT.contains(&kind) => {}
-            kind => self.log.left_out(&format!("lines of the type {kind:?}")),
-        }
-    }
-
-    fn outside(&mut self, line: &Value) {
-        if is_message(line) {
-            let is_of_subagent = line["isSidechain"] == true;
-            self.log.left_out(if is_of_subagent {
-                "messages of subagents"
-            } else {
-                "messages of other branches"
-            });
+            "progress" | "system" => {}
+            // Lines that are neither in the tree nor have a message are not part of the conversation.
+            kind if line["uuid"].is_string() || line["message"].is_object() => {
+                self.log.left_out(&format!("lines of the type {kind:?}"));
+            }
+            _ => {}
         }
     }
 
@@ -331,22 +299,10 @@ impl<'a> ClaudeCodeReader<'a> {
         }
         let Some(reply) = self.replies.remove(reply_id(line)) else { return };
         self.log.settle();
-        let mut content = Vec::new();
-        for part in reply.parts {
-            match part["type"].as_str() {
-                Some("text") => content.extend(text_part(&part["text"])),
-                Some("thinking") => content.extend(thinking_part(&part["thinking"])),
-                Some("tool_use") => {
-                    let (id, name) = (part["id"].as_str(), part["name"].as_str());
-                    content.push(self.log.call(id, name, &part["input"]));
-                }
-                Some("redacted_thinking") => {}
-                kind => self.log.left_out_kind("parts of replies", kind.unwrap_or("unknown")),
-            }
-        }
-        let model = line["message"]["model"].as_str().unwrap_or("unknown");
+        self.log.model(model_name(None, "anthropic", line["message"]["model"].as_str()));
+        self.log.add_parts(reply.parts);
         let cut = (reply.stop == Some("max_tokens")).then_some(ReplyCut::MaxTokens);
-        self.log.reply(content, &format!("anthropic/{model}"), reply.usage, cut);
+        self.log.replied(reply.usage, cut);
     }
 
     /// `is_denied`: whether a person, a rule, a classifier or a hook refused the call.
@@ -363,7 +319,7 @@ impl<'a> ClaudeCodeReader<'a> {
             Content::Text { text } => self.saved(text),
             _ => None,
         });
-        let is_added = self.log.outcome(part["tool_use_id"].as_str(), status, outcome_content(content), None);
+        let is_added = self.log.outcome(part["tool_use_id"].as_str(), status, content, None);
         if let Some(whole) = whole.filter(|_| is_added) {
             self.log.set_full_text(whole);
         }
@@ -381,9 +337,9 @@ impl<'a> ClaudeCodeReader<'a> {
         self.log.settle();
         let boundary = self.boundary.take().unwrap_or(&Value::Null);
         // Newer versions may keep the last messages unchanged.
-        let kept = boundary["preservedSegment"]["headUuid"].as_str().and_then(|head| self.first.get(head));
+        let kept = boundary["preservedSegment"]["headUuid"].as_str().and_then(|head| self.log.marked(head));
         let tokens_before = boundary["preTokens"].as_u64().unwrap_or_default();
-        self.log.compacted(kept.copied(), summary, trigger_of(&boundary["trigger"]), tokens_before);
+        self.log.compacted(kept, summary, trigger_of(&boundary["trigger"]), tokens_before);
     }
 }
 

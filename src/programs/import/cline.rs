@@ -6,10 +6,12 @@
 //! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
 //! - For models without tool support, calls are written as tags in the text. Their results are text too, and follow
-//!   `[TOOL for '…'] Result:`. Results of other calls may have that form too.
+//!   `[TOOL for '…'] Result:`, by which the tags of calls are told from others. Results of other calls may have that form
+//!   too.
 //! - Messages that are no longer sent are determined by `conversationHistoryDeletedRange` in `ui_messages.json`
 //!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, starts with a fixed text or is marked.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -17,61 +19,14 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::builder::Builder;
-use super::{
-    ImportContext, document, joined_text, list, outcome_content, part, text, text_of, thinking, time,
-    token_counts,
-};
-use epitome_thread::problem::Problem;
+use super::{ImportContext, joined_text, list, part, text, text_of, thinking, time, token_counts};
 use epitome_thread::{
     Change, Content, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that the user did not type.
 const BY: &str = "Cline";
-
-/// Tools that can be called by tags.
-const TOOLS: [&str; 39] = [
-    "access_mcp_resource",
-    "act_mode_respond",
-    "apply_diff",
-    "apply_patch",
-    "ask_followup_question",
-    "attempt_completion",
-    "browser_action",
-    "codebase_search",
-    "condense",
-    "edit_file",
-    "execute_command",
-    "fetch_instructions",
-    "focus_chain",
-    "generate_image",
-    "insert_content",
-    "list_code_definition_names",
-    "list_files",
-    "load_mcp_documentation",
-    "new_rule",
-    "new_task",
-    "plan_mode_respond",
-    "read_file",
-    "replace_in_file",
-    "report_bug",
-    "run_slash_command",
-    "search_and_replace",
-    "search_files",
-    "search_replace",
-    "summarize_task",
-    "switch_mode",
-    "update_todo_list",
-    "use_mcp_tool",
-    "use_skill",
-    "use_subagents",
-    "web_fetch",
-    "web_search",
-    "write_file",
-    "write_to_file",
-    "browser",
-];
 
 /// Calls that are messages of the agent to the user, with the parameter that contains the text.
 const WORDS: [(&str, &str); 4] = [
@@ -107,10 +62,9 @@ static MODEL: LazyLock<Regex> =
 static STEP: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^\s*[-*] \[([ xX~-])\] (.+)$").expect("a valid pattern"));
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let session = document(file, text)?;
+pub(super) fn read(session: &Value, file: ImportFile, context: &ImportContext) -> Builder {
     let messages = session.as_array().or_else(|| session["messages"].as_array());
-    let messages = messages.ok_or_else(|| file.problem(1, "these are not messages of Cline"))?;
+    let messages = messages.map_or(&[][..], Vec::as_slice);
     let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let sibling = |name: &str| -> Value {
         let text = (context.read_sibling)(Path::new(name));
@@ -130,13 +84,16 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     });
     let mut reader = ClineReader {
         log: Builder::new(cwd.as_deref(), started, context),
-        first: Vec::new(),
+        tags: texts(messages).filter_map(|text| Some(RESULT.captures(text.trim())?[1].to_owned())).collect(),
         deleted: if session.is_array() { deleted(&sibling("ui_messages.json")) } else { Vec::new() },
-        model: model.unwrap_or_else(|| "unknown".to_owned()),
         open: Vec::new(),
         calls: 0,
         task: None,
+        steps: None,
     };
+    reader.tags.extend(WORDS.map(|(tool, _)| tool.to_owned()));
+    let model = model.unwrap_or_else(|| "unknown".to_owned());
+    reader.log.model(if model.contains('/') { model } else { format!("cline/{model}") });
     for (index, message) in messages.iter().enumerate() {
         reader.message(index, message);
     }
@@ -144,7 +101,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let mut log = reader.log;
     log.title(about["metadata"]["title"].as_str().unwrap_or_default());
     log.foreign_id(session["sessionId"].as_str().or(task).unwrap_or_default());
-    log.finish(ImportSource::Cline, file, None)
+    log
 }
 
 /// Returns the id of a task, which is the name of its directory: a timestamp or a UUID.
@@ -156,11 +113,11 @@ fn task_id(path: &Path) -> Option<&str> {
 
 /// Returns the first match in the text of the messages.
 fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
-    let texts = messages.iter().flat_map(blocks).filter_map(|block| match block {
-        Value::String(text) => Some(text.as_str()),
-        block => block["text"].as_str(),
-    });
-    texts.filter_map(|text| pattern.captures(text)).map(|found| found[1].to_owned()).next()
+    texts(messages).find_map(|text| Some(pattern.captures(text)?[1].to_owned()))
+}
+
+fn texts(messages: &[Value]) -> impl Iterator<Item = &str> {
+    messages.iter().flat_map(blocks).filter_map(block_text)
 }
 
 /// For each truncation, returns the index of the message before which it happened, and of the first message that was
@@ -202,16 +159,17 @@ fn block_text(block: &Value) -> Option<&str> {
 
 struct ClineReader {
     log: Builder,
-    /// The first entry of each message, for truncations.
-    first: Vec<Seq>,
+    /// The names of the tags that are calls.
+    tags: HashSet<String>,
     deleted: Vec<(usize, usize)>,
-    model: String,
     /// Calls of the newest reply that have no result yet.
     open: Vec<ClineCall>,
     /// Number of calls so far, for generating ids.
     calls: usize,
     /// The user's first prompt.
     task: Option<String>,
+    /// The plan in the newest reply.
+    steps: Option<Vec<PlanStep>>,
 }
 
 /// A call, which may become several calls in the log.
@@ -226,8 +184,8 @@ struct ClineCall {
 impl ClineReader {
     fn message(&mut self, index: usize, message: &Value) {
         self.truncated(index);
-        self.first.push(self.log.next_seq());
-        self.log.at(at(message).unwrap_or_default());
+        self.log.mark(index);
+        self.log.at(at(message));
         match message["role"].as_str() {
             _ if message["isTruncationMarker"] == true => self.without_summary(None),
             _ if message["isSummary"] == true || message["metadata"]["kind"] == "compaction_summary" => {
@@ -243,7 +201,7 @@ impl ClineReader {
     fn truncated(&mut self, index: usize) {
         while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= index) {
             self.deleted.remove(0);
-            self.without_summary(self.first.get(sent).copied());
+            self.without_summary(self.log.marked(sent));
         }
     }
 
@@ -359,7 +317,7 @@ impl ClineReader {
     fn outcome(&mut self, id: Option<&String>, tool: &str, status: OutcomeStatus, content: Vec<Content>) {
         let texts = content.iter().filter_map(Content::as_text).filter(|_| tool.contains("command"));
         let code = texts.filter_map(|text| EXIT_CODE.captures(text.lines().next()?)?[1].parse().ok()).next();
-        self.log.outcome(id.map(String::as_str), status, outcome_content(content), code);
+        self.log.outcome(id.map(String::as_str), status, content, code);
     }
 
     fn native_result(&mut self, block: &Value, prompt: &mut Vec<Content>) {
@@ -371,65 +329,45 @@ impl ClineReader {
             return;
         };
         let call = self.open.remove(index);
-        if let [name] = call.names.as_slice() {
-            let texts: Vec<String> = blocks(block)
-                .filter_map(|block| match block_text(block) {
-                    Some(words) => Some(words.to_owned()),
-                    None => shown(block),
-                })
-                .collect();
-            let words = texts.join("\n");
-            typed_tag(&words, "feedback", prompt);
-            let failed = block["is_error"] == true || blocks(block).any(|block| block["success"] == false);
+        let is_one = call.names.len() == 1;
+        let parts: Vec<&Value> = blocks(block).collect();
+        let results = if is_one { vec![&parts[..]] } else { parts.chunks(1).collect() };
+        for (name, parts) in call.names.iter().zip(results) {
+            let (texts, others): (Vec<&Value>, Vec<&Value>) =
+                parts.iter().partition(|part| block_text(part).is_some());
+            let texts = texts.into_iter().filter_map(block_text).map(str::to_owned);
+            let words: Vec<String> = texts.chain(others.iter().filter_map(|part| shown(part))).collect();
+            let words = words.join("\n");
+            if is_one {
+                typed_tag(&words, "feedback", prompt);
+            }
+            let has_failed = parts.iter().any(|part| part["success"] == false);
             let status = match status(&words) {
-                OutcomeStatus::Completed if failed => OutcomeStatus::Failed,
+                OutcomeStatus::Completed if has_failed || is_one && block["is_error"] == true => {
+                    OutcomeStatus::Failed
+                }
                 status => status,
             };
             let content = (!words.is_empty()).then(|| text(words)).into_iter();
-            self.outcome(
-                Some(name),
-                &call.name,
-                status,
-                content
-                    .chain(blocks(block).filter(|block| block_text(block).is_none()).filter_map(part))
-                    .collect(),
-            );
-            return;
-        }
-        for (name, part) in call.names.iter().zip(blocks(block)) {
-            let status =
-                if part["success"] == false { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-            let content = shown(part).map(text).into_iter().collect();
+            let content = content.chain(others.into_iter().filter_map(part)).collect();
             self.outcome(Some(name), &call.name, status, content);
         }
     }
 
     fn reply(&mut self, message: &Value) {
         self.open.clear();
-        let mut content = Vec::new();
-        let mut steps = None;
         for block in blocks(message) {
             match block["type"].as_str() {
                 Some("thinking" | "reasoning") => {
                     let thought = text_of(&block["thinking"]).or_else(|| text_of(&block["text"]));
-                    content.extend(thought.map(thinking));
+                    self.log.add(thought.map(thinking));
                 }
                 Some("tool_use") => {
                     let name = block["name"].as_str().unwrap_or("tool");
-                    self.call(block["id"].as_str(), name, &block["input"], &mut content, &mut steps);
+                    self.call(block["id"].as_str(), name, &block["input"]);
                 }
                 Some("redacted_thinking" | "thoughtSignature") => {}
-                Some("text") | None => {
-                    for piece in block_text(block).map(pieces).unwrap_or_default() {
-                        match piece {
-                            ClinePiece::Text(words) => content.push(text(words)),
-                            ClinePiece::Thought(words) => content.push(thinking(words)),
-                            ClinePiece::Call(name, input) => {
-                                self.call(None, &name, &input, &mut content, &mut steps)
-                            }
-                        }
-                    }
-                }
+                Some("text") | None => self.words(block_text(block).unwrap_or_default()),
                 Some(kind) => self.log.left_out_kind("parts of replies", kind),
             }
         }
@@ -437,33 +375,43 @@ impl ClineReader {
         let name = used["modelId"].as_str().or_else(|| used["id"].as_str());
         let provider = used["providerId"].as_str().or_else(|| used["provider"].as_str()).unwrap_or("cline");
         if let Some(name) = name {
-            self.model = format!("{provider}/{name}");
+            self.log.model(format!("{provider}/{name}"));
         }
-        let model =
-            if self.model.contains('/') { self.model.clone() } else { format!("cline/{}", self.model) };
-        self.log.reply(content, &model, usage(&message["metrics"]), None);
-        if let Some(steps) = steps {
+        self.log.replied(usage(&message["metrics"]), None);
+        if let Some(steps) = self.steps.take() {
             self.log.push(Change::Planned { steps });
         }
     }
 
-    fn call(
-        &mut self,
-        id: Option<&str>,
-        name: &str,
-        input: &Value,
-        content: &mut Vec<Content>,
-        steps: &mut Option<Vec<PlanStep>>,
-    ) {
-        let list = text_of(&input["task_progress"]).or_else(|| text_of(&input["todos"]));
-        if let Some(list) = list.map(plan).filter(|list| !list.is_empty()) {
-            *steps = Some(list);
+    /// Adds a text of a reply, split at its calls by tags. A tag that is not closed is text.
+    fn words(&mut self, words: &str) {
+        let (mut rest, mut from) = (words, 0);
+        while let Some(start) = rest[from..].find('<').map(|at| from + at) {
+            from = start + 1;
+            let Some((name, body)) = rest[from..].split_once('>') else { break };
+            let before = rest[..start].trim_end_matches(' ');
+            let is_line_start = before.is_empty() || before.ends_with('\n');
+            let is_thought = name == "thinking";
+            if !is_line_start || !(is_thought || self.tags.contains(name)) {
+                continue;
+            }
+            let Some((inner, after)) = body.split_once(&format!("</{name}>")) else { continue };
+            self.log.add(trimmed(&rest[..start]));
+            match is_thought {
+                true => self.log.add([thinking(inner.trim())]),
+                false => self.call(None, name, &parameters(inner)),
+            }
+            (rest, from) = (after, 0);
         }
-        if let Some(words) =
-            WORDS.iter().find(|(tool, _)| *tool == name).and_then(|(_, key)| text_of(&input[*key]))
-        {
-            content.push(text(words));
-            return;
+        self.log.add(trimmed(rest));
+    }
+
+    fn call(&mut self, id: Option<&str>, name: &str, input: &Value) {
+        let list = text_of(&input["task_progress"]).or_else(|| text_of(&input["todos"]));
+        self.steps = list.map(plan).filter(|list| !list.is_empty()).or(self.steps.take());
+        let spoken = WORDS.iter().find(|(tool, _)| *tool == name);
+        if let Some(words) = spoken.and_then(|(_, key)| text_of(&input[*key])) {
+            return self.log.add([text(words)]);
         }
         let mut names = Vec::new();
         for input in parts(name, input) {
@@ -472,7 +420,7 @@ impl ClineReader {
                 Some(id) if names.is_empty() => id.to_owned(),
                 Some(_) | None => format!("cline_{}", self.calls),
             };
-            content.push(self.log.call(Some(&foreign), Some(name), &input));
+            self.log.call(&json!(foreign), &json!(name), &input);
             names.push(foreign);
         }
         self.open.push(ClineCall { id: id.map(str::to_owned), name: name.to_owned(), names });
@@ -508,42 +456,9 @@ fn shown(part: &Value) -> Option<String> {
     }
 }
 
-enum ClinePiece {
-    Text(String),
-    Thought(String),
-    Call(String, Value),
-}
-
-/// Splits the text of a reply at its calls by tags. A tag that is not closed is text.
-fn pieces(words: &str) -> Vec<ClinePiece> {
-    let mut pieces = Vec::new();
-    let (mut rest, mut from) = (words, 0);
-    while let Some(start) = rest[from..].find('<').map(|at| from + at) {
-        from = start + 1;
-        let Some((name, body)) = rest[from..].split_once('>') else { break };
-        let before = rest[..start].trim_end_matches(' ');
-        let is_line_start = before.is_empty() || before.ends_with('\n');
-        let is_thought = name == "thinking";
-        if !is_line_start || !(is_thought || TOOLS.contains(&name)) {
-            continue;
-        }
-        let Some(end) = body.find(&format!("</{name}>")) else { continue };
-        pieces.extend(parse_words(&rest[..start]));
-        let inner = &body[..end];
-        pieces.push(match is_thought {
-            true => ClinePiece::Thought(inner.trim().to_owned()),
-            false => ClinePiece::Call(name.to_owned(), parameters(inner)),
-        });
-        rest = &body[end + name.len() + 3..];
-        from = 0;
-    }
-    pieces.extend(parse_words(rest));
-    pieces
-}
-
-fn parse_words(words: &str) -> Option<ClinePiece> {
+fn trimmed(words: &str) -> Option<Content> {
     let words = words.trim();
-    (!words.is_empty()).then(|| ClinePiece::Text(words.to_owned()))
+    (!words.is_empty()).then(|| text(words))
 }
 
 /// Parses the parameters of a call by tags.

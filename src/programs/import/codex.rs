@@ -10,12 +10,11 @@ use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, arguments, begins_with, contents, joined_text, list, objects, outcome_content, text,
-    text_of, thinking_part, time, token_counts,
+    ImportContext, arguments, begins_with, contents, joined_text, list, text, text_of, thinking_part, time,
+    token_counts,
 };
-use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
-use epitome_transfer::{ENCRYPTED, ImportDraft, ImportFile, ImportSource};
+use epitome_transfer::{ENCRYPTED, ImportFile};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Codex";
@@ -55,33 +54,29 @@ pub(super) fn is_old_header(value: &Value) -> bool {
     value["type"].is_null() && value["id"].is_string() && value.get("instructions").is_some()
 }
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (lines, broken) = objects(file, text);
+pub(super) fn read(lines: Vec<Value>, _: ImportFile, context: &ImportContext) -> Builder {
     let lines: Vec<Value> = lines.into_iter().map(in_envelope).collect();
     let (lines, rolled_back) = without_rolled_back(&lines);
     let meta = lines.iter().find(|line| line["type"] == "session_meta").copied().unwrap_or(&Value::Null);
     let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"]));
     let mut reader = CodexReader {
         log: Builder::new(cwd, time(meta), context),
-        provider: meta["payload"]["model_provider"].as_str().unwrap_or("openai").to_owned(),
-        model: "unknown".to_owned(),
-        parts: Vec::new(),
+        provider: meta["payload"]["model_provider"].as_str(),
         exit_codes: HashMap::new(),
         total_tokens: None,
         context_tokens: 0,
         prompts: Vec::new(),
     };
+    reader.chosen(None);
     reader.log.left_out_times(rolled_back, "turns that were undone");
     for line in &lines {
-        if let Some(at) = time(line) {
-            reader.log.at(at);
-        }
+        reader.log.at(time(line));
         reader.line(line);
     }
-    reader.flush();
-    reader.log.settle();
-    reader.log.foreign_id(meta["payload"]["id"].as_str().unwrap_or_default());
-    reader.log.finish(ImportSource::Codex, file, broken)
+    let mut log = reader.log;
+    log.settle();
+    log.foreign_id(meta["payload"]["id"].as_str().unwrap_or_default());
+    log
 }
 
 /// Converts a line to the form of newer versions.
@@ -138,12 +133,9 @@ fn prompt_of(item: &Value) -> Option<Vec<Content>> {
     (!content.is_empty()).then_some(content)
 }
 
-struct CodexReader {
+struct CodexReader<'a> {
     log: Builder,
-    provider: String,
-    model: String,
-    /// The parts of a reply that may be incomplete.
-    parts: Vec<Content>,
+    provider: Option<&'a str>,
     /// Exit codes of commands, by call.
     exit_codes: HashMap<String, i64>,
     /// The session's total tokens, as last reported.
@@ -154,14 +146,18 @@ struct CodexReader {
     prompts: Vec<String>,
 }
 
-impl CodexReader {
+impl CodexReader<'_> {
+    fn chosen(&mut self, model: Option<&str>) {
+        self.log.model(format!("{}/{}", self.provider.unwrap_or("openai"), model.unwrap_or("unknown")));
+    }
+
     fn line(&mut self, line: &Value) {
         let payload = &line["payload"];
         match line["type"].as_str().unwrap_or_default() {
             "turn_context" => {
                 if let Some(model) = payload["model"].as_str() {
-                    self.flush();
-                    self.model = model.to_owned();
+                    self.log.replied(None, None);
+                    self.chosen(Some(model));
                 }
             }
             "response_item" => self.item(payload),
@@ -177,30 +173,21 @@ impl CodexReader {
     }
 
     fn item(&mut self, item: &Value) {
-        let call = item["call_id"].as_str().or_else(|| item["id"].as_str());
+        let call = if item["call_id"].is_string() { &item["call_id"] } else { &item["id"] };
         match item["type"].as_str().unwrap_or_default() {
             "message" => self.message(item),
             "reasoning" => {
-                self.parts.extend(list(&item["summary"]).filter_map(|part| thinking_part(&part["text"])));
+                self.log.add(list(&item["summary"]).filter_map(|part| thinking_part(&part["text"])));
             }
-            "function_call" => {
-                let input = arguments(&item["arguments"]);
-                self.parts.push(self.log.call(call, item["name"].as_str(), &input));
-            }
-            "custom_tool_call" => {
-                let input = json!({ "input": item["input"] });
-                self.parts.push(self.log.call(call, item["name"].as_str(), &input));
-            }
-            "local_shell_call" => {
-                self.parts.push(self.log.call(call, Some("local_shell"), &item["action"]));
-            }
+            "function_call" => self.log.call(call, &item["name"], &arguments(&item["arguments"])),
+            "custom_tool_call" => self.log.call(call, &item["name"], &json!({ "input": item["input"] })),
+            "local_shell_call" => self.log.call(call, &json!("local_shell"), &item["action"]),
             "function_call_output" | "custom_tool_call_output" => {
-                self.output(call.unwrap_or_default(), &item["output"]);
+                self.output(call.as_str().unwrap_or_default(), &item["output"]);
             }
             "web_search_call" => self.log.left_out("web searches, whose results are not in the file"),
             // What a subagent reports while the agent goes on.
             "agent_message" => {
-                self.flush();
                 let content = contents(&item["content"]);
                 self.log.later(|log| log.context(content, BY));
                 self.log.settle_when_idle();
@@ -212,9 +199,8 @@ impl CodexReader {
 
     fn message(&mut self, message: &Value) {
         match message["role"].as_str() {
-            Some("assistant") => self.parts.extend(contents(&message["content"])),
+            Some("assistant") => self.log.add(contents(&message["content"])),
             Some("user") => {
-                self.flush();
                 self.log.settle();
                 for part in contents(&message["content"]) {
                     if begins_with(&part, &NOT_TYPED) {
@@ -232,7 +218,6 @@ impl CodexReader {
     }
 
     fn output(&mut self, call: &str, output: &Value) {
-        self.flush();
         let output = match output {
             Value::Object(fields) => {
                 fields.get("content_items").or_else(|| fields.get("content")).unwrap_or(output)
@@ -257,7 +242,7 @@ impl CodexReader {
             () if failed || words.starts_with(SCRIPT_FAILED) => OutcomeStatus::Failed,
             () => OutcomeStatus::Completed,
         };
-        self.log.outcome(Some(call), status, outcome_content(content), None);
+        self.log.outcome(Some(call), status, content, None);
         self.log.settle_when_idle();
     }
 
@@ -279,11 +264,8 @@ impl CodexReader {
                     self.log.spent(&usage);
                 }
             }
-            Some("task_started" | "task_complete") => self.flush(),
-            Some("turn_aborted") => {
-                self.flush();
-                self.log.turn_ended(StopReason::Cancelled);
-            }
+            Some("task_started" | "task_complete") => self.log.replied(None, None),
+            Some("turn_aborted") => self.log.turn_ended(StopReason::Cancelled),
             Some("thread_name_updated") => {
                 self.log.title(event["thread_name"].as_str().unwrap_or_default());
             }
@@ -293,12 +275,12 @@ impl CodexReader {
 
     fn compaction(&mut self, compacted: &Value) {
         // The reply that contains the summary is recorded before it.
-        let reply = joined_text(&self.parts);
-        if !reply.is_empty() && compacted["message"].as_str().is_some_and(|message| message.ends_with(&reply))
-        {
-            self.parts.clear();
+        let reply = self.log.take_reply();
+        let words = joined_text(&reply);
+        let is_summary = compacted["message"].as_str().is_some_and(|message| message.ends_with(&words));
+        if words.is_empty() || !is_summary {
+            self.log.add(reply);
         }
-        self.flush();
         let items = compacted["replacement_history"].as_array().filter(|items| !items.is_empty());
         let kept: Vec<String> = match items {
             Some(items) => items.iter().filter_map(kept_item).collect(),
@@ -317,14 +299,6 @@ impl CodexReader {
         };
         let summary = format!("What Codex kept of the conversation so far:\n\n{}", kept.join("\n\n"));
         self.log.compacted(None, summary, Trigger::Threshold, self.context_tokens);
-    }
-
-    /// Completes the reply.
-    fn flush(&mut self) {
-        let parts = std::mem::take(&mut self.parts);
-        if !parts.is_empty() {
-            self.log.reply(parts, &format!("{}/{}", self.provider, self.model), None, None);
-        }
     }
 }
 

@@ -12,12 +12,11 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, file_part, list, objects, outcome_content, ran, text, text_of, text_part, thinking_part,
-    time, token_counts, trigger_of,
+    ImportContext, file_part, list, model_name, ran, text, text_of, text_part, thinking_part, time,
+    token_counts, trigger_of,
 };
-use epitome_thread::problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that Copilot CLI added.
 const BY: &str = "Copilot CLI";
@@ -25,42 +24,19 @@ const BY: &str = "Copilot CLI";
 /// Precedes the exit code, at the end of a shell tool's result.
 const EXIT_CODE: &str = "with exit code ";
 
-/// Prefixes of event types that are not part of the conversation, unless handled explicitly.
-const SILENT: [&str; 22] = [
-    "agent.",
-    "assistant.",
-    "auto_mode_switch.",
-    "capabilities.",
-    "command.",
-    "commands.",
-    "elicitation.",
-    "exit_plan_mode.",
-    "external_tool.",
-    "hook.",
-    "mcp.",
-    "mcp_app.",
-    "model.",
-    "pending_messages.",
-    "permission.",
-    "sampling.",
-    "session.",
-    "skill.",
-    "subagent.",
-    "system.",
-    "tool.",
-    "user_input.",
-];
+/// Prefixes of the types of events whose text is not part of the conversation, unless handled explicitly.
+const SILENT: [&str; 5] = ["assistant.", "hook.", "skill.", "system.", "tool."];
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (events, broken) = objects(file, text);
+pub(super) fn read(events: Vec<Value>, _: ImportFile, context: &ImportContext) -> Builder {
     let (events, rewound) = without_rewound(events);
     let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
-    let workspace = WorkspaceFile::load(context);
-    let cwd = start["data"]["context"]["cwd"].as_str().or(workspace.cwd.as_deref());
+    let workspace = workspace(context);
+    let field = |name: &str| workspace.get(name).map(String::as_str);
+    let cwd = start["data"]["context"]["cwd"].as_str().or(field("cwd"));
     let mut reader = CopilotReader {
         log: Builder::new(cwd, time(start), context),
         model: None,
-        reply: None,
+        call: None,
         usages: HashMap::new(),
         assets: HashMap::new(),
         known: HashSet::new(),
@@ -74,10 +50,10 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     let mut log = reader.log;
     log.settle();
     log.left_out_times(rewound, "events that were undone");
-    let title = workspace.name.filter(|_| workspace.user_named).or(workspace.summary);
-    log.title(title.as_deref().unwrap_or_default());
+    let name = field("name").filter(|_| field("user_named") == Some("true"));
+    log.title(name.or(field("summary")).unwrap_or_default());
     log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
-    log.finish(ImportSource::Copilot, file, broken)
+    log
 }
 
 /// Returns the events without the rewound ones, and the number of the latter.
@@ -85,60 +61,36 @@ fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
     let mut kept: Vec<Value> = Vec::new();
     let mut rewound = 0;
     for event in events {
-        let rewind = &event["data"];
-        if event["type"] == "session.snapshot_rewind" {
-            let listed: Option<HashSet<&str>> =
-                rewind["eventIds"].as_array().map(|ids| ids.iter().filter_map(Value::as_str).collect());
-            let first = kept.iter().rposition(|event| event["id"] == rewind["upToEventId"]);
-            let before = kept.len();
-            let mut at = 0;
-            kept.retain(|event| {
-                at += 1;
-                match &listed {
-                    Some(listed) => event["id"].as_str().is_none_or(|id| !listed.contains(id)),
-                    None => first.is_none_or(|first| at <= first),
-                }
-            });
-            rewound += before - kept.len();
-        } else {
+        if event["type"] != "session.snapshot_rewind" {
             kept.push(event);
+            continue;
         }
+        let (before, rewind) = (kept.len(), &event["data"]);
+        if let Some(ids) = rewind["eventIds"].as_array() {
+            let listed: HashSet<&str> = ids.iter().filter_map(Value::as_str).collect();
+            kept.retain(|event| event["id"].as_str().is_none_or(|id| !listed.contains(id)));
+        } else if let Some(first) = kept.iter().rposition(|event| event["id"] == rewind["upToEventId"]) {
+            kept.truncate(first);
+        }
+        rewound += before - kept.len();
     }
     (kept, rewound)
 }
 
-/// The contents of a session's `workspace.yaml`.
-struct WorkspaceFile {
-    cwd: Option<String>,
-    name: Option<String>,
-    user_named: bool,
-    summary: Option<String>,
-}
-
-impl WorkspaceFile {
-    /// Reads the fields, which all are scalars. Their values may go on in indented lines.
-    fn load(context: &ImportContext) -> WorkspaceFile {
-        let text = (context.read_sibling)(Path::new("workspace.yaml")).unwrap_or_default();
-        let mut fields: Vec<(&str, String)> = Vec::new();
-        for line in text.lines() {
-            let (is_indented, line) = (line.starts_with(' '), line.trim());
-            match (line.split_once(':'), fields.last_mut()) {
-                (_, Some((_, value))) if is_indented => *value = format!("{value} {line}"),
-                (Some((name, value)), _) => fields.push((name, value.trim().to_owned())),
-                (None, _) => {}
-            }
-        }
-        let field = |wanted: &str| {
-            let found = fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| scalar(value));
-            found.filter(|value| !matches!(value.as_str(), "" | "null" | "~"))
-        };
-        WorkspaceFile {
-            cwd: field("cwd"),
-            name: field("name"),
-            user_named: field("user_named").as_deref() == Some("true"),
-            summary: field("summary"),
+/// The fields of a session's `workspace.yaml`, which all are scalars. Their values may go on in indented lines.
+fn workspace(context: &ImportContext) -> HashMap<String, String> {
+    let text = (context.read_sibling)(Path::new("workspace.yaml")).unwrap_or_default();
+    let mut fields: Vec<(&str, String)> = Vec::new();
+    for line in text.lines() {
+        let (is_indented, line) = (line.starts_with(' '), line.trim());
+        match (line.split_once(':'), fields.last_mut()) {
+            (_, Some((_, value))) if is_indented => *value = format!("{value} {line}"),
+            (Some((name, value)), _) => fields.push((name, value.trim().to_owned())),
+            (None, _) => {}
         }
     }
+    let fields = fields.into_iter().rev().map(|(name, value)| (name.to_owned(), scalar(&value)));
+    fields.filter(|(_, value)| !matches!(value.as_str(), "" | "null" | "~")).collect()
 }
 
 /// The text of a scalar of YAML, in one line.
@@ -156,8 +108,8 @@ struct CopilotReader {
     log: Builder,
     /// The most recently selected model.
     model: Option<String>,
-    /// A reply that may be incomplete.
-    reply: Option<CopilotReply>,
+    /// The model call that the current reply is from.
+    call: Option<String>,
     /// Usage, by model call.
     usages: HashMap<String, Usage>,
     /// Images and other assets, `(type, data)`, by the id used in messages.
@@ -170,20 +122,11 @@ struct CopilotReader {
     compaction: Option<(Seq, Trigger, u64)>,
 }
 
-struct CopilotReply {
-    /// The model call.
-    call: Option<String>,
-    model: String,
-    content: Vec<Content>,
-}
-
 impl CopilotReader {
     fn event(&mut self, event: &Value) {
         let data = &event["data"];
         let is_of_subagent = event["agentId"].is_string() || data["parentToolCallId"].is_string();
-        if let Some(at) = time(event) {
-            self.log.at(at);
-        }
+        self.log.at(time(event));
         match event["type"].as_str() {
             Some("user.message" | "assistant.message") if is_of_subagent => {
                 self.log.left_out("messages of subagents");
@@ -237,8 +180,12 @@ impl CopilotReader {
             }
             Some("session.error") => self.ended(StopReason::Failed),
             Some("abort") => self.ended(StopReason::Cancelled),
-            Some(other) if SILENT.iter().any(|kind| other.starts_with(kind)) => {}
-            Some(other) => self.log.left_out(&format!("events of the type {other:?}")),
+            Some(other)
+                if data["content"].is_string() && !SILENT.iter().any(|kind| other.starts_with(kind)) =>
+            {
+                self.log.left_out(&format!("events of the type {other:?}"));
+            }
+            Some(_) => {}
             None => self.log.left_out("events without a type"),
         }
     }
@@ -294,44 +241,45 @@ impl CopilotReader {
 
     fn reply(&mut self, data: &Value) {
         let call = data["apiCallId"].as_str().map(str::to_owned);
-        if !self.reply.as_ref().is_some_and(|reply| reply.call.is_some() && reply.call == call) {
+        if call.is_none() || self.call != call {
             self.flush();
             self.log.settle();
+            self.chosen_for(data);
+            self.call = call;
         }
-        let mut content = Vec::from_iter(thinking_part(&data["reasoningText"]));
-        content.extend(text_part(&data["content"]));
+        self.log.add(thinking_part(&data["reasoningText"]));
+        self.log.add(text_part(&data["content"]));
         for request in list(&data["toolRequests"]) {
-            content.push(self.call(&request["toolCallId"], &request["name"], &request["arguments"]));
+            self.call(&request["toolCallId"], &request["name"], &request["arguments"]);
         }
-        self.reply_of(data, call).append(&mut content);
     }
 
     /// Handles the start of a call that was not announced by its reply, as in older versions.
     fn started(&mut self, data: &Value) {
         let id = data["toolCallId"].as_str().unwrap_or_default();
         if !self.known.contains(id) && !self.asked.contains_key(id) {
-            let call = self.call(&data["toolCallId"], &data["toolName"], &data["arguments"]);
-            self.reply_of(data, None).push(call);
+            if !self.log.is_replying() {
+                self.chosen_for(data);
+            }
+            self.call(&data["toolCallId"], &data["toolName"], &data["arguments"]);
         }
     }
 
-    fn call(&mut self, id: &Value, name: &Value, input: &Value) -> Content {
-        self.known.extend(id.as_str().map(str::to_owned));
-        self.log.call(id.as_str(), name.as_str(), input)
+    /// Sets the model of a reply that begins with these data.
+    fn chosen_for(&mut self, data: &Value) {
+        let model = data["model"].as_str().or(self.model.as_deref());
+        self.log.model(model_name(None, "copilot", model));
     }
 
-    /// Returns the parts of the current reply.
-    fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
-        let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
-        &mut self.reply.get_or_insert(CopilotReply { call, model, content: Vec::new() }).content
+    fn call(&mut self, id: &Value, name: &Value, input: &Value) {
+        self.known.extend(id.as_str().map(str::to_owned));
+        self.log.call(id, name, input);
     }
 
     /// Completes the current reply.
     fn flush(&mut self) {
-        if let Some(CopilotReply { call, model, content }) = self.reply.take() {
-            let usage = call.and_then(|call| self.usages.remove(&call));
-            self.log.reply(content, &format!("copilot/{model}"), usage, None);
-        }
+        let usage = self.call.take().and_then(|call| self.usages.remove(&call));
+        self.log.replied(usage, None);
     }
 
     fn outcome(&mut self, data: &Value) {
@@ -359,7 +307,7 @@ impl CopilotReader {
                 Some(_) | None => self.log.left_out("results of an unknown form"),
             }
         }
-        self.log.outcome(Some(id), status, outcome_content(content), code);
+        self.log.outcome(Some(id), status, content, code);
         self.log.settle_when_idle();
     }
 

@@ -9,15 +9,6 @@ use epitome_platform::root::DirectoryEntry;
 use epitome_thread::problem::Problem;
 use epitome_transfer::{IMPORT_BYTES_MAX, ImportDraft, ImportSource};
 
-/// Reads the conversations of a file.
-pub fn read_path(path: &Path, cwd: &Path) -> Result<Vec<ImportDraft>, Problem> {
-    let bytes = match stored::is_below_database(path) {
-        true => Vec::new(),
-        false => std::fs::read(path).map_err(|error| Problem::unreadable(path, &error))?,
-    };
-    read_bytes(path, cwd, bytes)
-}
-
 /// Reads the conversations of a file whose contents are these.
 pub fn read_bytes(path: &Path, cwd: &Path, bytes: Vec<u8>) -> Result<Vec<ImportDraft>, Problem> {
     if stored::is_database(path) {

@@ -13,12 +13,10 @@ use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, list, moment, objects, outcome_content, text, text_of, thinking, time, token_counts,
-    with_thinking,
+    ImportContext, list, model_name, moment, text, text_of, thinking, time, token_counts, with_thinking,
 };
-use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::{Content, OutcomeStatus, Trigger, Usage};
+use epitome_transfer::ImportFile;
 
 /// The model's fixed reply to the summary of a compaction.
 const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";
@@ -41,22 +39,17 @@ const EXIT_CODE: &str = "Exit Code: ";
 /// The author of messages that Gemini CLI added.
 const BY: &str = "Gemini CLI";
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (records, broken) = match serde_json::from_str::<Value>(text) {
-        Ok(document) => (vec![document], None),
-        Err(_) => objects(file, text),
-    };
+pub(super) fn read(records: Vec<Value>, _: ImportFile, context: &ImportContext) -> Builder {
     let mut session = GeminiSession::default();
     for record in &records {
         session.record(record);
     }
     let (cwd, is_certain) = session.cwd(context);
     let log = Builder::new(cwd.to_str(), session.started, context);
-    let mut reader = GeminiReader { log, first: Vec::new(), answered: HashSet::new() };
-    for item in session.items {
-        let next = reader.log.next_seq();
-        reader.first.push(next);
-        reader.item(&item);
+    let mut reader = GeminiReader { log, answered: HashSet::new() };
+    for (at, item) in session.items.iter().enumerate() {
+        reader.log.mark(at);
+        reader.item(item);
     }
     let mut log = reader.log;
     log.left_out_times(session.rewound, "messages that were undone");
@@ -66,7 +59,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     }
     log.title(session.title.as_deref().unwrap_or_default());
     log.foreign_id(session.id.as_deref().unwrap_or_default());
-    log.finish(ImportSource::Gemini, file, broken)
+    log
 }
 
 /// The state of a session after processing all records of a file.
@@ -84,17 +77,10 @@ struct GeminiSession {
 struct GeminiItem {
     /// Its current id, used to replace or rewind it.
     id: String,
-    what: GeminiItemKind,
-}
-
-enum GeminiItemKind {
-    Message(Value),
-    /// `kept` is the index of the first item that the summary keeps.
-    Summary {
-        text: String,
-        kept: Option<usize>,
-        at: Option<u64>,
-    },
+    message: Value,
+    is_summary: bool,
+    /// The index of the first item that the summary keeps.
+    kept: Option<usize>,
 }
 
 impl GeminiSession {
@@ -133,11 +119,12 @@ impl GeminiSession {
     }
 
     fn message(&mut self, message: &Value) {
-        let id = message["id"].as_str().unwrap_or_default();
-        let what = GeminiItemKind::Message(message.clone());
-        match self.index(id).filter(|_| !id.is_empty()) {
-            Some(index) => self.items[index].what = what,
-            None => self.items.push(GeminiItem { id: id.to_owned(), what }),
+        let id = message["id"].as_str().unwrap_or_default().to_owned();
+        let known = self.index(&id).filter(|_| !id.is_empty());
+        let item = GeminiItem { id, message: message.clone(), is_summary: false, kept: None };
+        match known {
+            Some(index) => self.items[index] = item,
+            None => self.items.push(item),
         }
     }
 
@@ -164,8 +151,8 @@ impl GeminiSession {
         let is_acknowledged = behind.first().is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
         let tail = &behind[usize::from(is_acknowledged)..];
         let kept = self.adopt(tail);
-        let what = GeminiItemKind::Summary { text: words(&summary["content"]), kept, at: time(summary) };
-        self.items.push(GeminiItem { id: summary["id"].as_str().unwrap_or_default().to_owned(), what });
+        let id = summary["id"].as_str().unwrap_or_default().to_owned();
+        self.items.push(GeminiItem { id, message: summary.clone(), is_summary: true, kept });
         if kept.is_none() {
             tail.iter().for_each(|message| self.message(message));
         }
@@ -174,39 +161,33 @@ impl GeminiSession {
     /// Finds the newest items that are equal to these messages, and changes their ids to the new ones. Returns the
     /// index of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
-        let is_message = |item: &GeminiItem| match &item.what {
-            GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
-            GeminiItemKind::Summary { .. } => false,
+        let is_message = |(_, item): &(usize, &mut GeminiItem)| {
+            !item.is_summary && matches!(item.message["type"].as_str(), Some("user" | "gemini"))
         };
-        let messages_at: Vec<usize> =
-            (0..self.items.len()).filter(|at| is_message(&self.items[*at])).collect();
-        let indexes = messages_at.get(messages_at.len().checked_sub(tail.len())?..)?.to_vec();
-        let is_same = |(at, message): (&usize, &Value)| match &self.items[*at].what {
-            GeminiItemKind::Message(known) => {
-                let (one, other) = (words(&known["content"]), words(&message["content"]));
-                known["type"] == message["type"] && (one == other || known["type"] == "gemini")
-            }
-            GeminiItemKind::Summary { .. } => false,
+        let messages: Vec<_> = self.items.iter_mut().enumerate().filter(is_message).collect();
+        let skipped = messages.len().checked_sub(tail.len())?;
+        let mut pairs: Vec<_> = messages.into_iter().skip(skipped).zip(tail).collect();
+        let is_same = |((_, item), message): &((usize, &mut GeminiItem), &Value)| {
+            let known = &item.message;
+            known["type"] == message["type"]
+                && (known["type"] == "gemini" || words(&known["content"]) == words(&message["content"]))
         };
-        if tail.is_empty() || !indexes.iter().zip(tail).all(is_same) {
+        if !pairs.iter().all(is_same) {
             return None;
         }
-        for (at, message) in indexes.iter().zip(tail) {
-            self.items[*at].id = message["id"].as_str().unwrap_or_default().to_owned();
+        for ((_, item), message) in &mut pairs {
+            item.id = message["id"].as_str().unwrap_or_default().to_owned();
         }
-        indexes.first().copied()
+        pairs.first().map(|((at, _), _)| *at)
     }
 
     /// Returns the working directory, and whether it is certain. It is recorded as text and as a hash that verifies
     /// it.
     fn cwd(&self, context: &ImportContext) -> (PathBuf, bool) {
-        let recorded = self.items.iter().find_map(|item| match &item.what {
-            GeminiItemKind::Message(message) => {
-                let words = words(&message["content"]);
-                let (_, folders) = words.strip_prefix(SURROUNDINGS)?.split_once(FOLDERS)?;
-                folders.lines().find_map(|line| line.trim().strip_prefix("- ")).map(PathBuf::from)
-            }
-            GeminiItemKind::Summary { .. } => None,
+        let recorded = self.items.iter().find_map(|item| {
+            let words = words(&item.message["content"]);
+            let (_, folders) = words.strip_prefix(SURROUNDINGS)?.split_once(FOLDERS)?;
+            folders.lines().find_map(|line| line.trim().strip_prefix("- ")).map(PathBuf::from)
         });
         let is_project = |folder: &PathBuf| {
             let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
@@ -223,30 +204,24 @@ impl GeminiSession {
 
 struct GeminiReader {
     log: Builder,
-    /// The first entry of each item, for compactions.
-    first: Vec<Seq>,
     /// Calls that are recorded together with their results.
     answered: HashSet<String>,
 }
 
 impl GeminiReader {
     fn item(&mut self, item: &GeminiItem) {
-        match &item.what {
-            GeminiItemKind::Summary { text, kept, at } => {
-                self.log.at(at.unwrap_or_default());
-                let kept = kept.and_then(|at| self.first.get(at)).copied();
-                self.log.summarized(kept, text, Trigger::Threshold, 0);
+        let message = &item.message;
+        self.log.at(time(message));
+        match message["type"].as_str() {
+            _ if item.is_summary => {
+                let kept = item.kept.and_then(|at| self.log.marked(at));
+                self.log.summarized(kept, &words(&message["content"]), Trigger::Threshold, 0);
             }
-            GeminiItemKind::Message(message) => {
-                self.log.at(time(message).unwrap_or_default());
-                match message["type"].as_str() {
-                    Some("user") => self.prompt(message),
-                    Some("gemini") => self.reply(message),
-                    // Messages from the program to the user.
-                    Some("info" | "error" | "warning") => {}
-                    Some(_) | None => self.log.left_out("messages of an unknown type"),
-                }
-            }
+            Some("user") => self.prompt(message),
+            Some("gemini") => self.reply(message),
+            // Messages from the program to the user.
+            Some("info" | "error" | "warning") => {}
+            Some(_) | None => self.log.left_out("messages of an unknown type"),
         }
     }
 
@@ -276,8 +251,10 @@ impl GeminiReader {
     }
 
     fn reply(&mut self, message: &Value) {
-        let mut content: Vec<Content> = list(&message["thoughts"]).filter_map(thought).collect();
-        content.extend(self.contents(&message["content"]));
+        self.log.model(model_name(None, "gemini", message["model"].as_str()));
+        self.log.add(list(&message["thoughts"]).filter_map(thought));
+        let content = self.contents(&message["content"]);
+        self.log.add(content);
         let calls: Vec<&Value> = list(&message["toolCalls"]).collect();
         // Calls occur twice in a message in the form of a request.
         let requested: Vec<&Value> = list(&message["content"])
@@ -285,10 +262,9 @@ impl GeminiReader {
             .filter(|call| call.is_object() && calls.is_empty())
             .collect();
         for call in calls.iter().chain(&requested) {
-            content.push(self.log.call(call["id"].as_str(), call["name"].as_str(), &call["args"]));
+            self.log.call(&call["id"], &call["name"], &call["args"]);
         }
-        let model = format!("gemini/{}", message["model"].as_str().unwrap_or("unknown"));
-        self.log.reply(content, &model, usage(&message["tokens"]), None);
+        self.log.replied(usage(&message["tokens"]), None);
         for call in calls {
             self.result(call);
         }
@@ -310,9 +286,7 @@ impl GeminiReader {
             let answered = part["functionResponse"]["id"].as_str();
             answered.is_none() || answered == Some(id)
         });
-        if let Some(at) = time(call) {
-            self.log.at(at);
-        }
+        self.log.at(time(call));
         let content = own.filter_map(outcome).collect();
         self.outcome(id, status, content);
         self.answered.insert(id.to_owned());
@@ -333,7 +307,7 @@ impl GeminiReader {
     fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<Content>) {
         let lines = content.iter().filter_map(Content::as_text).flat_map(|text| text.lines().rev());
         let code = lines.filter_map(|line| line.strip_prefix(EXIT_CODE)?.trim().parse().ok()).next();
-        self.log.outcome(Some(id), status, outcome_content(content), code);
+        self.log.outcome(Some(id), status, content, code);
     }
 
     /// Parses text, images and documents from a string, a part or a list of parts.

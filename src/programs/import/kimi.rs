@@ -12,12 +12,11 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, arguments, begins_with, contents_of, list, model_name, objects, outcome_content, text_of,
-    thinking_part, token_counts, tokens, trigger_of, with_cache,
+    ImportContext, arguments, begins_with, contents_of, list, model_name, text_of, thinking_part,
+    token_counts, tokens, trigger_of, with_cache,
 };
-use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that the program added.
 const BY: &str = "Kimi";
@@ -28,26 +27,6 @@ const MARKERS: [&str; 3] = ["_system_prompt", "_checkpoint", "_usage"];
 /// Precedes the session's directory in the system prompt of Kimi CLI.
 const DIRECTORY: &str = "working directory is `";
 
-/// Beginnings of the types of records that are not part of the conversation, unless handled explicitly.
-const SILENT: [&str; 16] = [
-    "config.",
-    "full_compaction.",
-    "goal.",
-    "interaction.",
-    "llm.",
-    "mcp.",
-    "metadata",
-    "micro_compaction.",
-    "permission.",
-    "plan",
-    "profile.",
-    "prompt.",
-    "task.",
-    "tools.",
-    "turn.",
-    "usage.",
-];
-
 /// Whether a line is one of a session's file.
 pub(super) fn is_record(value: &Value) -> bool {
     match value["type"].as_str() {
@@ -57,8 +36,7 @@ pub(super) fn is_record(value: &Value) -> bool {
     }
 }
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let (records, broken) = objects(file, text);
+pub(super) fn read(records: Vec<Value>, file: ImportFile, context: &ImportContext) -> Builder {
     let (records, undone) = without_undone(records);
     let cwd = records.iter().find_map(|record| match text_of(&record["content"]) {
         Some(prompt) if record["role"] == "_system_prompt" => {
@@ -67,19 +45,14 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         _ => text_of(&record["cwd"]).filter(|_| record["type"] == "config.update"),
     });
     let at = records.iter().find_map(|record| record["time"].as_u64().or(record["created_at"].as_u64()));
-    let mut reader = KimiReader {
-        log: Builder::new(cwd, at, context),
-        model: model_name(None, "kimi", None),
-        reply: Vec::new(),
-        has_events: false,
-        trigger: Trigger::Threshold,
-    };
+    let mut reader =
+        KimiReader { log: Builder::new(cwd, at, context), has_events: false, trigger: Trigger::Threshold };
+    reader.log.model(model_name(None, "kimi", None));
     records.iter().for_each(|record| reader.record(record));
-    reader.flush(None);
     let mut log = reader.log;
     log.left_out_times(undone, "records that were undone");
     log.foreign_id(session_of(file.path).unwrap_or_default());
-    log.finish(ImportSource::Kimi, file, broken)
+    log
 }
 
 /// A session is a directory. In that of Kimi Code, each agent has one of its own.
@@ -121,9 +94,6 @@ fn is_of_user(message: &Value) -> bool {
 
 struct KimiReader {
     log: Builder,
-    model: String,
-    /// The reply that events have shown so far.
-    reply: Vec<Content>,
     /// Whether events have shown the replies of this turn.
     has_events: bool,
     /// The trigger of the next compaction.
@@ -132,9 +102,7 @@ struct KimiReader {
 
 impl KimiReader {
     fn record(&mut self, record: &Value) {
-        if let Some(at) = record["time"].as_u64() {
-            self.log.at(at);
-        }
+        self.log.at(record["time"].as_u64());
         match record["type"].as_str() {
             None if record["role"].is_string() => self.message(record),
             None => self.log.left_out("records without a type"),
@@ -143,12 +111,11 @@ impl KimiReader {
             Some("config.update") => {
                 if let Some(model) = text_of(&record["modelAlias"]) {
                     let (provider, name) = model.split_once('/').unwrap_or(("kimi", model));
-                    self.model = model_name(Some(provider), "kimi", Some(name));
+                    self.log.model(model_name(Some(provider), "kimi", Some(name)));
                 }
             }
             Some("full_compaction.begin") => self.trigger = trigger_of(&record["source"]),
             Some("context.apply_compaction") => {
-                self.flush(None);
                 let trigger = std::mem::replace(&mut self.trigger, Trigger::Threshold);
                 match text_of(&record["contextSummary"]).or(text_of(&record["summary"])) {
                     Some(summary) => {
@@ -158,12 +125,14 @@ impl KimiReader {
                 }
             }
             Some("turn.ended") => {
-                self.flush(None);
                 let is_cancelled = record["reason"] == "cancelled";
                 self.log.turn_ended(if is_cancelled { StopReason::Cancelled } else { StopReason::EndTurn });
             }
-            Some(kind) if SILENT.iter().any(|start| kind.starts_with(start)) => {}
-            Some(kind) => self.log.left_out_kind("records", kind),
+            // Other records are part of the conversation only if they have a message.
+            Some(kind) if kind.starts_with("context.") || record["message"].is_object() => {
+                self.log.left_out_kind("records", kind);
+            }
+            Some(_) => {}
         }
     }
 
@@ -171,7 +140,6 @@ impl KimiReader {
         let content = contents_of(&message["content"], part);
         match message["role"].as_str().unwrap_or_default() {
             "user" => {
-                self.flush(None);
                 let is_of_program = content.first().is_some_and(|part| begins_with(part, &["<system"]));
                 if is_of_program || !is_of_user(message) {
                     return self.log.context(content, BY);
@@ -182,14 +150,13 @@ impl KimiReader {
             // The events have shown these already.
             "assistant" | "tool" if self.has_events => {}
             "assistant" => {
-                self.reply = content;
+                self.log.take_reply();
+                self.log.add(content);
                 for call in list(&message["toolCalls"]).chain(list(&message["tool_calls"])) {
                     let function = if call["function"].is_object() { &call["function"] } else { call };
-                    let input = arguments(&function["arguments"]);
-                    let call = self.log.call(call["id"].as_str(), function["name"].as_str(), &input);
-                    self.reply.push(call);
+                    self.log.call(&call["id"], &function["name"], &arguments(&function["arguments"]));
                 }
-                self.flush(None);
+                self.log.replied(None, None);
             }
             "tool" => {
                 let call = message["toolCallId"].as_str().or(message["tool_call_id"].as_str());
@@ -204,32 +171,24 @@ impl KimiReader {
     fn event(&mut self, event: &Value) {
         self.has_events = true;
         match event["type"].as_str().unwrap_or_default() {
-            "step.begin" => self.flush(None),
-            "content.part" => match (part(&event["part"]), self.reply.last_mut()) {
-                (Some(Content::Text { text }), Some(Content::Text { text: before })) => *before += &text,
-                (Some(Content::Thinking { text, .. }), Some(Content::Thinking { text: before, .. })) => {
-                    *before += &text;
-                }
-                (Some(part), _) => self.reply.push(part),
-                (None, _) => {
+            "step.begin" => self.log.replied(None, None),
+            "content.part" => match part(&event["part"]) {
+                Some(part) => self.log.add_piece(part),
+                None => {
                     let kind = event["part"]["type"].as_str().unwrap_or("without a type");
                     self.log.left_out_kind("parts of replies", kind);
                 }
             },
-            "tool.call" => {
-                let (id, name) = (event["toolCallId"].as_str(), event["name"].as_str());
-                let call = self.log.call(id, name, &event["args"]);
-                self.reply.push(call);
-            }
+            "tool.call" => self.log.call(&event["toolCallId"], &event["name"], &event["args"]),
             "tool.result" => {
-                self.flush(None);
                 let result = &event["result"];
                 let content = contents_of(&result["output"], part);
                 self.outcome(event["toolCallId"].as_str(), result["isError"] == true, content);
             }
             "step.end" => {
                 let names = ["inputOther", "output", "inputCacheRead", "inputCacheCreation", ""];
-                self.flush(token_counts(&event["usage"], names).map(with_cache));
+                // A step may end after the results of its calls.
+                self.log.replied(token_counts(&event["usage"], names).map(with_cache), None);
             }
             kind => self.log.left_out_kind("events", kind),
         }
@@ -237,18 +196,7 @@ impl KimiReader {
 
     fn outcome(&mut self, call: Option<&str>, is_error: bool, content: Vec<Content>) {
         let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-        self.log.outcome(call, status, outcome_content(content), None);
-    }
-
-    /// Adds the reply so far. A step may end after the results of its calls.
-    fn flush(&mut self, usage: Option<Usage>) {
-        match (self.reply.is_empty(), usage) {
-            (true, Some(usage)) => self.log.spent(&usage),
-            (true, None) => {}
-            (false, usage) => {
-                self.log.reply(std::mem::take(&mut self.reply), &self.model, usage, None);
-            }
-        }
+        self.log.outcome(call, status, content, None);
     }
 }
 

@@ -7,11 +7,9 @@
 use serde_json::{Value, json};
 
 use super::builder::Builder;
-use super::messages::MessagesReader;
-use super::{ImportContext, document, list, model_name, moment, text_of};
+use super::{ImportContext, list, messages, model_name, moment, text_of};
 use epitome_thread::Trigger;
-use epitome_thread::problem::Problem;
-use epitome_transfer::{ENCRYPTED, ImportDraft, ImportFile, ImportSource};
+use epitome_transfer::{ENCRYPTED, ImportFile};
 
 /// Parses a time as Go writes it: `2026-01-02 15:04:05.99 +0100 CET`, or in RFC 3339.
 pub(super) fn time(text: &str) -> Option<u64> {
@@ -24,27 +22,22 @@ pub(super) fn time(text: &str) -> Option<u64> {
     }
 }
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let session = document(file, text)?;
+pub(super) fn read(session: &Value, _: ImportFile, context: &ImportContext) -> Builder {
     let about = &session["kodelet"];
     let started = about["created"].as_str().and_then(time);
-    let provider = text_of(&about["provider"]);
+    let mut log = Builder::new(text_of(&about["cwd"]), started, context);
     let model = session["metadata"]["model"].as_str();
-    let log = Builder::new(text_of(&about["cwd"]), started, context);
-    let mut reader = MessagesReader::new(log, model_name(provider, "kodelet", model));
-    let mut messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
+    log.model(model_name(text_of(&about["provider"]), "kodelet", model));
     for segment in list(&session["history"]["segments"]) {
-        reader.messages(segment["rawMessages"].as_array().map_or(&[], Vec::as_slice));
+        list(&segment["rawMessages"]).for_each(|message| messages::add(&mut log, message));
         let summary = text_of(&segment["marker"]["summary"]).unwrap_or(ENCRYPTED);
-        reader.log.summarized(None, summary, Trigger::Threshold, 0);
+        log.summarized(None, summary, Trigger::Threshold, 0);
     }
-    if !session["history"].is_null() {
-        // What precedes this message is the summary.
-        let first = session["history"]["activeDisplayStart"].as_u64().unwrap_or_default();
-        messages = messages.get(usize::try_from(first).unwrap_or(usize::MAX)..).unwrap_or_default();
-    }
-    reader.messages(messages);
-    reader.log.title(about["title"].as_str().unwrap_or_default());
-    reader.log.foreign_id(about["id"].as_str().unwrap_or_default());
-    reader.log.finish(ImportSource::Kodelet, file, None)
+    // What precedes this message is the summary.
+    let first = session["history"]["activeDisplayStart"].as_u64().unwrap_or_default();
+    let active = list(&session["messages"]).skip(usize::try_from(first).unwrap_or(usize::MAX));
+    active.for_each(|message| messages::add(&mut log, message));
+    log.title(about["title"].as_str().unwrap_or_default());
+    log.foreign_id(about["id"].as_str().unwrap_or_default());
+    log
 }

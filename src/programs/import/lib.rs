@@ -58,7 +58,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeContent, Trigger, Usage};
+use epitome_thread::{Content, Trigger, Usage};
 use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
 
 #[cfg(feature = "stored")]
@@ -66,7 +66,7 @@ pub use agents::{ForeignAgent, Machine};
 pub use builder::Builder;
 pub use earlier::{OwnCompaction, unfolded};
 #[cfg(feature = "stored")]
-pub use files::{read_bytes, read_path, read_sibling};
+pub use files::{read_bytes, read_sibling};
 pub use marker::sealed;
 pub use messages::{has_call, is_result};
 
@@ -117,37 +117,50 @@ fn of_agent(
     text: &str,
     context: &ImportContext,
 ) -> Result<ImportDraft, Problem> {
-    match source {
-        Some(ImportSource::Pi) => pi::read(file, text, context),
-        Some(ImportSource::ClaudeCode) => claude_code::read(file, text, context),
-        Some(ImportSource::Codex) => codex::read(file, text, context),
-        Some(ImportSource::Opencode) => opencode::read(file, text, context),
-        Some(ImportSource::Gemini) => gemini::read(file, text, context),
-        Some(ImportSource::Cline) => cline::read(file, text, context),
-        Some(ImportSource::Copilot) => copilot::read(file, text, context),
-        Some(ImportSource::Kimi) => kimi::read(file, text, context),
-        Some(ImportSource::Kodelet) => kodelet::read(file, text, context),
-        Some(ImportSource::Aider) => aider::read(file, text, context),
-        Some(ImportSource::SweAgent) => swe_agent::read(file, text, context),
-        Some(ImportSource::Messages) => messages::read(file, text, context),
-        Some(ImportSource::Export | ImportSource::Transcript) => {
+    let Some(source) = source else {
+        let problem = Problem::new(file.path, "this is not a conversation in a known format");
+        return Err(problem.with_hint(
+            "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
+             --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini CLI, \
+             Cline, Copilot CLI, Kimi, aider, SWE-agent and pi",
+        ));
+    };
+    let of_lines = |read: fn(Vec<Value>, ImportFile, &ImportContext) -> Builder| {
+        let (lines, broken) = objects(file, text);
+        Ok((read(lines, file, context), broken))
+    };
+    let of_document = |read: fn(&Value, ImportFile, &ImportContext) -> Builder| {
+        Ok((read(&document(file, text)?, file, context), None))
+    };
+    let (log, broken) = match source {
+        ImportSource::ClaudeCode => of_lines(claude_code::read),
+        ImportSource::Codex => of_lines(codex::read),
+        ImportSource::Gemini => of_lines(gemini::read),
+        ImportSource::Copilot => of_lines(copilot::read),
+        ImportSource::Kimi => of_lines(kimi::read),
+        ImportSource::Opencode => of_document(opencode::read),
+        ImportSource::Cline => of_document(cline::read),
+        ImportSource::Kodelet => of_document(kodelet::read),
+        ImportSource::SweAgent => of_document(swe_agent::read),
+        ImportSource::Messages => of_document(messages::read),
+        ImportSource::Pi => pi::read(file, text, context).map(|log| (log, None)),
+        ImportSource::Aider => Ok((aider::read(file, text, context), None)),
+        ImportSource::Export | ImportSource::Transcript => {
             Err(file.problem(1, "this is a conversation of Epitome, not of another agent"))
         }
-        None => Err(Problem {
-            hint: Some(
-                "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
-                 --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
-                 CLI, Cline, Copilot CLI, Kimi, aider, SWE-agent and pi"
-                    .to_owned(),
-            ),
-            ..Problem::new(file.path, "this is not a conversation in a known format")
-        }),
-    }
+    }?;
+    log.finish(source, file, broken)
 }
 
 /// Reads the messages of a request, whatever else their form could be.
 pub fn read_request(path: &Path, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    messages::read(ImportFile { path }, text, context)
+    let file = ImportFile { path };
+    let request = document(file, text)?;
+    if messages::messages_of(&request).is_none() {
+        let message = "this is neither an array of messages nor a request with `messages` or `input`";
+        return Err(file.problem(1, message));
+    }
+    messages::read(&request, file, context).finish(ImportSource::Messages, file, None)
 }
 
 /// The text without a byte order mark and the `//` lines on top, which somebody who published a session may have added. They
@@ -211,27 +224,8 @@ fn detect_value(value: &Value) -> Option<ImportSource> {
     })
 }
 
-/// Lines of another agent's file that could not be read and were skipped.
-struct BrokenLines {
-    /// The first of these lines, with the error.
-    first: Problem,
-    count: usize,
-    is_last: bool,
-}
-
-impl BrokenLines {
-    /// Describes them in a sentence for the user.
-    fn words(&self) -> String {
-        let (line, _) = self.first.position.unwrap_or_default();
-        match (self.count, self.is_last) {
-            (1, true) => "its last line is incomplete and was left out".to_owned(),
-            (1, false) => format!("line {line} was left out: {}", self.first.message),
-            (count, _) => {
-                format!("{count} lines were left out, the first of them line {line}: {}", self.first.message)
-            }
-        }
-    }
-}
+/// Lines of another agent's file that could not be read and were skipped: the problem of the first, and a sentence for the user.
+type BrokenLines = (Problem, String);
 
 /// Returns the text of a JSON string that is not blank.
 fn text_of(value: &Value) -> Option<&str> {
@@ -327,11 +321,6 @@ fn begins_with(part: &Content, starts: &[&str]) -> bool {
     matches!(part, Content::Text { text } if starts.iter().any(|start| text.trim_start().starts_with(start)))
 }
 
-/// Converts the parts of a call's result that a model can read.
-fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
-    content.into_iter().filter_map(OutcomeContent::of).collect()
-}
-
 /// Describes a command that the user ran outside of the conversation, with its output.
 fn ran(command: &str, output: &str) -> Content {
     text(format!("The user ran `{command}`:\n\n{output}").trim_end())
@@ -392,34 +381,42 @@ fn moment(value: &Value) -> Option<u64> {
     u64::try_from(moment.as_millisecond()).ok()
 }
 
-/// Parses the objects in a file of JSON lines. An agent that was killed leaves an incomplete line and may append
-/// the next object to it. Returns everything readable, and reports the rest.
+/// Parses the objects in a file of JSON lines, or its only one, which may have several lines. An agent that was killed
+/// leaves an incomplete line and may append the next object to it. Returns everything readable, and reports the rest.
 fn objects(file: ImportFile, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
+    if let Ok(document @ Value::Object(_)) = serde_json::from_str(text) {
+        return (vec![document], None);
+    }
     let mut objects = Vec::new();
-    let mut broken: Option<BrokenLines> = None;
+    let (mut first, mut count) = (None, 0);
     for (number, line) in (1..).zip(text.lines()) {
         for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
             match value {
                 Ok(value) if value.is_object() => objects.push(value),
                 Ok(_) => {}
-                Err(error) => match &mut broken {
-                    Some(broken) => broken.count += 1,
-                    None => {
-                        let first = file.json_problem(number, &error);
-                        broken = Some(BrokenLines { first, count: 1, is_last: error.is_eof() });
-                    }
-                },
+                Err(error) => {
+                    count += 1;
+                    first.get_or_insert((number, error));
+                }
             }
         }
     }
-    if let Some(broken) = &mut broken {
-        let last = text.lines().count() as u64;
-        broken.is_last = broken.is_last && broken.first.position.is_some_and(|(line, _)| line == last);
-    }
+    let broken = first.map(|(line, error)| {
+        let problem = file.json_problem(line, &error);
+        let words = match count {
+            1 if error.is_eof() && line == text.lines().count() => {
+                "its last line is incomplete and was left out".to_owned()
+            }
+            1 => format!("line {line} was left out: {}", problem.message),
+            count => {
+                format!("{count} lines were left out, the first of them line {line}: {}", problem.message)
+            }
+        };
+        (problem, words)
+    });
     (objects, broken)
 }
 
-/// Parses a file that consists of one JSON document.
 fn document(file: ImportFile, text: &str) -> Result<Value, Problem> {
     serde_json::from_str(text).map_err(|error| file.json_problem(error.line(), &error))
 }

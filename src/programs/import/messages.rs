@@ -8,12 +8,10 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, arguments, begins_with, contents, document, list, model_name, outcome_content, text,
-    text_part, thinking_part,
+    ImportContext, arguments, begins_with, contents, list, model_name, text, text_part, thinking_part,
 };
-use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::OutcomeStatus;
+use epitome_transfer::ImportFile;
 
 /// Whether a document consists of messages of which at least one has a form that no agent's file has.
 pub(super) fn is_request(value: &Value) -> bool {
@@ -29,7 +27,7 @@ pub(super) fn is_request(value: &Value) -> bool {
 }
 
 /// The messages of a request, or the array itself.
-fn messages_of(value: &Value) -> Option<&Vec<Value>> {
+pub(super) fn messages_of(value: &Value) -> Option<&Vec<Value>> {
     value.as_array().or_else(|| value["messages"].as_array()).or_else(|| value["input"].as_array())
 }
 
@@ -47,136 +45,79 @@ pub fn has_call(message: &Value) -> bool {
         || list(&message["content"]).any(|part| part["type"] == "tool_use")
 }
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let request = document(file, text)?;
-    let messages = messages_of(&request).ok_or_else(|| {
-        file.problem(1, "this is neither an array of messages nor a request with `messages` or `input`")
-    })?;
-    log_of(messages, request["model"].as_str(), context).finish(ImportSource::Messages, file, None)
-}
-
-pub(super) fn log_of(messages: &[Value], model: Option<&str>, context: &ImportContext) -> Builder {
-    let log = Builder::new(None, None, context);
-    let mut reader = MessagesReader::new(log, model_name(None, "unknown", model));
-    reader.messages(messages);
-    reader.log
+pub(super) fn read(request: &Value, _: ImportFile, context: &ImportContext) -> Builder {
+    let mut log = Builder::new(None, None, context);
+    log.model(model_name(None, "unknown", request["model"].as_str()));
+    messages_of(request).into_iter().flatten().for_each(|message| add(&mut log, message));
+    log
 }
 
 /// Start of the result of a call that failed, as kodelet and Cline write it.
 const FAILED: &str = "<error>";
 
-/// Adds messages to a log.
-pub(super) struct MessagesReader {
-    pub log: Builder,
-    model: String,
-    /// The parts of a reply that may be incomplete: OpenAI's Responses have an item for each.
-    parts: Vec<Content>,
+/// Adds a message to a log. OpenAI's Responses have an item for each part of a reply.
+pub(super) fn add(log: &mut Builder, message: &Value) {
+    match (message["type"].as_str(), message["role"].as_str()) {
+        (Some("reasoning"), _) => log.add(thinking_part(&message["content"])),
+        (Some("function_call"), _) => {
+            log.call(&message["call_id"], &message["name"], &arguments(&message["arguments"]));
+        }
+        (Some("function_call_output"), _) => {
+            let printed = &message["output"];
+            let printed = if printed.is_null() { &message["raw_output"] } else { printed };
+            result(log, &message["call_id"], printed, false);
+        }
+        (None | Some("message"), Some("user")) => {
+            let parts = parts_of(message);
+            list(parts).for_each(|part| result_part(log, part));
+            log.prompt(contents(parts));
+        }
+        (kind @ (None | Some("message")), Some("assistant" | "model")) => {
+            if kind.is_none() {
+                log.replied(None, None);
+            }
+            log.add(thinking_part(&message["reasoning_content"]));
+            let parts = parts_of(message);
+            log.add(text_part(parts));
+            log.add_parts(list(parts));
+            for call in list(&message["tool_calls"]) {
+                let function = &call["function"];
+                log.call(&call["id"], &function["name"], &arguments(&function["arguments"]));
+            }
+        }
+        (_, Some("tool")) => result(log, &message["tool_call_id"], &message["content"], false),
+        (_, Some("system" | "developer")) => {}
+        (kind, role) => log.left_out_kind("messages", kind.or(role).unwrap_or("without a role")),
+    }
 }
 
-impl MessagesReader {
-    pub fn new(log: Builder, model: String) -> MessagesReader {
-        MessagesReader { log, model, parts: Vec::new() }
-    }
+/// The parts of a message, in the form of any provider. kodelet also stores OpenAI's own item.
+fn parts_of(message: &Value) -> &Value {
+    let forms = [&message["raw_item"]["content"], &message["parts"]];
+    forms.into_iter().find(|parts| !parts.is_null()).unwrap_or(&message["content"])
+}
 
-    pub fn messages(&mut self, messages: &[Value]) {
-        messages.iter().for_each(|message| self.message(message));
-        self.flush();
+/// Adds a result within a message of the user.
+fn result_part(log: &mut Builder, part: &Value) {
+    let answer = &part["functionResponse"];
+    if part["type"] == "tool_result" {
+        result(log, &part["tool_use_id"], &part["content"], part["is_error"] == true);
+    } else if answer.is_object() {
+        let printed = &answer["response"];
+        let mut texts = ["output", "result", "error"].map(|key| &printed[key]).into_iter();
+        let text = texts.find(|text| text.is_string());
+        result(log, &answer["id"], text.unwrap_or(printed), printed["error"].is_string());
     }
+}
 
-    fn message(&mut self, message: &Value) {
-        match (message["type"].as_str(), message["role"].as_str()) {
-            (Some("reasoning"), _) => self.parts.extend(thinking_part(&message["content"])),
-            (Some("function_call"), _) => {
-                self.call(&message["call_id"], &message["name"], &message["arguments"]);
-            }
-            (Some("function_call_output"), _) => {
-                let printed = &message["output"];
-                let printed = if printed.is_null() { &message["raw_output"] } else { printed };
-                self.result(&message["call_id"], printed, false);
-            }
-            (None | Some("message"), Some("user")) => self.user(message),
-            (kind @ (None | Some("message")), Some("assistant" | "model")) => {
-                if kind.is_none() {
-                    self.flush();
-                }
-                self.reply(message);
-            }
-            (_, Some("tool")) => self.result(&message["tool_call_id"], &message["content"], false),
-            (_, Some("system" | "developer")) => {}
-            (kind, role) => self.log.left_out_kind("messages", kind.or(role).unwrap_or("without a role")),
-        }
-    }
-
-    /// The parts of a message, in the form of any provider. kodelet also stores OpenAI's own item.
-    fn parts_of(message: &Value) -> &Value {
-        let forms = [&message["raw_item"]["content"], &message["parts"]];
-        forms.into_iter().find(|parts| !parts.is_null()).unwrap_or(&message["content"])
-    }
-
-    fn user(&mut self, message: &Value) {
-        self.flush();
-        let parts = Self::parts_of(message);
-        for part in list(parts) {
-            let answer = &part["functionResponse"];
-            if part["type"] == "tool_result" {
-                self.result(&part["tool_use_id"], &part["content"], part["is_error"] == true);
-            } else if answer.is_object() {
-                let printed = &answer["response"];
-                let mut texts = ["output", "result", "error"].map(|key| &printed[key]).into_iter();
-                let text = texts.find(|text| text.is_string());
-                self.result(&answer["id"], text.unwrap_or(printed), printed["error"].is_string());
-            }
-        }
-        self.log.prompt(contents(parts));
-    }
-
-    fn reply(&mut self, message: &Value) {
-        self.parts.extend(thinking_part(&message["reasoning_content"]));
-        let parts = Self::parts_of(message);
-        self.parts.extend(text_part(parts));
-        for part in list(parts) {
-            let called = &part["functionCall"];
-            match part["type"].as_str() {
-                Some("thinking") => self.parts.extend(thinking_part(&part["thinking"])),
-                Some("tool_use") => self.call(&part["id"], &part["name"], &part["input"]),
-                Some("redacted_thinking") => {}
-                _ if called.is_object() => self.call(&called["id"], &called["name"], &called["args"]),
-                _ if part["thought"] == true => self.parts.extend(thinking_part(&part["text"])),
-                _ if part["text"].is_string() => self.parts.extend(text_part(&part["text"])),
-                kind => match super::part(part) {
-                    Some(content) => self.parts.push(content),
-                    None => self.log.left_out_kind("parts of replies", kind.unwrap_or("without a kind")),
-                },
-            }
-        }
-        for call in list(&message["tool_calls"]) {
-            self.call(&call["id"], &call["function"]["name"], &call["function"]["arguments"]);
-        }
-    }
-
-    fn call(&mut self, id: &Value, name: &Value, input: &Value) {
-        let call = self.log.call(id.as_str(), name.as_str(), &arguments(input));
-        self.parts.push(call);
-    }
-
-    fn result(&mut self, id: &Value, printed: &Value, is_error: bool) {
-        self.flush();
-        let content = match printed {
-            Value::Object(_) => vec![text(printed.to_string())],
-            printed => contents(printed),
-        };
-        let is_error = is_error || content.first().is_some_and(|part| begins_with(part, &[FAILED]));
-        let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-        self.log.outcome(id.as_str(), status, outcome_content(content), None);
-    }
-
-    /// Completes the reply.
-    fn flush(&mut self) {
-        let parts = std::mem::take(&mut self.parts);
-        if !parts.is_empty() {
-            self.log.reply(parts, &self.model, None, None);
-        }
-    }
+fn result(log: &mut Builder, id: &Value, printed: &Value, is_error: bool) {
+    let content = match printed {
+        Value::Object(_) => vec![text(printed.to_string())],
+        printed => contents(printed),
+    };
+    let is_error = is_error || content.first().is_some_and(|part| begins_with(part, &[FAILED]));
+    let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+    log.outcome(id.as_str(), status, content, None);
 }
 
 #[cfg(test)]
@@ -202,7 +143,7 @@ mod tests {
             output("b")
         );
         let context = ImportContext { cwd: Path::new("/w"), now: 0, read_sibling: &|_| None };
-        let draft = read(ImportFile { path: Path::new("x") }, &text, &context).expect("a request");
+        let draft = super::super::read_request(Path::new("x"), &text, &context).expect("a request");
         let outcomes = draft.entries.iter().filter_map(|entry| entry.change.outcome());
         assert_eq!(outcomes.map(|outcome| outcome.model_text()).collect::<Vec<_>>(), ["of a", "of b"]);
         assert_eq!(draft.notes, Vec::<String>::new());

@@ -5,20 +5,17 @@
 //! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a reply
 //!   with the summary.
 //! - `revert` names the message from which the user reverted everything.
-//! - The messages of version 2 have a `type` instead of a role, and other fields. They are converted first.
-
-use std::collections::HashMap;
+//! - The messages of version 2 have a `type` instead of a role, and other fields.
 
 use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
-    ImportContext, data_url_part, document, list, model_name, outcome_content, text_of, text_part,
-    thinking_part, tokens, with_cache, with_thinking,
+    ImportContext, data_url_part, list, model_name, ran, text_of, text_part, thinking_part, tokens,
+    with_cache, with_thinking,
 };
-use epitome_thread::problem::Problem;
-use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::{Content, OutcomeStatus, ReplyCut, StopReason, Trigger, Usage};
+use epitome_transfer::ImportFile;
 
 /// The author of messages that opencode added.
 const BY: &str = "opencode";
@@ -41,20 +38,16 @@ const ABORTED: &str = "Tool execution aborted";
 /// Types of parts that are not part of the conversation.
 const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"];
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let session = document(file, text)?;
+pub(super) fn read(session: &Value, _: ImportFile, context: &ImportContext) -> Builder {
     let info = &session["info"];
-    let messages: Vec<Value> = list(&session["messages"]).flat_map(in_version_1).collect();
+    let messages: Vec<&Value> = list(&session["messages"]).collect();
     let mut reader = OpencodeReader {
         log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), context),
-        first: HashMap::new(),
         compaction: None,
-        content: Vec::new(),
     };
     let revert = &info["revert"];
     for (at, message) in messages.iter().enumerate() {
-        let is_reverted = |value: &Value| value.is_string() && *value == message["info"]["id"];
-        if is_reverted(&revert["messageID"]) {
+        if revert["messageID"].is_string() && revert["messageID"] == *about(message, "id") {
             if let Some(part) = revert["partID"].as_str() {
                 reader.message(message, Some(part));
             }
@@ -65,71 +58,18 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     }
     let title =
         text_of(&info["title"]).filter(|title| !UNTITLED.iter().any(|start| title.starts_with(start)));
-    reader.log.title(title.unwrap_or_default());
-    reader.log.foreign_id(info["id"].as_str().unwrap_or_default());
+    let mut log = reader.log;
+    log.title(title.unwrap_or_default());
+    log.foreign_id(info["id"].as_str().unwrap_or_default());
     if let Some(unreadable) = session["unreadable"].as_u64().filter(|count| *count > 0) {
-        reader.log.remark(format!("{unreadable} records of it can't be read and were left out"));
+        log.remark(format!("{unreadable} records of it can't be read and were left out"));
     }
-    reader.log.finish(ImportSource::Opencode, file, None)
+    log
 }
 
-/// Converts a message of version 2; a compaction becomes its request and its summary.
-fn in_version_1(message: &Value) -> Vec<Value> {
-    let user = |part: Value| {
-        vec![
-            json!({ "info": { "id": message["id"], "role": "user", "time": message["time"] }, "parts": [part] }),
-        ]
-    };
-    match message["type"].as_str() {
-        None => vec![message.clone()],
-        Some("user") => {
-            let mut converted = user(json!({ "type": "text", "text": message["text"] }));
-            if let Some(parts) = converted[0]["parts"].as_array_mut() {
-                parts.extend(list(&message["files"]).map(file_in_version_1));
-            }
-            converted
-        }
-        Some("synthetic" | "system" | "skill") => {
-            user(json!({ "type": "text", "synthetic": true, "text": message["text"] }))
-        }
-        Some("shell") => {
-            let printed = message["output"].as_str().or_else(|| message["output"]["output"].as_str());
-            let ran =
-                super::ran(message["command"].as_str().unwrap_or_default(), printed.unwrap_or_default());
-            user(json!({ "type": "text", "text": ran.as_text() }))
-        }
-        Some("compaction") => {
-            let texts = [&message["summary"], &message["recent"]].into_iter().filter_map(text_of);
-            let text = texts.collect::<Vec<_>>().join("\n\n");
-            let mut converted = user(json!({ "type": "compaction", "auto": message["reason"] == "auto" }));
-            let is_done = message["status"].as_str().is_none_or(|status| status == "completed");
-            let error = if is_done { Value::Null } else { json!({}) };
-            converted.push(json!({
-                "info": { "role": "assistant", "summary": true, "tokens": message["tokens"], "error": error },
-                "parts": [{ "type": "text", "text": text }],
-            }));
-            converted
-        }
-        Some("assistant") => {
-            let (model, error) = (&message["model"], &message["error"]);
-            let error = error.is_object().then(|| {
-                let kind = error["type"].as_str().unwrap_or("error");
-                let is_aborted =
-                    ["abort", "interrupt", "cancel"].iter().any(|word| kind.to_lowercase().contains(word));
-                let name = if is_aborted { ABORTED_ERROR } else { kind };
-                json!({ "name": name, "data": { "message": error["message"] } })
-            });
-            let info = json!({
-                "id": message["id"], "role": "assistant", "time": message["time"], "tokens": message["tokens"],
-                "providerID": model["providerID"], "modelID": model["id"], "finish": message["finish"], "error": error,
-            });
-            let parts: Vec<Value> = list(&message["content"]).map(part_in_version_1).collect();
-            vec![json!({ "info": info, "parts": parts })]
-        }
-        // Marks in the history, such as the choice of another model.
-        Some("agent-switched" | "model-switched" | "location-switched" | "idle") => Vec::new(),
-        Some(_) => vec![json!({ "info": { "role": null } })],
-    }
+/// A field of a message, which version 1 has in its `info`.
+fn about<'a>(message: &'a Value, field: &str) -> &'a Value {
+    if message["info"].is_object() { &message["info"][field] } else { &message[field] }
 }
 
 fn part_in_version_1(part: &Value) -> Value {
@@ -167,31 +107,75 @@ fn file_in_version_1(file: &Value) -> Value {
 
 struct OpencodeReader {
     log: Builder,
-    /// The first entry of each message, for compactions.
-    first: HashMap<String, Seq>,
     /// The first message that the most recently requested compaction keeps, and its trigger.
     compaction: Option<(Option<String>, Trigger)>,
-    /// The contents of the current step.
-    content: Vec<Content>,
 }
 
 impl OpencodeReader {
     /// Reads a message, up to the part with the id `end`.
     fn message(&mut self, message: &Value, end: Option<&str>) {
         let info = &message["info"];
-        if let Some(at) = info["time"]["created"].as_u64() {
-            self.log.at(at);
-        }
-        if let Some(id) = info["id"].as_str() {
-            self.first.insert(id.to_owned(), self.log.next_seq());
+        self.log.at(about(message, "time")["created"].as_u64());
+        about(message, "id").as_str().into_iter().for_each(|id| self.log.mark(id));
+        if let Some(kind) = message["type"].as_str() {
+            return self.message_of_version_2(kind, message);
         }
         let parts: Vec<&Value> =
             list(&message["parts"]).take_while(|part| end.is_none() || part["id"].as_str() != end).collect();
         match info["role"].as_str() {
             Some("user") => self.prompt(&parts),
-            Some("assistant") if info["summary"] == true => self.summary(info, &parts),
+            Some("assistant") if info["summary"] == true => {
+                let texts = parts.iter().filter(|part| part["type"] == "text");
+                let texts = texts.filter_map(|part| text_of(&part["text"]));
+                self.summary(texts.collect(), &info["tokens"], !info["error"].is_null());
+            }
             Some("assistant") => self.reply(info, &parts),
             Some(_) | None => self.log.left_out("messages of an unknown role or type"),
+        }
+    }
+
+    fn message_of_version_2(&mut self, kind: &str, message: &Value) {
+        let text = text_part(&message["text"]);
+        match kind {
+            "user" => {
+                let files = list(&message["files"]).map(file_in_version_1);
+                let files = files.filter_map(|file| attachment(&file));
+                let prompt = text.into_iter().chain(files).collect();
+                self.log.prompt(prompt);
+            }
+            "synthetic" | "system" | "skill" => self.log.context(Vec::from_iter(text), BY),
+            "shell" => {
+                let printed = message["output"].as_str().or_else(|| message["output"]["output"].as_str());
+                let command = message["command"].as_str().unwrap_or_default();
+                self.log.prompt(vec![ran(command, printed.unwrap_or_default())]);
+            }
+            "compaction" => {
+                let is_auto = message["reason"] == "auto";
+                self.compaction = Some((None, if is_auto { Trigger::Threshold } else { Trigger::Manual }));
+                let texts = [&message["summary"], &message["recent"]].into_iter().filter_map(text_of);
+                let is_done = message["status"].as_str().is_none_or(|status| status == "completed");
+                self.summary(texts.collect(), &message["tokens"], !is_done);
+            }
+            "assistant" => {
+                let (model, error) = (&message["model"], &message["error"]);
+                let error = error.is_object().then(|| {
+                    let kind = error["type"].as_str().unwrap_or("error");
+                    let is_aborted = ["abort", "interrupt", "cancel"]
+                        .iter()
+                        .any(|word| kind.to_lowercase().contains(word));
+                    let name = if is_aborted { ABORTED_ERROR } else { kind };
+                    json!({ "name": name, "data": { "message": error["message"] } })
+                });
+                let info = json!({
+                    "tokens": message["tokens"], "providerID": model["providerID"], "modelID": model["id"],
+                    "finish": message["finish"], "error": error,
+                });
+                let parts: Vec<Value> = list(&message["content"]).map(part_in_version_1).collect();
+                self.reply(&info, &parts.iter().collect::<Vec<_>>());
+            }
+            // Marks in the history, such as the choice of another model.
+            "agent-switched" | "model-switched" | "location-switched" | "idle" => {}
+            _ => self.log.left_out("messages of an unknown role or type"),
         }
     }
 
@@ -226,36 +210,33 @@ impl OpencodeReader {
     }
 
     /// Reads the reply to a compaction. Skips failed compactions.
-    fn summary(&mut self, info: &Value, parts: &[&Value]) {
+    fn summary(&mut self, texts: Vec<&str>, tokens: &Value, has_failed: bool) {
         let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
-        let texts = parts.iter().filter(|part| part["type"] == "text");
-        let texts: Vec<&str> = texts.filter_map(|part| text_of(&part["text"])).collect();
-        if let Some(usage) = usage(&info["tokens"]) {
+        if let Some(usage) = usage(tokens) {
             self.log.spent(&usage);
         }
-        if !info["error"].is_null() || texts.is_empty() {
+        if has_failed || texts.is_empty() {
             return self.log.left_out("compactions that failed");
         }
-        let kept = kept.and_then(|id| self.first.get(&id)).copied();
-        let tokens_before = info["tokens"]["total"].as_u64().unwrap_or_default();
+        let kept = kept.and_then(|id| self.log.marked(id));
+        let tokens_before = tokens["total"].as_u64().unwrap_or_default();
         self.log.summarized(kept, &texts.join("\n\n"), trigger, tokens_before);
     }
 
     fn reply(&mut self, info: &Value, parts: &[&Value]) {
-        let model = model_name(info["providerID"].as_str(), BY, info["modelID"].as_str());
+        self.log.model(model_name(info["providerID"].as_str(), BY, info["modelID"].as_str()));
         let mut results = Vec::new();
         for part in parts {
             match part["type"].as_str() {
                 Some("step-start") if !results.is_empty() => {
-                    self.step(&model, None, None);
+                    self.log.replied(None, None);
                     self.results(std::mem::take(&mut results));
                 }
                 Some("step-start") => {}
-                Some("text") => self.content.extend(text_part(&part["text"])),
-                Some("reasoning") => self.content.extend(thinking_part(&part["text"])),
+                Some("text") => self.log.add(text_part(&part["text"])),
+                Some("reasoning") => self.log.add(thinking_part(&part["text"])),
                 Some("tool") => {
-                    let (id, name) = (part["callID"].as_str(), part["tool"].as_str());
-                    self.content.push(self.log.call(id, name, &part["state"]["input"]));
+                    self.log.call(&part["callID"], &part["tool"], &part["state"]["input"]);
                     results.push(*part);
                 }
                 other => self.unknown(other),
@@ -263,14 +244,9 @@ impl OpencodeReader {
         }
         let (cut, end) = ended(info);
         let has_calls = !results.is_empty();
-        self.step(&model, usage(&info["tokens"]), cut);
+        self.log.replied(usage(&info["tokens"]), cut);
         self.results(results);
         self.log.reply_ended(end, has_calls);
-    }
-
-    fn step(&mut self, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
-        let content = std::mem::take(&mut self.content);
-        self.log.reply(content, model, usage, cut);
     }
 
     fn results(&mut self, parts: Vec<&Value>) {
@@ -291,10 +267,8 @@ impl OpencodeReader {
                 Some(_) | None => continue,
             };
             let files = list(&state["attachments"]).filter_map(attachment);
-            let content = outcome_content(text_part(words).into_iter().chain(files));
-            if let Some(at) = state["time"]["end"].as_u64() {
-                self.log.at(at);
-            }
+            let content = text_part(words).into_iter().chain(files).collect();
+            self.log.at(state["time"]["end"].as_u64());
             let exit_code = state["metadata"]["exit"].as_i64();
             self.log.outcome(part["callID"].as_str(), status, content, exit_code);
         }

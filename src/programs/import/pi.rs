@@ -7,14 +7,11 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    ImportContext, contents, list, model_name, outcome_content, ran, text, text_of, text_part, thinking_part,
-    time, token_counts, with_cache,
+    ImportContext, contents, list, model_name, ran, text, text_of, text_part, time, token_counts, with_cache,
 };
 use epitome_thread::problem::Problem;
-use epitome_thread::{
-    Change, Content, OutcomeStatus, ReplyCut, Seq, StopReason, ThoughtLevel, Trigger, Usage,
-};
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use epitome_thread::{Change, Content, OutcomeStatus, ReplyCut, StopReason, ThoughtLevel, Trigger, Usage};
+use epitome_transfer::ImportFile;
 
 /// The newest supported version.
 const VERSION_MAX: u64 = 3;
@@ -31,7 +28,7 @@ struct PiLine {
     value: Value,
 }
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<Builder, Problem> {
     let (header, lines) = lines(file, text)?;
     if let Some(version) = header["version"].as_u64().filter(|version| *version > VERSION_MAX) {
         let message =
@@ -40,19 +37,15 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     }
     let total = lines.len();
     let branch = newest_branch(file, lines)?;
-    let log = Builder::new(header["cwd"].as_str(), time(&header), context);
-    let mut reader = PiReader { log, first: HashMap::new() };
-    reader.log.foreign_id(header["id"].as_str().unwrap_or_default());
-    reader.log.left_out_times(total - branch.len(), "entries of other branches");
+    let mut log = Builder::new(header["cwd"].as_str(), time(&header), context);
+    log.foreign_id(header["id"].as_str().unwrap_or_default());
+    log.left_out_times(total - branch.len(), "entries of other branches");
     for line in &branch {
-        if let Some(at) = time(&line.value) {
-            reader.log.at(at);
-        }
-        let next = reader.log.next_seq();
-        reader.line(&line.value).map_err(|message| file.problem(line.number, message))?;
-        reader.first.insert(line.id.clone(), reader.log.message_since(next));
+        log.at(time(&line.value));
+        log.mark(&line.id);
+        add(&mut log, &line.value).map_err(|message| file.problem(line.number, message))?;
     }
-    reader.log.finish(ImportSource::Pi, file, None)
+    Ok(log)
 }
 
 /// Reads the header and the lines after it.
@@ -103,100 +96,80 @@ fn newest_branch(file: ImportFile, lines: Vec<PiLine>) -> Result<Vec<PiLine>, Pr
     Ok(lines.into_iter().filter(|line| wanted.contains(&line.number)).collect())
 }
 
-struct PiReader {
-    log: Builder,
-    /// The entry made from each line, for compactions; if there is none, the one after it.
-    first: HashMap<String, Seq>,
+/// Adds the entries of a line. The error is a sentence.
+fn add(log: &mut Builder, value: &Value) -> Result<(), String> {
+    match value["type"].as_str().unwrap_or_default() {
+        "message" => message(log, &value["message"])?,
+        "compaction" => compaction(log, value),
+        "branch_summary" => {
+            let summary = text_of(&value["summary"]);
+            let words = summary.map(|summary| format!("What was done on another branch:\n\n{summary}"));
+            log.context(words.into_iter().map(text).collect(), BY);
+        }
+        "custom_message" => log.context(contents(&value["content"]), BY),
+        "thinking_level_change" => {
+            if let Some(level) = value["thinkingLevel"].as_str().and_then(thought) {
+                log.push(Change::ThoughtChosen { level });
+            }
+        }
+        "session_info" => log.title(value["name"].as_str().unwrap_or_default()),
+        // Not part of the conversation: each reply names its model, and the others are internal to pi.
+        "model_change" | "label" | "custom" => {}
+        other => log.left_out(&format!("entries of the type {other:?}")),
+    }
+    Ok(())
 }
 
-impl PiReader {
-    /// Adds the entries of a line. The error is a sentence.
-    fn line(&mut self, value: &Value) -> Result<(), String> {
-        match value["type"].as_str().unwrap_or_default() {
-            "message" => self.message(&value["message"])?,
-            "compaction" => self.compaction(value),
-            "branch_summary" => {
-                let summary = text_of(&value["summary"]);
-                let words = summary.map(|summary| format!("What was done on another branch:\n\n{summary}"));
-                self.log.context(words.into_iter().map(text).collect(), BY);
-            }
-            "custom_message" => self.log.context(contents(&value["content"]), BY),
-            "thinking_level_change" => {
-                if let Some(level) = value["thinkingLevel"].as_str().and_then(thought) {
-                    self.log.push(Change::ThoughtChosen { level });
-                }
-            }
-            "session_info" => self.log.title(value["name"].as_str().unwrap_or_default()),
-            // Not part of the conversation: each reply names its model, and the others are internal to pi.
-            "model_change" | "label" | "custom" => {}
-            other => self.log.left_out(&format!("entries of the type {other:?}")),
+fn message(log: &mut Builder, message: &Value) -> Result<(), String> {
+    match message["role"].as_str() {
+        Some("user") => log.prompt(contents(&message["content"])),
+        Some("assistant") => reply(log, message),
+        Some("toolResult") => result(log, message),
+        Some("bashExecution") => log.context(vec![command_run(message)], BY),
+        Some("custom" | "hookMessage") => log.context(contents(&message["content"]), BY),
+        Some("branchSummary" | "compactionSummary") => {
+            log.context(Vec::from_iter(text_part(&message["summary"])), BY)
         }
-        Ok(())
+        Some(other) => log.left_out(&format!("messages of the role {other:?}")),
+        None => return Err("a message has no role".to_owned()),
     }
+    Ok(())
+}
 
-    fn message(&mut self, message: &Value) -> Result<(), String> {
-        match message["role"].as_str() {
-            Some("user") => self.log.prompt(contents(&message["content"])),
-            Some("assistant") => self.reply(message),
-            Some("toolResult") => self.result(message),
-            Some("bashExecution") => self.log.context(vec![command_run(message)], BY),
-            Some("custom" | "hookMessage") => self.log.context(contents(&message["content"]), BY),
-            Some("branchSummary" | "compactionSummary") => {
-                self.log.context(Vec::from_iter(text_part(&message["summary"])), BY)
-            }
-            Some(other) => self.log.left_out(&format!("messages of the role {other:?}")),
-            None => return Err("a message has no role".to_owned()),
-        }
-        Ok(())
-    }
+fn reply(log: &mut Builder, message: &Value) {
+    log.add_parts(list(&message["content"]));
+    let why = || message["errorMessage"].as_str().unwrap_or("no reason was given").to_owned();
+    let (cut, end) = match message["stopReason"].as_str() {
+        Some("length") => (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens)),
+        Some("aborted") => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
+        Some("error") => (Some(ReplyCut::Broken { reason: why() }), Some(StopReason::Failed)),
+        Some("stop") => (None, Some(StopReason::EndTurn)),
+        // The turn continues with the results of its calls.
+        Some(_) | None => (None, None),
+    };
+    log.model(model_name(message["provider"].as_str(), BY, message["model"].as_str()));
+    log.replied(usage(&message["usage"]), cut);
+    log.reply_ended(end, list(&message["content"]).any(|part| part["type"] == "toolCall"));
+}
 
-    fn reply(&mut self, message: &Value) {
-        let mut content = Vec::new();
-        for part in list(&message["content"]) {
-            match part["type"].as_str() {
-                Some("text") => content.extend(text_part(&part["text"])),
-                Some("thinking") => content.extend(thinking_part(&part["thinking"])),
-                Some("toolCall") => {
-                    let (id, name) = (part["id"].as_str(), part["name"].as_str());
-                    content.push(self.log.call(id, name, &part["arguments"]));
-                }
-                Some(_) | None => self.log.left_out("unknown parts of replies"),
-            }
-        }
-        let why = || message["errorMessage"].as_str().unwrap_or("no reason was given").to_owned();
-        let (cut, end) = match message["stopReason"].as_str() {
-            Some("length") => (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens)),
-            Some("aborted") => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
-            Some("error") => (Some(ReplyCut::Broken { reason: why() }), Some(StopReason::Failed)),
-            Some("stop") => (None, Some(StopReason::EndTurn)),
-            // The turn continues with the results of its calls.
-            Some(_) | None => (None, None),
-        };
-        let has_calls = content.iter().any(|part| matches!(part, Content::Call(_)));
-        let model = model_name(message["provider"].as_str(), BY, message["model"].as_str());
-        self.log.reply(content, &model, usage(&message["usage"]), cut);
-        self.log.reply_ended(end, has_calls);
-    }
+fn result(log: &mut Builder, message: &Value) {
+    let status = match message["isError"].as_bool() {
+        Some(true) => OutcomeStatus::Failed,
+        Some(false) | None => OutcomeStatus::Completed,
+    };
+    log.outcome(message["toolCallId"].as_str(), status, contents(&message["content"]), None);
+}
 
-    fn result(&mut self, message: &Value) {
-        let status = match message["isError"].as_bool() {
-            Some(true) => OutcomeStatus::Failed,
-            Some(false) | None => OutcomeStatus::Completed,
-        };
-        let content = outcome_content(contents(&message["content"]));
-        self.log.outcome(message["toolCallId"].as_str(), status, content, None);
-    }
-
-    fn compaction(&mut self, value: &Value) {
-        let Some(summary) = text_of(&value["summary"]) else { return };
-        let kept = match (value["firstKeptEntryId"].as_str(), value["firstKeptEntryIndex"].as_u64()) {
-            (Some(id), _) => self.first.get(id),
-            (None, Some(index)) => self.first.get(&format!("#{index}")),
-            (None, None) => None,
-        };
-        let (kept, tokens_before) = (kept.copied(), value["tokensBefore"].as_u64().unwrap_or_default());
-        self.log.summarized(kept, summary, Trigger::Threshold, tokens_before);
-    }
+fn compaction(log: &mut Builder, value: &Value) {
+    let Some(summary) = text_of(&value["summary"]) else { return };
+    let kept = match (value["firstKeptEntryId"].as_str(), value["firstKeptEntryIndex"].as_u64()) {
+        (Some(id), _) => log.marked(id),
+        (None, Some(index)) => log.marked(format!("#{index}")),
+        (None, None) => None,
+    };
+    let kept = kept.map(|first| log.message_since(first));
+    let tokens_before = value["tokensBefore"].as_u64().unwrap_or_default();
+    log.summarized(kept, summary, Trigger::Threshold, tokens_before);
 }
 
 /// Describes a command that the user ran outside of the conversation, with its output.

@@ -9,12 +9,10 @@ use std::collections::HashMap;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::builder::{Builder, ForeignCall};
+use super::builder::{Builder, append};
 use super::{ImportContext, text, thinking};
 use epitome_thread::problem::Problem;
-use epitome_thread::{
-    Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStep, StopReason,
-};
+use epitome_thread::{Change, Content, Location, OutcomeStatus, PlanPriority, PlanStep, StopReason};
 use epitome_transcript::agent::{Expected, ExpectedValue};
 use epitome_transcript::call_shape::CallShape;
 use epitome_transcript::editor::{CallParams, EditorAct};
@@ -29,21 +27,12 @@ const UNKNOWN: &str = "transcript/unknown";
 /// A conversation in the transcript.
 struct RecordedConversation {
     log: Builder,
-    model: Option<String>,
     /// The message that the pending parts belong to.
     message: Option<String>,
-    /// The parts of an incomplete reply.
-    parts: Vec<Content>,
     /// Announced calls without an outcome, with their state so far.
-    running: HashMap<String, RecordedCall>,
+    running: HashMap<String, (Option<String>, Option<Value>)>,
     /// The chunks of a user message in a replay.
     user: Vec<Content>,
-}
-
-#[derive(Default)]
-struct RecordedCall {
-    text: Option<String>,
-    output: Option<Value>,
 }
 
 pub(super) fn read(
@@ -67,16 +56,12 @@ pub(super) fn read(
         };
         done.map_err(|message| file.problem(line.number, message))?;
     }
-    let drafts: Vec<ImportDraft> = reader
-        .talks
-        .into_iter()
-        .map(|(_, mut talk)| {
-            talk.flush();
-            talk.log
-        })
-        // Conversations without messages are skipped.
-        .filter_map(|log| log.finish(ImportSource::Transcript, file, None).ok())
-        .collect();
+    // Conversations without messages are skipped.
+    let finished = |(_, mut talk): (String, RecordedConversation)| {
+        talk.flush();
+        talk.log.finish(ImportSource::Transcript, file, None).ok()
+    };
+    let drafts: Vec<ImportDraft> = reader.talks.into_iter().filter_map(finished).collect();
     if drafts.is_empty() {
         return Err(file.problem(1, "this transcript has no messages"));
     }
@@ -116,20 +101,15 @@ impl TranscriptReader<'_> {
 
     fn agent(&mut self, line: &Expected) -> Result<(), String> {
         match line {
-            Expected::Update { session, update } => self.update(session, update),
-            Expected::Result { value: ExpectedValue::Stop(reason), .. } => {
-                self.turn_ended(stop(reason));
-                Ok(())
-            }
-            Expected::Error { .. } => {
-                self.turn_ended(StopReason::Failed);
-                Ok(())
-            }
+            Expected::Update { session, update } => self.update(session, update)?,
+            Expected::Result { value: ExpectedValue::Stop(reason), .. } => self.turn_ended(stop(reason)),
+            Expected::Error { .. } => self.turn_ended(StopReason::Failed),
             Expected::Result { .. }
             | Expected::Permission { .. }
             | Expected::Call { .. }
-            | Expected::Json(_) => Ok(()),
+            | Expected::Json(_) => {}
         }
+        Ok(())
     }
 
     fn turn_ended(&mut self, reason: StopReason) {
@@ -166,7 +146,7 @@ impl TranscriptReader<'_> {
             ExpectedUpdate::Options { values, .. } => {
                 let model = values.iter().find(|(key, _)| key == "model").map(|(_, model)| model.clone());
                 if let Some(model) = model {
-                    self.talk(session).model = Some(model);
+                    self.talk(session).log.model(model);
                 }
             }
             ExpectedUpdate::Json(value) => self.json(session, value)?,
@@ -244,14 +224,9 @@ impl TranscriptReader<'_> {
 
     fn talk(&mut self, session: &str) -> &mut RecordedConversation {
         let at = self.talks.iter().position(|(known, _)| known == session).unwrap_or_else(|| {
-            let talk = RecordedConversation {
-                log: Builder::new(None, None, self.context),
-                model: None,
-                message: None,
-                parts: Vec::new(),
-                running: HashMap::new(),
-                user: Vec::new(),
-            };
+            let mut log = Builder::new(None, None, self.context);
+            log.model(UNKNOWN.to_owned());
+            let talk = RecordedConversation { log, message: None, running: HashMap::new(), user: Vec::new() };
             self.talks.push((session.to_owned(), talk));
             self.talks.len() - 1
         });
@@ -266,7 +241,7 @@ impl RecordedConversation {
             // The summary is complete; it summarizes chunks that were sent before.
             ChunkKind::Summary => return,
             ChunkKind::User => {
-                if is_other || !self.parts.is_empty() {
+                if is_other || self.log.is_replying() {
                     self.flush();
                 }
                 self.message = message.map(str::to_owned);
@@ -279,7 +254,7 @@ impl RecordedConversation {
             self.flush();
         }
         self.message = message.map(str::to_owned).or(self.message.take());
-        append(&mut self.parts, if kind == ChunkKind::Think { thinking(words) } else { text(words) });
+        self.log.add_piece(if kind == ChunkKind::Think { thinking(words) } else { text(words) });
     }
 
     /// Handles a call or its update. The error is a sentence.
@@ -294,58 +269,42 @@ impl RecordedConversation {
             if !self.user.is_empty() {
                 self.flush();
             }
-            let part = self.log.foreign_call(ForeignCall {
-                id: id.clone(),
-                name: call.tool.clone(),
-                title: call.title.clone(),
-                kind: call.kind.as_deref().and_then(named),
-                locations: call.at.iter().map(|at| location(at)).collect(),
-                input: call.input.clone().unwrap_or_else(|| json!({})),
-            });
-            self.parts.push(part);
-            self.running.insert(id.clone(), RecordedCall::default());
+            let input = call.input.unwrap_or_else(|| json!({}));
+            self.log.call(&json!(id), &json!(call.tool), &input);
+            if let Some(card) = self.log.card() {
+                card.title = call.title.unwrap_or_else(|| std::mem::take(&mut card.title));
+                card.kind = call.kind.as_deref().and_then(named).unwrap_or(card.kind);
+                if !call.at.is_empty() {
+                    card.locations = call.at.iter().map(|at| location(at)).collect();
+                }
+            }
+            self.running.insert(id.clone(), (None, None));
         }
-        let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
-        running.text = call.text.or(running.text.take());
-        running.output = call.output.or(running.output.take());
+        let Some((printed, output)) = self.running.get_mut(&id) else { return Ok(()) };
+        let (printed, output) = (call.text.or(printed.take()), call.output.or(output.take()));
         let status = match call.status.as_deref() {
             Some("completed") => OutcomeStatus::Completed,
             Some("failed") => OutcomeStatus::Failed,
-            Some(_) | None => return Ok(()),
+            Some(_) | None => {
+                self.running.insert(id, (printed, output));
+                return Ok(());
+            }
         };
-        let Some(RecordedCall { text, output }) = self.running.remove(&id) else { return Ok(()) };
-        self.reply();
-        let text = text.or_else(|| output.map(|output| output.to_string())).unwrap_or_default();
-        self.log.outcome(Some(&id), status, vec![OutcomeContent::Text { text }], None);
+        self.running.remove(&id);
+        let printed = printed.or_else(|| output.map(|output| output.to_string())).unwrap_or_default();
+        self.log.outcome(Some(&id), status, vec![text(printed)], None);
         Ok(())
     }
 
     /// Completes the message received so far.
     fn flush(&mut self) {
-        self.reply();
+        self.log.replied(None, None);
         let user = std::mem::take(&mut self.user);
         if !user.is_empty() {
             self.log.prompt(user);
         }
         self.running.clear();
         self.message = None;
-    }
-
-    fn reply(&mut self) {
-        let parts = std::mem::take(&mut self.parts);
-        if !parts.is_empty() {
-            let model = self.model.clone().unwrap_or_else(|| UNKNOWN.to_owned());
-            self.log.reply(parts, &model, None, None);
-        }
-    }
-}
-
-/// Appends a piece to the last part, or as a new part.
-fn append(parts: &mut Vec<Content>, piece: Content) {
-    match (parts.last_mut(), piece) {
-        (Some(Content::Text { text }), Content::Text { text: more }) => text.push_str(&more),
-        (Some(Content::Thinking { text, .. }), Content::Thinking { text: more, .. }) => text.push_str(&more),
-        (_, piece) => parts.push(piece),
     }
 }
 

@@ -10,7 +10,7 @@ use super::{kodelet_store, opencode_store};
 use epitome_transfer::ForeignSession;
 
 /// Whether the path is that of a session in a database.
-pub(super) fn is_below_database(path: &Path) -> bool {
+fn is_below_database(path: &Path) -> bool {
     path.parent().is_some_and(|folder| is_database(folder) && folder.is_file())
 }
 

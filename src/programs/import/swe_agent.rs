@@ -3,18 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::{ImportContext, document, list, messages};
-use epitome_thread::problem::Problem;
-use epitome_transfer::{ImportDraft, ImportFile, ImportSource};
+use super::builder::Builder;
+use super::{ImportContext, list, messages, model_name};
+use epitome_transfer::ImportFile;
 
-pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
-    let trajectory = document(file, text)?;
+pub(super) fn read(trajectory: &Value, _: ImportFile, context: &ImportContext) -> Builder {
+    let mut log = Builder::new(None, None, context);
+    log.model(model_name(None, "unknown", None));
+    let mut pending = None;
     // Demonstrations are another task.
     let own = list(&trajectory["history"]).filter(|message| message["is_demo"] != true);
-    let mut pending = None;
-    let messages: Vec<Value> =
-        own.enumerate().map(|(at, message)| openai(message, at, &mut pending)).collect();
-    messages::log_of(&messages, None, context).finish(ImportSource::SweAgent, file, None)
+    own.enumerate().for_each(|(at, message)| messages::add(&mut log, &openai(message, at, &mut pending)));
+    log
 }
 
 /// A message in OpenAI's form. `pending` is the call whose result follows.

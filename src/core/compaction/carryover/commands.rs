@@ -73,7 +73,7 @@ fn failing<'h, 'a>(history: &'h ConversationHistory<'a>) -> Vec<CommandRuns<'h, 
     failed.truncate(FAILED_MAX);
     failed.retain(|runs| !ended_well(runs));
     // A commit that was refused, and made in another way since.
-    let committed = history.calls().rev().find(|call| commits_of(call) > 0).map(|call| call.entry);
+    let committed = history.calls.iter().rev().find(|call| commits_of(call) > 0).map(|call| call.entry);
     failed.retain(|runs| !runs.run.text.starts_with("git commit ") || Some(runs.last.entry) > committed);
     failed
 }
@@ -91,8 +91,8 @@ pub(super) fn failing_commands(history: &ConversationHistory<'_>) -> Facts {
 }
 
 pub(super) fn failed<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let with_runs = history.calls().filter(|call| !runs_of(call).is_empty());
-    let entries: Vec<_> = with_runs.map(|call| call.entry).collect();
+    let commands = history.calls.iter().filter(|call| call.statements().is_some());
+    let entries: Vec<_> = commands.map(|call| call.entry).collect();
     let line = |runs: CommandRuns| {
         let command = clip_line(&runs.run.text, COMMAND_BYTES_MAX);
         let last = history.place("last ", runs.last.entry);
@@ -149,10 +149,10 @@ fn runs<'h, 'a>(history: &'h ConversationHistory<'a>) -> (Vec<CommandRuns<'h, 'a
     let mut all: Vec<CommandRuns> = Vec::new();
     let mut succeeded = Succeeded::new();
     let mut position = 0;
-    for last in history.calls() {
-        for run in runs_of(last) {
+    for last in &history.calls {
+        for run in last.statements().map_or_else(Vec::new, runs_in) {
             position += 1;
-            let status = match last.result() {
+            let status = match last.status {
                 CallStatus::Succeeded if !run.success_is_own => CallStatus::Unknown,
                 CallStatus::Failed | CallStatus::Silent if !run.failure_is_own => CallStatus::Unknown,
                 CallStatus::Running if !run.is_last => CallStatus::Unknown,
@@ -174,32 +174,19 @@ fn runs<'h, 'a>(history: &'h ConversationHistory<'a>) -> (Vec<CommandRuns<'h, 'a
     (all, succeeded)
 }
 
-/// The parts of a call's command line that do more than read.
-fn runs_of(call: &CallRecord<'_>) -> Vec<CommandRun> {
-    call.statements().map_or_else(Vec::new, runs_in)
-}
-
+/// The parts of a command line that do more than read.
 fn runs_in(statements: &[ShellStatement]) -> Vec<CommandRun> {
-    let runs = statements.iter().enumerate().filter_map(|(at, statement)| {
-        let run = run_of(&statement.pipelines)?;
-        let is_last = at + 1 == statements.len();
-        let is_own = is_last && !statement.is_background;
-        let (success, failure) = (run.success_is_own && is_own, run.failure_is_own && is_own);
-        Some(CommandRun { success_is_own: success, failure_is_own: failure, is_last, ..run })
-    });
-    runs.collect()
+    let is_last = |at| at + 1 == statements.len();
+    let runs = statements.iter().enumerate();
+    runs.filter_map(|(at, statement)| run_of(&statement.pipelines, is_last(at), statement.is_background))
+        .collect()
 }
 
 /// A run of pipelines that depend on each other; `None` if they only read.
-fn run_of(chain: &[Pipeline]) -> Option<CommandRun> {
-    let mut run = CommandRun {
-        text: String::new(),
-        parts: Vec::new(),
-        success_is_own: true,
-        failure_is_own: true,
-        is_last: true,
-        is_end_own: true,
-    };
+fn run_of(chain: &[Pipeline], is_last: bool, is_background: bool) -> Option<CommandRun> {
+    let (text, parts, is_own) = (String::new(), Vec::new(), is_last && !is_background);
+    let mut run =
+        CommandRun { text, parts, success_is_own: is_own, failure_is_own: is_own, is_last, is_end_own: true };
     let mut is_reading = true;
     for pipeline in chain {
         let commands = &pipeline.commands[..];

@@ -19,13 +19,9 @@ use epitome_thread::{Seq, ToolDisplay};
 
 /// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
-/// Maximum number of files considered for a call.
-const CALL_FILES_MAX: usize = 64;
 
 /// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
-/// Maximum number of file names collected from results.
-const MENTIONED_MAX: usize = 20_000;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
@@ -114,9 +110,9 @@ pub(super) fn joined(names: &[String], bytes_max: usize) -> String {
 /// Every file that a successful call touched, by its path relative to the working directory.
 fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActivity> {
     let mut files: HashMap<String, FileActivity> = HashMap::new();
-    for call in history.calls() {
+    for call in &history.calls {
         // That a command ended well is often unknown, and it may fail after it has read a file.
-        let is_relevant = match call.result() {
+        let is_relevant = match call.status {
             CallStatus::Succeeded => true,
             CallStatus::Running | CallStatus::Unknown => call.statements().is_some() && call.has_result(),
             CallStatus::Failed | CallStatus::Silent | CallStatus::Refused => false,
@@ -126,7 +122,7 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
         let is_read = !(is_other_shell
             && call.command().is_some_and(|line| line.contains('\\') || line.contains(">nul")));
         let paths = if is_relevant && is_read { paths_of(call) } else { Vec::new() };
-        for (path, action) in paths.into_iter().take(CALL_FILES_MAX) {
+        for (path, action) in paths {
             let path = relative(&path, history.cwd);
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
                 continue;
@@ -152,8 +148,8 @@ fn touched_files(history: &ConversationHistory<'_>) -> HashMap<String, FileActiv
 
 /// The path relative to the working directory if it is below that.
 fn relative(path: &str, cwd: &Path) -> String {
-    let path = path.strip_prefix("file://").unwrap_or(path);
-    let path = with_drive(without_lines(path), cwd);
+    let path = without_lines(path.strip_prefix("file://").unwrap_or(path));
+    let path = with_drive(path, cwd);
     match below(&path, cwd) {
         Some(below) => below,
         None => path.strip_prefix("./").unwrap_or(&path).to_owned(),
@@ -201,11 +197,11 @@ fn normal(path: &Path) -> PathBuf {
 
 /// The path without the lines behind it: `a.ts:310-345`.
 fn without_lines(path: &str) -> &str {
-    let is_lines = |lines: &&(&str, &str)| {
-        !lines.1.is_empty()
-            && lines.1.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b':'))
-    };
-    path.split_once(':').as_ref().filter(is_lines).map_or(path, |(path, _)| path)
+    let is_of_lines = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':');
+    match path.split_once(':') {
+        Some((file, lines)) if !lines.is_empty() && lines.chars().all(is_of_lines) => file,
+        _ => path,
+    }
 }
 
 /// Whether a call is an edit rather than a command.
@@ -353,15 +349,13 @@ pub(super) fn mentioned<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
     // By name, the last result that mentions the file, and the path in the first.
     let mut files: HashMap<&str, (Seq, &str)> = HashMap::new();
-    for call in history.calls() {
+    for call in &history.calls {
         let text = call.text();
         for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
             let name = file_name(path);
-            let is_room = files.len() < MENTIONED_MAX || files.contains_key(name);
-            if known.contains(name) || !is_room {
-                continue;
+            if !known.contains(name) {
+                files.entry(name).or_insert((call.entry, path)).0 = call.entry;
             }
-            files.entry(name).or_insert((call.entry, path)).0 = call.entry;
         }
     }
     let mut files: Vec<(Seq, &str)> = files.into_values().collect();
@@ -441,8 +435,8 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
 pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
-    for call in history.calls() {
-        if call.result() != CallStatus::Succeeded || call.command().is_some() {
+    for call in &history.calls {
+        if call.status != CallStatus::Succeeded || call.command().is_some() {
             continue;
         }
         let new = [

@@ -32,12 +32,10 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// A pull or merge request: the repository and number in its URL in an output, or its number in a command line.
+/// A pull or merge request, by its URL: the repository and the number.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"https://[^\s/]+/([\w.-]+/[\w.-]+|[\w./-]+/-)/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)",
-    )
-    .expect("a valid pattern")
+    Regex::new(r"https://[^\s/]+/([\w.-]+/[\w.-]+|[\w./-]+/-)/(?:pull|merge_requests)/(\d+)")
+        .expect("a valid pattern")
 });
 
 /// Commands that make or change a request. All others may read anybody's.
@@ -58,36 +56,28 @@ static DIRECTORY: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a valid pattern")
 });
 
-/// State extracted from the output of version control, newest first.
-#[derive(Default)]
-struct GitState {
-    /// The branches, each with the directory of its repository if that is not the session's.
-    branches: Vec<(String, String)>,
-    requests: Vec<String>,
-    /// Requests that were only read.
-    read: Vec<String>,
-    commits: Vec<String>,
-}
-
 pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let mut found = GitState::default();
+    // The branches have the directory of their repository if that is not the session's.
+    let mut branches: Vec<(String, String)> = Vec::new();
+    let (mut requests, mut commits) = (Vec::new(), Vec::new());
     // Branches whose next older commit was rewritten, and those of which all older ones were.
-    let mut amended = HashSet::new();
-    let mut rebased = HashSet::new();
-    for call in history.calls().rev() {
+    let (mut amended, mut rebased) = (HashSet::new(), HashSet::new());
+    for call in history.calls.iter().rev() {
         let output = bounded(call.text());
         // The name of the server precedes that of the tool.
-        if call.name.ends_with("create_pull_request") || call.name.ends_with("create_merge_request") {
-            add_requests(&mut found.requests, REQUEST.captures_iter(output).take(1));
+        let is_tool =
+            call.name.ends_with("create_pull_request") || call.name.ends_with("create_merge_request");
+        if is_tool {
+            add_request(&mut requests, output);
         }
         let Some(command) = call.command() else { continue };
         let elsewhere = directory(&command, call, history.cwd);
         if runs(call, &["git"]) {
-            let commits: Vec<_> = COMMIT.captures_iter(output).collect();
+            let printed: Vec<_> = COMMIT.captures_iter(output).collect();
             let rebase = output.rfind(REBASED);
             let rebased_now =
                 rebase.and_then(|at| output[at + REBASED.len()..].lines().next()?.strip_suffix('.'));
-            for commit in commits.iter().rev() {
+            for commit in printed.iter().rev() {
                 let branch = branch_of(commit);
                 let is_replaced = amended.remove(branch);
                 if command.contains("--amend") {
@@ -101,34 +91,30 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 }
                 let id = if is_rebased { "before a rebase" } else { &commit[2] };
                 let commit = format!("- {id} on {branch}{elsewhere}: {subject}");
-                add(&mut found.commits, COMMITS_MAX, commit);
+                add(&mut commits, COMMITS_MAX, commit);
             }
             let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
-            let branch = branch.or_else(|| commits.last().map(|commit| branch_of(commit).to_owned()));
+            let branch = branch.or_else(|| printed.last().map(|commit| branch_of(commit).to_owned()));
             let branch = branch.or_else(|| created_branch(call));
             rebased.extend(rebased_now.map(str::to_owned));
             if let Some(branch) = branch
-                && found.branches.iter().all(|(_, known)| *known != elsewhere)
+                && branches.iter().all(|(_, known)| *known != elsewhere)
             {
-                found.branches.push((branch, elsewhere));
+                branches.push((branch, elsewhere));
             }
         }
         // That a command ended well is not always known, but a URL in its output shows that it did something.
-        let is_done = call.result() == CallStatus::Succeeded;
-        if runs(call, &["gh", "glab"]) && call.result() != CallStatus::Failed {
-            let requests = if CHANGING.is_match(&command) { &mut found.requests } else { &mut found.read };
-            let in_command = REQUEST.captures_iter(&command).filter(|_| is_done);
-            add_requests(requests, REQUEST.captures_iter(output).take(1).chain(in_command));
+        let is_changing =
+            runs(call, &["gh", "glab"]) && call.status != CallStatus::Failed && CHANGING.is_match(&command);
+        if is_changing {
+            add_request(&mut requests, output);
         }
     }
-    found.read.retain(|read| !found.requests.iter().any(|request| is_same(request, read)));
-    let branches = found.branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
-    let requests = [("pull requests", found.requests), ("pull requests that were only read", found.read)];
-    let requests = requests.into_iter().filter(|(_, list)| !list.is_empty());
-    let requests = requests.map(|(name, list)| format!("{name}: {}", list.join(", ")));
+    let branches = branches.iter().map(|(branch, elsewhere)| format!("branch{elsewhere}: {branch}"));
+    let requests = (!requests.is_empty()).then(|| format!("pull requests: {}", requests.join(", ")));
     let state = branches.take(BRANCHES_MAX).chain(requests).collect::<Vec<_>>().join("; ");
     let state = (!state.is_empty()).then(|| format!("- {state}"));
-    let commits = found.commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
+    let commits = commits.iter().map(|commit| clip_line(commit, LINE_BYTES_MAX));
     let lines: Vec<String> = state.into_iter().chain(commits).collect();
     Box::new(move |bytes_max| BoundedLines::of(bytes_max, &lines).text())
 }
@@ -147,7 +133,7 @@ fn created_branch(call: &CallRecord<'_>) -> Option<String> {
         let is_creating = words[..at].iter().any(|word| word == "checkout" || word == "switch");
         words.get(at + 1).filter(|name| is_creating && !name.contains([UNKNOWN, LITERAL])).cloned()
     };
-    let is_done = call.result() == CallStatus::Succeeded;
+    let is_done = call.status == CallStatus::Succeeded;
     commands(call).filter(|_| is_done).filter_map(of_command).last()
 }
 
@@ -191,26 +177,9 @@ fn add(list: &mut Vec<String>, items_max: usize, item: String) {
     }
 }
 
-fn add_requests<'t>(list: &mut Vec<String>, found: impl Iterator<Item = regex::Captures<'t>>) {
-    for request in found {
-        let repository = request.get(1).map_or("", |repository| repository.as_str().trim_end_matches("/-"));
-        if let Some(number) = request.iter().skip(2).flatten().next() {
-            add_request(list, format!("{repository}#{}", number.as_str()));
-        }
+/// Adds the first request whose URL is in an output.
+fn add_request(list: &mut Vec<String>, output: &str) {
+    if let Some(request) = REQUEST.captures(output) {
+        add(list, REQUESTS_MAX, format!("{}#{}", request[1].trim_end_matches("/-"), &request[2]));
     }
-}
-
-/// Adds a request, or the repository of a known one.
-fn add_request(list: &mut Vec<String>, request: String) {
-    match list.iter_mut().find(|known| is_same(known, &request)) {
-        Some(known) if known.len() < request.len() => *known = request,
-        Some(_) => {}
-        None => add(list, REQUESTS_MAX, request),
-    }
-}
-
-/// Whether two names such as `#17` and `owner/repository#17` are of one request.
-fn is_same(one: &str, other: &str) -> bool {
-    let (long, short) = if one.len() < other.len() { (other, one) } else { (one, other) };
-    long == short || short.starts_with('#') && long.ends_with(short)
 }

@@ -6,21 +6,23 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::script;
 pub(super) use super::status::CallStatus;
 use super::status::{continues, has_exit_code, notified, output, plain, running_as, status_of};
-use super::{Deadline, PART_TIME_MAX, script};
 use crate::calls::{RECALL, text_of};
 use crate::input::SummaryReader;
 use epitome_shell::ShellStatement;
 use epitome_thread::{
-    CallDisplay, CallId, Change, Content, Message, PlanStep, Seq, Thread, ToolCall, ToolDisplay, ToolOutcome,
+    CallDisplay, CallId, Change, Content, Message, OutcomeContent, PlanStep, Seq, Thread, ToolCall,
+    ToolDisplay, ToolOutcome,
 };
 
-/// The newest entries of the log that the tables are about. Without a limit, the cost of a compaction would grow with the
-/// conversation until the tables exceed their time, although there is only room for the newest of what they find.
+/// The newest entries of the log that the tables are about, and the bytes of their texts. Without a limit, the cost of a
+/// compaction would grow with the conversation, although there is only room for the newest of what the tables find.
 pub(super) const ENTRIES_MAX: usize = 20_000;
+const ENTRIES_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes kept of the results of one command that is read several times while it runs; then of the newest alone.
 const RESULTS_BYTES_MAX: usize = 64 * 1024;
@@ -31,13 +33,12 @@ const PARSED_BYTES_MAX: usize = 512 * 1024;
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct ConversationHistory<'a> {
     pub cwd: &'a Path,
-    calls: Vec<CallRecord<'a>>,
+    pub calls: Vec<CallRecord<'a>>,
     /// Replies outside of the kept view that contain text.
-    replies: Vec<(Seq, &'a Message)>,
+    pub replies: Vec<(Seq, &'a Message)>,
     /// The plan of Epitome's plan tool.
     pub plan: &'a [PlanStep],
-    reader: &'a SummaryReader,
-    deadline: Deadline,
+    pub reader: &'a SummaryReader,
 }
 
 /// A tool call and its result. A script that calls several tools is a record for each.
@@ -53,7 +54,7 @@ pub(super) struct CallRecord<'a> {
     /// Whether it is outside of the view after the compaction.
     pub has_left: bool,
     text: Cow<'a, str>,
-    status: CallStatus,
+    pub status: CallStatus,
     /// The number of calls in the same script; 0 if it is not in one.
     siblings: usize,
     statements: OnceCell<Option<Vec<ShellStatement>>>,
@@ -72,15 +73,16 @@ impl<'a> ConversationHistory<'a> {
             replies: Vec::new(),
             plan: thread.plan(),
             reader,
-            deadline: Deadline::default(),
         };
-        history.deadline.restart(PART_TIME_MAX);
         let mut open: HashMap<&CallId, Range<usize>> = HashMap::new();
         // The records of commands that still run, by the names that their agents gave them.
         let mut running: HashMap<String, Vec<usize>> = HashMap::new();
-        let newest: Vec<_> = thread.active_entries().rev().take(ENTRIES_MAX).collect();
-        for entry in newest.into_iter().rev() {
-            history.deadline.check();
+        let mut left = ENTRIES_BYTES_MAX;
+        let newest = thread.active_entries().rev().take(ENTRIES_MAX).take_while(|entry| {
+            left = left.saturating_sub(bytes_of(&entry.change));
+            left > 0
+        });
+        for entry in newest.collect::<Vec<_>>().into_iter().rev() {
             let is_hidden = rewritten.contains(entry.seq);
             match &entry.change {
                 Change::Replied { message, .. } if !is_hidden => {
@@ -130,7 +132,7 @@ impl<'a> ConversationHistory<'a> {
     /// Leaves the oldest command lines unparsed.
     fn limit_parsing(&self) {
         let mut bytes = 0;
-        for call in self.calls().rev() {
+        for call in self.calls.iter().rev() {
             bytes += call.command().map_or(0, |line| line.len());
             if bytes > PARSED_BYTES_MAX {
                 let _ = call.statements.set(None);
@@ -193,22 +195,14 @@ impl<'a> ConversationHistory<'a> {
     pub fn place(&self, before: &str, entry: Seq) -> String {
         self.reader.place(entry).map_or(String::new(), |entry| format!("{before}{entry}"))
     }
+}
 
-    /// Computes a part with the time that each part has.
-    pub fn timed<T>(&self, compute: impl FnOnce(&Self) -> T) -> T {
-        self.deadline.restart(PART_TIME_MAX);
-        compute(self)
-    }
-
-    /// The calls, oldest first, as long as there is time.
-    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &CallRecord<'a>> {
-        self.calls.iter().inspect(|_| self.deadline.check())
-    }
-
-    /// The replies, oldest first, as long as there is time.
-    pub fn replies(&self) -> impl DoubleEndedIterator<Item = &(Seq, &'a Message)> {
-        self.replies.iter().inspect(|_| self.deadline.check())
-    }
+/// The bytes of the texts in an entry that tables are made of.
+fn bytes_of(change: &Change) -> usize {
+    let results = change.outcome().into_iter().flat_map(|outcome| &outcome.content);
+    let inputs = change.calls().filter_map(|call| call.input.as_object()).flat_map(Map::values);
+    let texts = results.filter_map(OutcomeContent::as_text).chain(inputs.filter_map(Value::as_str));
+    texts.map(str::len).sum()
 }
 
 impl<'a> CallRecord<'a> {
@@ -236,10 +230,6 @@ impl<'a> CallRecord<'a> {
             CallRecord { name: Cow::Owned(name), input: Cow::Owned(input), siblings, ..record.clone() }
         };
         called.into_iter().map(of_script).collect()
-    }
-
-    pub fn result(&self) -> CallStatus {
-        self.status
     }
 
     /// The status with a result. That of a script says nothing about a command in it.

@@ -9,8 +9,8 @@
 //!                  └─► the agent's messages, in the room that the others leave
 //! ```
 //!
-//! The contents of a conversation must never make a compaction fail. Each part is therefore guarded: a panic
-//! or a timeout, which unwinds like one, loses only that part, and the message lists the parts that are missing.
+//! The contents of a conversation must never make a compaction fail. Each part is therefore guarded: a panic loses only
+//! that part, and the message lists the parts that are missing. `History` is limited, so the parts take a limited time.
 
 mod commands;
 mod files;
@@ -23,9 +23,7 @@ mod script;
 mod skills;
 mod status;
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::input::{CompactionInput, SummaryReader};
 use epitome_thread::{Seq, Thread};
@@ -33,9 +31,6 @@ use epitome_tokens::Ruler;
 use history::ConversationHistory;
 use serde::Serialize;
 use std::collections::HashSet;
-
-/// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
-const PART_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Minimum room in bytes; less is too little to carry over anything useful.
 const BYTES_MIN: usize = 300;
@@ -108,49 +103,6 @@ impl PartShare {
     }
 }
 
-/// The CPU time of this thread by which a part must be computed.
-#[derive(Default)]
-struct Deadline {
-    at: Cell<Duration>,
-    /// How often it was checked.
-    checks: Cell<u32>,
-}
-
-/// Reading the clock is a system call, and a log has a hundred thousand entries.
-const CHECKS_PER_CLOCK: u32 = 64;
-
-/// The panic payload of a part whose time is over.
-struct TimedOut;
-
-impl Deadline {
-    fn restart(&self, time: Duration) {
-        self.at.set(thread_time() + time);
-        self.checks.set(0);
-    }
-
-    /// Called once per call or message. Unwinds if the time is over.
-    fn check(&self) {
-        let checks = self.checks.replace(self.checks.get().wrapping_add(1));
-        if checks.is_multiple_of(CHECKS_PER_CLOCK) && thread_time() > self.at.get() {
-            resume_unwind(Box::new(TimedOut));
-        }
-    }
-}
-
-/// The processor time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
-#[cfg(unix)]
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
-#[cfg(not(unix))]
-#[expect(clippy::disallowed_methods, reason = "only the limit depends on it")]
-fn thread_time() -> Duration {
-    static BEGIN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
-    BEGIN.elapsed()
-}
-
 impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
@@ -160,7 +112,7 @@ impl<'a> Carryover<'a> {
             return carryover;
         };
         for (heading, share, compute) in PARTS {
-            match guarded(|| history.timed(compute)) {
+            match guarded(|| compute(&history)) {
                 Some(render) => carryover.parts.push(CarryoverPart { heading, share, render }),
                 None => carryover.failed.push(heading),
             }
@@ -243,22 +195,13 @@ pub(super) fn facts(thread: &Thread) -> Facts {
     let collect = || ConversationHistory::collect(thread, &HashSet::new(), &SummaryReader::Session);
     let Some(history) = guarded(collect) else { return Facts::new() };
     let parts = [files::changed_files, commands::failing_commands, plan::open_steps];
-    parts.into_iter().filter_map(|part| guarded(|| history.timed(part))).flatten().collect()
+    parts.into_iter().filter_map(|part| guarded(|| part(&history))).flatten().collect()
 }
 
-/// Runs a computation that must not make the compaction fail. `None` if it panicked or took too long.
+/// Runs a computation that must not make the compaction fail. `None` if it panicked.
 fn guarded<T>(compute: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(compute)) {
-        Ok(computed) => Some(computed),
-        Err(unwound) if unwound.is::<TimedOut>() => {
-            tracing::warn!("a part of the carried-over message took too long");
-            None
-        }
-        Err(_) => {
-            tracing::error!("a part of the carried-over message panicked");
-            None
-        }
-    }
+    let computed = catch_unwind(AssertUnwindSafe(compute));
+    computed.inspect_err(|_| tracing::error!("a part of the carried-over message panicked")).ok()
 }
 
 #[cfg(test)]

@@ -28,16 +28,14 @@ const OLDER_INPUT_BYTES_MAX: usize = 80;
 /// Bytes of the newest message, and of an older one.
 const NEWEST_BYTES_MAX: usize = 2400;
 const MESSAGE_BYTES_MAX: usize = 1200;
-/// Total size in bytes of the messages that are considered; there is never room for more.
-const MESSAGES_BYTES_MAX: usize = 256 * 1024;
 /// Minimum room in bytes for showing a message.
 const ROOM_BYTES_MIN: usize = 80;
 
 pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut newest: Vec<String> = Vec::new();
-    let gone = history.calls().rev().filter(|call| call.has_left && !call.is_planning());
+    let gone = history.calls.iter().rev().filter(|call| call.has_left && !call.is_planning());
     for call in gone.take(CALLS_MAX) {
-        let failed = match call.result() {
+        let failed = match call.status {
             CallStatus::Failed => " (failed)",
             CallStatus::Refused => " (refused)",
             _ => "",
@@ -52,11 +50,12 @@ pub(super) fn calls<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
 fn results_gone<'h, 'a>(history: &'h ConversationHistory<'a>) -> impl Iterator<Item = &'h CallRecord<'a>> {
     let mut entry = None;
     history
-        .calls()
+        .calls
+        .iter()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
         // The result of a successful edit says nothing more than that.
-        .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
+        .filter(|call| !(changes_a_file(call) && call.status == CallStatus::Succeeded))
         // The calls of a script have one result, and the end of a command is also that of the call that read it.
         .filter(move |call| entry.replace(call.entry) != Some(call.entry))
 }
@@ -134,27 +133,19 @@ pub(super) fn older_results<'a>(history: &ConversationHistory<'a>) -> Render<'a>
 }
 
 pub(super) fn words<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
-    let mut said: Vec<(String, String)> = Vec::new();
-    let mut bytes = 0;
-    for (entry, message) in history.replies().rev() {
-        if bytes > MESSAGES_BYTES_MAX {
-            break;
-        }
-        let texts = message.content.iter().filter_map(Content::as_text).map(str::trim);
-        let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
-        bytes += text.len();
-        let place = history.place("", *entry);
-        said.push((if place.is_empty() { "- ".to_owned() } else { place + ": " }, text));
-    }
+    let (replies, reader) = (history.replies.clone(), history.reader);
     Box::new(move |bytes_max| {
         let mut lines = BoundedLines::within(bytes_max);
-        for (at, (head, text)) in said.iter().enumerate() {
+        for (at, (entry, message)) in replies.iter().rev().enumerate() {
             if lines.left() < ROOM_BYTES_MIN {
                 break;
             }
+            let head = reader.place(entry).map_or("- ".to_owned(), |place| format!("{place}: "));
             let most = if at == 0 { NEWEST_BYTES_MAX } else { MESSAGE_BYTES_MAX };
             let room = most.min(lines.left().saturating_sub(head.len() + 1));
-            lines.push(format!("{head}{}", clip(text, room)));
+            let texts = message.content.iter().filter_map(Content::as_text).map(str::trim);
+            let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
+            lines.push(format!("{head}{}", clip(&text, room)));
         }
         lines.text_reversed()
     })

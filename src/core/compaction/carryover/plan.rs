@@ -1,13 +1,13 @@
 //! The plan: the steps of todo tools (Epitome's and those of imported sessions), and the last approved plan.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::files::changes_a_file;
 use super::git::commits_of;
 use super::history::{CallRecord, CallStatus, ConversationHistory};
 use super::quote::{BoundedLines, clip, clip_line, noted};
 use super::{Facts, LostKind, Render};
-use epitome_thread::{PlanStep, Seq};
+use epitome_thread::Seq;
 
 /// Bytes of a step, and of a completed step.
 const STEP_BYTES_MAX: usize = 400;
@@ -43,14 +43,13 @@ struct PlanAge {
 impl PlanAge {
     /// A line about the age; `None` if nothing was done since.
     fn line(&self, history: &ConversationHistory<'_>) -> Option<String> {
-        let counted =
-            |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let counted = |(count, what)| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            count => Some(format!("{count} {what}s")),
+        };
         let since = [(self.commits, "commit"), (self.edits, "edit")];
-        let since: Vec<String> = since
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| counted(count, what))
-            .collect();
+        let since: Vec<String> = since.into_iter().filter_map(counted).collect();
         let updated = self.updated.filter(|_| !since.is_empty())?;
         Some(format!("(last updated{}; since then {})", history.place(" in ", updated), since.join(" and ")))
     }
@@ -60,23 +59,23 @@ fn state(history: &ConversationHistory<'_>) -> PlanState {
     let mut steps: Vec<TrackedStep> = Vec::new();
     let mut age = PlanAge::default();
     let mut approved = None;
-    for call in history.calls() {
+    for call in &history.calls {
         match call.is_planning() {
             true => age = PlanAge { updated: Some(call.entry), ..PlanAge::default() },
             false => {
                 age.commits += commits_of(call);
-                age.edits += usize::from(call.result() == CallStatus::Succeeded && changes_a_file(call));
+                age.edits += usize::from(call.status == CallStatus::Succeeded && changes_a_file(call));
             }
         }
         let tool = call.name.to_ascii_lowercase();
         match tool.as_str() {
             "taskcreate" => steps.push(created(call, steps.len())),
             "taskupdate" => update(call, &mut steps),
-            "exitplanmode" | "exit_plan_mode" if call.result() == CallStatus::Succeeded => {
+            "exitplanmode" | "exit_plan_mode" if call.status == CallStatus::Succeeded => {
                 approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text()).to_owned()));
             }
             _ if tool.contains("todo") || tool.contains("plan") => {
-                if let Some(list) = listed(call) {
+                if let Some(list) = listed(&call.input) {
                     steps = list;
                 }
             }
@@ -85,7 +84,7 @@ fn state(history: &ConversationHistory<'_>) -> PlanState {
     }
     // Epitome's plan tool takes precedence: its steps are the plan in the log.
     if !history.plan.is_empty() {
-        steps = history.plan.iter().map(own).collect();
+        steps = listed(&json!({ "plan": history.plan })).unwrap_or_default();
     }
     (steps, age, approved)
 }
@@ -130,16 +129,9 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     })
 }
 
-fn own(step: &PlanStep) -> TrackedStep {
-    // The status as it is written in the log.
-    let status = serde_json::to_value(step.status).ok();
-    let status = status.as_ref().and_then(Value::as_str).unwrap_or("pending").to_owned();
-    TrackedStep { id: String::new(), status, text: step.content.clone() }
-}
-
 /// A list of steps in the input, as used by TodoWrite, update_plan and similar tools.
-fn listed(call: &CallRecord<'_>) -> Option<Vec<TrackedStep>> {
-    let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| call.input.get(key)?.as_array())?;
+fn listed(input: &Value) -> Option<Vec<TrackedStep>> {
+    let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| input.get(key)?.as_array())?;
     let step = |item: &Value| {
         let text = ["content", "step", "text", "title", "description"]
             .iter()

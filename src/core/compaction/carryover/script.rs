@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 /// The tool whose input is a script.
 const TOOL: &str = "exec";
@@ -28,195 +28,174 @@ pub(super) fn calls(tool: &str, input: &Value) -> Vec<(String, Value)> {
     calls
 }
 
+/// Reads tokens from what is left of a script.
 struct ScriptReader<'a> {
     rest: &'a str,
     /// Constants with a literal value, by name.
     constants: HashMap<&'a str, Value>,
 }
 
+/// A part of a script: a string without its escapes, which is not known if it has expressions; a name or number; a sign.
+enum ScriptToken<'a> {
+    Text(Option<String>),
+    Name(&'a str),
+    Sign(char),
+}
+
 impl<'a> ScriptReader<'a> {
     /// Reads one token, or a call of a tool, which is returned.
     fn next_call(&mut self) -> Option<(String, Value)> {
-        self.skip_space();
-        if self.rest.starts_with(['"', '\'', '`']) {
-            self.string();
-            return None;
-        }
-        match self.name()? {
+        let ScriptToken::Name(name) = self.token()? else { return None };
+        match name {
             "const" | "let" | "var" => {
-                let name = self.name().filter(|_| self.takes("="))?;
-                let before = self.rest;
-                match self.literal(DEPTH_MAX) {
-                    Some(value) => drop(self.constants.insert(name, value)),
-                    None => self.rest = before,
+                let ScriptToken::Name(name) = self.token()? else { return None };
+                if self.takes('=')
+                    && let Some(value) = self.known()
+                {
+                    self.constants.insert(name, value);
                 }
                 None
             }
-            "tools" if self.takes(".") => {
-                let tool = self.name().filter(|_| self.takes("("))?.to_owned();
-                let before = self.rest;
-                let argument = self.literal(DEPTH_MAX);
-                // The calls in an argument that is computed are read as well.
-                if argument.is_none() {
-                    self.rest = before;
-                }
-                Some((tool, argument.unwrap_or(Value::Null)))
+            "tools" if self.takes('.') => {
+                let ScriptToken::Name(tool) = self.token()? else { return None };
+                self.takes('(').then(|| (tool.to_owned(), self.known().unwrap_or_default()))
             }
             _ => None,
         }
     }
 
-    /// A literal, or a constant with the value of one. What is computed from one is not known.
-    fn literal(&mut self, depth: u32) -> Option<Value> {
-        let depth = depth.checked_sub(1)?;
-        self.skip_space();
-        let value = match self.rest.chars().next()? {
-            '"' | '\'' | '`' => self.string().map(Value::String),
-            '{' => self.object(depth).map(Value::Object),
-            '[' => self.array(depth).map(Value::Array),
-            '-' | '0'..='9' => {
-                let end = self.rest.find(|c: char| !(c.is_alphanumeric() || "-+._".contains(c)));
-                let (digits, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
-                self.rest = rest;
-                digits.replace('_', "").parse::<Number>().ok().map(Value::Number)
-            }
-            _ => match self.name()? {
-                "true" => Some(Value::Bool(true)),
-                "false" => Some(Value::Bool(false)),
-                "null" | "undefined" => Some(Value::Null),
-                name => self.constants.get(name).cloned(),
-            },
-        };
-        value.filter(|_| !self.is_before(['.', '+']))
+    /// The value of a literal. An expression that is computed is not known, and is read again for the calls in it.
+    fn known(&mut self) -> Option<Value> {
+        let before = self.rest;
+        let value = self.value(DEPTH_MAX);
+        if value.is_none() {
+            self.rest = before;
+        }
+        value
     }
 
-    fn object(&mut self, depth: u32) -> Option<Map<String, Value>> {
+    /// A literal, or a constant with the value of one, up to the sign that ends its expression.
+    fn value(&mut self, depth: u32) -> Option<Value> {
+        let depth = depth.checked_sub(1)?;
+        let value = match self.token()? {
+            ScriptToken::Text(text) => text.map(Value::String),
+            ScriptToken::Sign('{') => self.object(depth),
+            ScriptToken::Sign('[') => self.array(depth),
+            ScriptToken::Sign(_) => None,
+            ScriptToken::Name("undefined") => Some(Value::Null),
+            // Also a number, `true`, `false` or `null`.
+            ScriptToken::Name(name) => {
+                let constant = self.constants.get(name).cloned();
+                constant.or_else(|| serde_json::from_str(&name.replace('_', "")).ok())
+            }
+        };
+        value.filter(|_| !matches!(self.peek(), Some('.' | '+')))
+    }
+
+    fn object(&mut self, depth: u32) -> Option<Value> {
         let mut fields = Map::new();
-        self.takes("{").then_some(())?;
-        while !self.takes("}") {
-            self.skip_space();
-            let key = match self.rest.starts_with(['"', '\'']) {
-                true => self.string()?,
-                false => self.name()?.to_owned(),
+        while !self.takes('}') {
+            let key = match self.token()? {
+                ScriptToken::Text(key) => key?,
+                ScriptToken::Name(name) => name.to_owned(),
+                ScriptToken::Sign(_) => return None,
             };
-            let value = match self.takes(":") {
-                true => self.literal(depth),
+            let value = match self.takes(':') {
+                true => self.value(depth),
                 false => self.constants.get(key.as_str()).cloned(),
             };
             // An unknown value ends where the next field begins.
-            match value.filter(|_| self.is_before([',', '}'])) {
+            match value.filter(|_| matches!(self.peek(), Some(',' | '}'))) {
                 Some(value) => drop(fields.insert(key, value)),
-                None => self.skip_expression(),
+                None => self.skip_expression()?,
             }
-            self.takes(",");
+            self.takes(',');
         }
-        Some(fields)
+        Some(Value::Object(fields))
     }
 
-    fn array(&mut self, depth: u32) -> Option<Vec<Value>> {
+    fn array(&mut self, depth: u32) -> Option<Value> {
         let mut items = Vec::new();
-        self.takes("[").then_some(())?;
-        while !self.takes("]") {
-            items.push(self.literal(depth)?);
-            if !self.takes(",") && !self.is_before([']', ']']) {
+        while !self.takes(']') {
+            items.push(self.value(depth)?);
+            if !self.takes(',') && self.peek() != Some(']') {
                 return None;
             }
         }
-        Some(items)
+        Some(Value::Array(items))
     }
 
     /// Skips the rest of an expression up to the comma or bracket that ends it.
-    fn skip_expression(&mut self) {
+    fn skip_expression(&mut self) -> Option<()> {
         let mut depth = 0_u32;
-        loop {
-            self.skip_space();
-            match self.rest.chars().next() {
-                None => return,
-                Some('"' | '\'' | '`') => drop(self.string()),
-                Some(',' | '}' | ')' | ']') if depth == 0 => return,
-                Some(c) => {
-                    match c {
-                        '{' | '(' | '[' => depth += 1,
-                        '}' | ')' | ']' => depth -= 1,
-                        _ => {}
-                    }
-                    self.rest = &self.rest[c.len_utf8()..];
-                }
+        while depth > 0 || !matches!(self.peek(), Some(',' | '}' | ')' | ']')) {
+            match self.token()? {
+                ScriptToken::Sign('{' | '(' | '[') => depth += 1,
+                ScriptToken::Sign('}' | ')' | ']') => depth = depth.checked_sub(1)?,
+                _ => {}
             }
         }
+        Some(())
     }
 
-    /// A string in quotes, without its escapes. Expressions in a template are not known.
-    fn string(&mut self) -> Option<String> {
-        self.skip_space();
-        let quote = self.rest.chars().next().filter(|c| "\"'`".contains(*c))?;
+    fn token(&mut self) -> Option<ScriptToken<'a>> {
+        let first = self.peek()?;
+        if matches!(first, '"' | '\'' | '`') {
+            return Some(ScriptToken::Text(self.string(first)));
+        }
+        let is_number = first.is_ascii_digit() || first == '-';
+        let is_of_name =
+            |c: char| c.is_alphanumeric() || matches!(c, '_' | '$') || is_number && "-+.".contains(c);
+        let end = self.rest.find(|c| !is_of_name(c)).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at(end.max(first.len_utf8()));
+        self.rest = rest;
+        Some(if end > 0 { ScriptToken::Name(token) } else { ScriptToken::Sign(first) })
+    }
+
+    /// Reads a string, which is not known if it is a template with expressions, or has no end.
+    fn string(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut is_known = true;
-        let mut characters = self.rest[1..].char_indices();
-        while let Some((at, c)) = characters.next() {
-            match c {
+        let mut characters = self.rest[1..].chars();
+        while let Some(c) = characters.next() {
+            let next = match c {
                 _ if c == quote => {
-                    self.rest = &self.rest[at + 2..];
+                    self.rest = characters.as_str();
                     return is_known.then_some(text);
                 }
-                '\\' => match characters.next()?.1 {
-                    'n' => text.push('\n'),
-                    't' => text.push('\t'),
-                    'r' => text.push('\r'),
-                    '0' => text.push('\0'),
-                    '\n' => {}
-                    kind @ ('u' | 'x') => {
-                        let digits: String = match characters.as_str().strip_prefix('{') {
-                            Some(braced) => braced.chars().take_while(char::is_ascii_hexdigit).collect(),
-                            None => {
-                                characters.as_str().chars().take(if kind == 'u' { 4 } else { 2 }).collect()
-                            }
-                        };
-                        let braces = if characters.as_str().starts_with('{') { 2 } else { 0 };
-                        let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                        text.push(code.unwrap_or(char::REPLACEMENT_CHARACTER));
-                        characters.by_ref().take(digits.len() + braces).for_each(drop);
+                '\\' => match characters.next() {
+                    Some('n') => '\n',
+                    Some('t') => '\t',
+                    Some('r') => '\r',
+                    Some('0') => '\0',
+                    Some('\n') => continue,
+                    Some(kind @ ('u' | 'x')) => {
+                        let rest = characters.as_str();
+                        let (digits, taken) =
+                            match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+                                Some((digits, _)) => (digits, digits.chars().count() + 2),
+                                None => {
+                                    let count = if kind == 'u' { 4 } else { 2 };
+                                    (rest.get(..count).unwrap_or_default(), count)
+                                }
+                            };
+                        characters.by_ref().take(taken).for_each(drop);
+                        let code = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
+                        code.unwrap_or(char::REPLACEMENT_CHARACTER)
                     }
-                    other => text.push(other),
+                    other => other?,
                 },
-                '$' if quote == '`' && characters.as_str().starts_with('{') => is_known = false,
-                c => text.push(c),
-            }
+                c => c,
+            };
+            is_known &= !(c == '$' && quote == '`' && characters.as_str().starts_with('{'));
+            text.push(next);
         }
         self.rest = "";
         None
     }
 
-    /// Reads an identifier; otherwise skips one character.
-    fn name(&mut self) -> Option<&'a str> {
-        self.skip_space();
-        let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
-        let end = end.unwrap_or(self.rest.len());
-        let (name, rest) = self.rest.split_at(end);
-        if name.is_empty() {
-            let mut characters = rest.chars();
-            characters.next();
-            self.rest = characters.as_str();
-            return None;
-        }
-        self.rest = rest;
-        Some(name)
-    }
-
-    fn takes(&mut self, token: &str) -> bool {
-        self.skip_space();
-        let rest = self.rest.strip_prefix(token);
-        self.rest = rest.unwrap_or(self.rest);
-        rest.is_some()
-    }
-
-    fn is_before(&mut self, ends: [char; 2]) -> bool {
-        self.skip_space();
-        self.rest.starts_with(ends)
-    }
-
-    /// Skips white space and comments.
-    fn skip_space(&mut self) {
+    /// The next character that is neither white space nor in a comment.
+    fn peek(&mut self) -> Option<char> {
         loop {
             self.rest = self.rest.trim_start();
             if self.rest.starts_with("//") {
@@ -224,9 +203,15 @@ impl<'a> ScriptReader<'a> {
             } else if self.rest.starts_with("/*") {
                 self.rest = self.rest.split_once("*/").map_or("", |(_, rest)| rest);
             } else {
-                return;
+                return self.rest.chars().next();
             }
         }
+    }
+
+    fn takes(&mut self, sign: char) -> bool {
+        let is_next = self.peek() == Some(sign);
+        self.rest = &self.rest[if is_next { sign.len_utf8() } else { 0 }..];
+        is_next
     }
 }
 

@@ -13,9 +13,9 @@ const NAME_INPUTS: [&str; 3] = ["name", "skill", "command"];
 pub(super) fn read<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let mut seen = HashSet::new();
     let is_read = |call: &&CallRecord<'_>| {
-        call.name.eq_ignore_ascii_case("skill") && call.result() == CallStatus::Succeeded
+        call.name.eq_ignore_ascii_case("skill") && call.status == CallStatus::Succeeded
     };
-    let named = history.calls().rev().filter(is_read).filter_map(|call| {
+    let named = history.calls.iter().rev().filter(is_read).filter_map(|call| {
         let name = call.input_text(&NAME_INPUTS).filter(|name| seen.insert((*name).to_owned()))?;
         call.has_left.then(|| format!("{name}{}", noted([history.place("", call.entry)])))
     });
