@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::live::{PrintedOutput, fitting};
 use super::shown::{EventReader, ShownPart};
+use super::slash::in_shell;
 use super::terminal::{self, Color, Style};
 use crate::chat::form::FormDialog;
 use crate::chat::markdown::Markdown;
@@ -15,7 +16,7 @@ use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{exact, exact_line, invisible_in, shortened, unfenced, visible};
-use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome};
+use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, SessionId, ToolDisplay, ToolOutcome};
 use epitome_client::{ClientEvent, ContextUsage};
 
 /// Maximum number of diff lines that are shown with a result.
@@ -62,6 +63,8 @@ pub struct Printer<'a> {
     /// Renders replies. `None` prints them unchanged.
     markdown: Option<Markdown>,
     reader: EventReader,
+    /// The session that commands in messages get.
+    pub session: SessionId,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<ContextUsage>,
@@ -94,6 +97,7 @@ impl<'a> Printer<'a> {
             last: None,
             markdown: None,
             reader: EventReader::default(),
+            session: SessionId(String::new()),
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
@@ -142,9 +146,12 @@ impl<'a> Printer<'a> {
                     NoticeSeverity::Warning => Color::Yellow,
                     NoticeSeverity::Error => Color::Red,
                 };
-                self.remark(color, text)
+                self.remark(color, &in_shell(text, &self.session))
             }
-            ShownPart::Line(line) => self.line(PrintedKind::Call, Color::Cyan, line),
+            ShownPart::Line(line) => {
+                let line = in_shell(line, &self.session);
+                self.line(PrintedKind::Call, Color::Cyan, &line)
+            }
             ShownPart::Compacting(tokens) => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }

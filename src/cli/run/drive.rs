@@ -217,7 +217,9 @@ impl PromptRun {
                     return unprinted(&error);
                 }
                 match end {
-                    RunEnd::Error(error) if !self.is_running || self.host.is_none() => return Err(error),
+                    RunEnd::Error(error) if !self.is_running || self.host.is_none() => {
+                        return Err(error.in_shell(&self.session));
+                    }
                     RunEnd::Unfit(faults) if self.host.is_none() => return Err(unfit(&faults)),
                     RunEnd::Error(_) | RunEnd::Unfit(_) | RunEnd::Turn { .. } => {}
                 }
