@@ -2,6 +2,7 @@
 //!
 //! The conversation goes to stdout; questions, notices and the progress line go to stderr.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -63,8 +64,8 @@ pub struct Printer<'a> {
     /// Renders replies. `None` prints them unchanged.
     markdown: Option<Markdown>,
     reader: EventReader,
-    /// The session that commands in messages get.
-    pub session: SessionId,
+    /// The session whose messages name commands of a shell; `None` if they are about slash commands.
+    pub session: Option<SessionId>,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<ContextUsage>,
@@ -97,7 +98,7 @@ impl<'a> Printer<'a> {
             last: None,
             markdown: None,
             reader: EventReader::default(),
-            session: SessionId(String::new()),
+            session: None,
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
@@ -119,6 +120,10 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         self.reader.read(event).into_iter().try_for_each(|part| self.part(&part))
+    }
+
+    fn in_shell<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.session.as_ref().map_or(text.into(), |session| in_shell(text, session))
     }
 
     fn part(&mut self, part: &ShownPart<'_>) -> io::Result<()> {
@@ -146,10 +151,10 @@ impl<'a> Printer<'a> {
                     NoticeSeverity::Warning => Color::Yellow,
                     NoticeSeverity::Error => Color::Red,
                 };
-                self.remark(color, &in_shell(text, &self.session))
+                self.remark(color, &self.in_shell(text))
             }
             ShownPart::Line(line) => {
-                let line = in_shell(line, &self.session);
+                let line = self.in_shell(line);
                 self.line(PrintedKind::Call, Color::Cyan, &line)
             }
             ShownPart::Compacting(tokens) => {

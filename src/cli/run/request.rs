@@ -373,6 +373,11 @@ impl PromptRequest {
         }
     }
 
+    /// Whether the prompt is a slash command as it was typed.
+    pub fn is_slash(&self) -> bool {
+        self.recipe.is_none() && self.words.first().is_some_and(|word| word.starts_with('/'))
+    }
+
     /// Selects the newest session of the directory unless one is named.
     fn on_newest(mut self) -> PromptRequest {
         if self.session == SessionChoice::New {
