@@ -46,6 +46,7 @@ pub mod serve;
 mod server;
 mod sessions;
 mod shown;
+mod slash;
 mod store;
 mod streamed;
 mod terminal;

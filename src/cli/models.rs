@@ -9,6 +9,7 @@ use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::EnvironmentObject;
 use crate::provider::endpoint::{self, provider_title};
+use crate::thread::ModelName;
 
 /// List models with context windows and prices
 ///
@@ -59,9 +60,14 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
         true => terminal::print_pretty(&wanted)?,
         false => terminal::print_visible(&text(&wanted))?,
     }
-    if list("models").is_empty() {
-        let nothing = endpoint::nothing_configured(&settings, &serve::environment());
-        return Err(CliError::failed(nothing.message).hint_if(nothing.hint));
+    let environment = serve::environment();
+    let missing = match endpoint::resolve(&ModelName(format!("{filter}/any")), &settings, &environment) {
+        _ if list("models").is_empty() => Some(endpoint::nothing_configured(&settings, &environment)),
+        Err(why) if endpoint::built_in_providers().any(|known| known == filter) => Some(why),
+        Ok(_) | Err(_) => None,
+    };
+    if let Some(why) = missing.filter(|_| wanted.is_empty()) {
+        return Err(CliError::failed(why.message).hint_if(why.hint));
     }
     if wanted.is_empty() {
         let names = list("models").iter().map(|model| word(model, "name"));
@@ -166,7 +172,6 @@ mod tests {
     use crate::provider::learned::FactSource;
     use crate::provider::listing::Lifecycle;
     use crate::provider::models::ModelPrice;
-    use crate::thread::ModelName;
 
     #[test]
     fn a_table_says_what_each_model_holds_and_who_says_so() {

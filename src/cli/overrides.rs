@@ -1,6 +1,7 @@
 //! Options that override the configuration, common to `acp`, `run` and `compact`.
 
 use crate::problem::nearest;
+use crate::provider::endpoint::built_in_providers;
 use crate::provider::models;
 use crate::rules::RuleError;
 use std::collections::BTreeMap;
@@ -99,12 +100,16 @@ impl From<OverrideArgs> for Overrides {
     }
 }
 
-fn model(written: &str) -> Result<ModelName, &'static str> {
+fn model(written: &str) -> Result<ModelName, Box<dyn std::error::Error + Send + Sync>> {
     let model = ModelName::parse(written);
-    if model.split().is_none() {
-        return Err("models are named PROVIDER/NAME; `epitome models` lists them");
+    if model.split().is_some() {
+        return Ok(model);
     }
-    Ok(model)
+    let part = written.to_lowercase();
+    let known = built_in_providers().flat_map(models::provider_models).map(|known| known.name);
+    let alike: Vec<&str> = known.filter(|name| name.contains(&part)).collect();
+    let alike = if alike.is_empty() { "`epitome models` lists them".to_owned() } else { alike.join(", ") };
+    Err(format!("models are named PROVIDER/NAME: {alike}").into())
 }
 
 /// A remark about a model's name that is probably mistyped. The name is used as it is: a provider may have new models.

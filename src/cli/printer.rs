@@ -2,12 +2,14 @@
 //!
 //! The conversation goes to stdout; questions, notices and the progress line go to stderr.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::live::{PrintedOutput, fitting};
 use super::shown::{EventReader, ShownPart};
+use super::slash::in_shell;
 use super::terminal::{self, Color, Style};
 use crate::chat::form::FormDialog;
 use crate::chat::markdown::Markdown;
@@ -15,7 +17,7 @@ use crate::session::{NoticeSeverity, PermissionRequest, TextKind, UserDecision};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{exact, exact_line, invisible_in, shortened, unfenced, visible};
-use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome};
+use crate::thread::{CallId, Decider, OutcomeStatus, PermissionChoice, SessionId, ToolDisplay, ToolOutcome};
 use epitome_client::{ClientEvent, ContextUsage};
 
 /// Maximum number of diff lines that are shown with a result.
@@ -62,6 +64,8 @@ pub struct Printer<'a> {
     /// Renders replies. `None` prints them unchanged.
     markdown: Option<Markdown>,
     reader: EventReader,
+    /// The session whose messages name commands of a shell; `None` if they are about slash commands.
+    pub session: Option<SessionId>,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<ContextUsage>,
@@ -94,6 +98,7 @@ impl<'a> Printer<'a> {
             last: None,
             markdown: None,
             reader: EventReader::default(),
+            session: None,
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
@@ -115,6 +120,10 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         self.reader.read(event).into_iter().try_for_each(|part| self.part(&part))
+    }
+
+    fn in_shell<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.session.as_ref().map_or(text.into(), |session| in_shell(text, session))
     }
 
     fn part(&mut self, part: &ShownPart<'_>) -> io::Result<()> {
@@ -142,9 +151,12 @@ impl<'a> Printer<'a> {
                     NoticeSeverity::Warning => Color::Yellow,
                     NoticeSeverity::Error => Color::Red,
                 };
-                self.remark(color, text)
+                self.remark(color, &self.in_shell(text))
             }
-            ShownPart::Line(line) => self.line(PrintedKind::Call, Color::Cyan, line),
+            ShownPart::Line(line) => {
+                let line = self.in_shell(line);
+                self.line(PrintedKind::Call, Color::Cyan, &line)
+            }
             ShownPart::Compacting(tokens) => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }

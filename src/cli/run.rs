@@ -235,7 +235,9 @@ impl PreparedRun {
             OutputFormat::Text if expected.is_some() => EventPrinter::Value,
             OutputFormat::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                let printer = Printer::new(out, Style::for_stdout(), err, Style::for_stderr());
+                let mut printer = Printer::new(out, Style::for_stdout(), err, Style::for_stderr());
+                // The answer to a slash command that is typed here names others like it.
+                printer.session = (!request.is_slash()).then(|| SessionId(String::new()));
                 EventPrinter::Text(Box::new(match request.plain {
                     true => printer,
                     false => printer.rendering(terminal::columns()),

@@ -377,7 +377,11 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
 
     let pinned = user.run(&["sessions", "pin", "latest", "never", "force push"]).ok();
     assert!(pinned.starts_with("Pinned, and shown to the model: "), "{pinned}");
-    assert!(user.run(&["sessions", "pin", "latest"]).ok().contains("never force push"));
+    let listed = user.run(&["sessions", "pin", "latest"]).ok();
+    assert!(listed.contains("never force push"), "{listed}");
+    // Regression: a user of a shell was told to type `/unpin`, which works in a chat only.
+    let unpin = format!("`epitome sessions unpin {} all` unpins everything", user.session());
+    assert!(listed.contains(&unpin) && !listed.contains("/unpin"), "{listed}");
     for former in [&["pin"][..], &["pin", "--resume", &user.session()]] {
         let former = user.run(former);
         assert!(former.err.contains("`epitome pin` is now `epitome sessions pin latest`"), "{former:?}");
@@ -653,6 +657,10 @@ fn models_are_listed_with_windows_reported_by_their_servers() {
     assert!(text.contains("* local/scripted") && !text.contains("anthropic/"), "{text}");
     let nothing = user.run(&["models", "no-such-model"]);
     assert!(nothing.code == Some(1) && nothing.err.contains("--all"), "{nothing:?}");
+    // Regression: a user who asked for the list of a provider without a key was told that no model has this name.
+    let keyless = user.run(&["models", "groq", "--refresh"]);
+    assert!(keyless.code == Some(1) && keyless.err.contains("There is no key for Groq."), "{keyless:?}");
+    assert!(keyless.err.contains("GROQ_API_KEY"), "{keyless:?}");
 }
 
 #[test]

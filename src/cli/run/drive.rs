@@ -315,12 +315,17 @@ impl PromptRun {
         Ok(None)
     }
 
+    /// A session's error, for a shell.
+    fn failed(&self, error: &SessionError) -> CliError {
+        failed(error).in_shell(&self.session)
+    }
+
     fn prompt_ended(&mut self, ended: &PromptEnd) -> Option<RunEnd> {
         if !self.is_running || ended.request != self.prompt.0 {
             return None;
         }
         if let Some(error) = &ended.error {
-            return Some(RunEnd::Error(failed(error)));
+            return Some(RunEnd::Error(self.failed(error)));
         }
         self.spent.add(&ended.usage);
         let reason = ended.reason.unwrap_or(StopReason::Failed);
@@ -340,7 +345,7 @@ impl PromptRun {
             }
             (RunRequest::Open, Ok(answer)) => match OpenedSession::read(answer) {
                 Ok(opened) => self.opened(opened)?,
-                Err(error) => Some(failed(&error)),
+                Err(error) => Some(self.failed(&error)),
             },
             (RunRequest::Choose, Ok(_)) => {
                 self.waits_for = self.waits_for.saturating_sub(1);
@@ -354,8 +359,8 @@ impl PromptRun {
                 None
             }
             // The agent has reported how it ended, unless it could not read it.
-            (RunRequest::Prompt(_), Err(error)) => self.is_running.then(|| failed(&error)),
-            (RunRequest::Open | RunRequest::Choose, Err(error)) => Some(failed(&error)),
+            (RunRequest::Prompt(_), Err(error)) => self.is_running.then(|| self.failed(&error)),
+            (RunRequest::Open | RunRequest::Choose, Err(error)) => Some(self.failed(&error)),
         };
         Ok(error.map(RunEnd::Error))
     }
@@ -381,7 +386,7 @@ impl PromptRun {
         }
         self.prompts.clear();
         let (_, error) = self.client.ended();
-        Some(RunEnd::Error(failed(&error)))
+        Some(RunEnd::Error(self.failed(&error)))
     }
 
     /// Applies the options that differ from the session's settings.

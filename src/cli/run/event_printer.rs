@@ -39,8 +39,10 @@ impl EventPrinter {
 
     /// The session is open.
     pub fn attached(&mut self, session: SessionId, cwd: PathBuf, options: &SessionChoices) {
-        if let EventPrinter::Stream(lines) = self {
-            lines.attached(session, cwd, options);
+        match self {
+            EventPrinter::Text(printer) => printer.session = printer.session.as_ref().map(|_| session),
+            EventPrinter::Stream(lines) => lines.attached(session, cwd, options),
+            EventPrinter::Json(_) | EventPrinter::Result | EventPrinter::Value => {}
         }
     }
 

@@ -373,6 +373,11 @@ impl PromptRequest {
         }
     }
 
+    /// Whether the prompt is a slash command as it was typed.
+    pub fn is_slash(&self) -> bool {
+        self.recipe.is_none() && self.words.first().is_some_and(|word| word.starts_with('/'))
+    }
+
     /// Selects the newest session of the directory unless one is named.
     fn on_newest(mut self) -> PromptRequest {
         if self.session == SessionChoice::New {
@@ -592,7 +597,9 @@ mod tests {
     fn errors_name_the_option_and_what_it_takes() {
         usage_error(&["run", "--compact-ratio", "80", "x"], "a number from 0 to 1");
         usage_error(&["run", "--mode", "wild", "x"], "ask, accept_edits, auto, read_only, full");
-        usage_error(&["run", "--model", "gpt", "x"], "PROVIDER/NAME");
+        usage_error(&["run", "--model", "nonsense", "x"], "`epitome models` lists them");
+        // Regression: a user who typed a part of a name, as in `/model opus`, was not given the names.
+        usage_error(&["run", "--model", "Opus", "x"], "anthropic/claude-opus-5-5, anthropic/claude-opus-5,");
         usage_error(&["run", "--colour", "x"], "--colour");
         usage_error(&["run", "--resume"], "--resume");
     }

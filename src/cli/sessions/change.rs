@@ -1,7 +1,7 @@
 //! Commands of `epitome sessions` that change a session, or list what can be changed: `fork`, `rename`, `undo`, `pin` and so
 //! on.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
@@ -22,18 +22,18 @@ pub struct ForkArgs {
 #[derive(Debug, clap::Args)]
 pub struct RenameArgs {
     /// ID of the session
-    id: String,
+    pub id: String,
     /// The new title
     #[arg(required = true)]
-    title: Vec<String>,
+    pub title: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct HistoryArgs {
     /// ID of the session
-    id: String,
+    pub id: String,
     /// The change, for example e12 [default: the newest]
-    entry: Option<String>,
+    pub entry: Option<String>,
 }
 
 /// Keep a text through every compaction
@@ -44,20 +44,20 @@ pub struct HistoryArgs {
 #[derive(Debug, clap::Args)]
 pub struct PinArgs {
     /// ID of the session
-    id: String,
+    pub id: String,
     /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
     #[arg(value_name = "ENTRY|TEXT")]
-    pinned: Vec<String>,
+    pub pinned: Vec<String>,
 }
 
 /// Unpin an entry, or all
 #[derive(Debug, clap::Args)]
 pub struct UnpinArgs {
     /// ID of the session
-    id: String,
+    pub id: String,
     /// An entry such as e12, or `all`
     #[arg(value_name = "ENTRY|all")]
-    entry: Vec<String>,
+    pub entry: Vec<String>,
 }
 
 /// List or change what runs without asking
@@ -67,11 +67,11 @@ pub struct UnpinArgs {
 #[command(override_usage = "epitome sessions permissions ID [forget N|forget all|keep N]")]
 pub struct PermissionsArgs {
     /// ID of the session
-    id: String,
+    pub id: String,
     /// `forget N` or `forget all` revokes remembered answers; `keep N` applies one to later sessions of this
     /// workspace too
     #[arg(value_name = "ACTION")]
-    action: Vec<String>,
+    pub action: Vec<String>,
 }
 
 /// Go back to before a turn: restore the files it changed, the conversation, or both
@@ -134,68 +134,28 @@ pub(super) fn command(
     paths: &Paths,
     name: &str,
     id: &str,
-    words: Vec<String>,
+    words: impl IntoIterator<Item = String>,
     json: bool,
 ) -> Result<i32, CliError> {
-    run::command_of(named(paths, id)?, name, words, json)
-}
-
-pub(super) fn rename(
-    paths: &Paths,
-    RenameArgs { id, title }: RenameArgs,
-    json: bool,
-) -> Result<i32, CliError> {
-    command(paths, "rename", &id, title, json)
-}
-
-pub(super) fn history(paths: &Paths, name: &str, args: HistoryArgs, json: bool) -> Result<i32, CliError> {
-    command(paths, name, &args.id, Vec::from_iter(args.entry), json)
-}
-
-pub(super) fn pin(paths: &Paths, PinArgs { id, pinned }: PinArgs, json: bool) -> Result<i32, CliError> {
-    command(paths, "pin", &id, pinned, json)
-}
-
-pub(super) fn unpin(paths: &Paths, UnpinArgs { id, entry }: UnpinArgs, json: bool) -> Result<i32, CliError> {
-    command(paths, "unpin", &id, entry, json)
-}
-
-pub(super) fn permissions(paths: &Paths, args: PermissionsArgs, json: bool) -> Result<i32, CliError> {
-    command(paths, "permissions", &args.id, args.action, json)
+    run::command_of(named(paths, id)?, name, words.into_iter().collect(), json)
 }
 
 pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32, CliError> {
-    let mut params = json!({
-        "session": named(paths, &args.id)?, "dry_run": args.dry_run, "force": args.force, "undo": args.undo,
-    });
-    if let Some(entry) = args.entry {
-        params["entry"] = json!(entry);
-    }
-    match (args.files, args.conversation) {
-        (true, true) | (false, false) => {}
-        (true, false) => params["scope"] = json!("files"),
-        (false, true) => params["scope"] = json!("conversation"),
-    }
-    let done = methods::call(paths, "sessions.rewind", params)?;
-    print_outcome(&done, "rewind", json)
-}
-
-pub(super) fn checkpoints(paths: &Paths, session: &str, json: bool) -> Result<i32, CliError> {
-    let session = named(paths, session)?;
-    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": session }))?;
-    print_outcome(&listed, "checkpoints", json)
-}
-
-/// Prints the result of a command; the exit code reports a refusal.
-fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliError> {
-    let outcome = &done["outcome"][command];
-    if json {
-        print_json(outcome)?;
-    } else {
-        let text = outcome["text"].as_str().unwrap_or_default();
-        terminal::print_visible(&format!("{}\n", text.trim_end()))?;
-    }
-    Ok(i32::from(outcome["status"] == "refused"))
+    let options = [
+        ("files", args.files && !args.conversation),
+        ("conversation", args.conversation && !args.files),
+        ("dry", args.dry_run),
+        ("force", args.force),
+        ("undo", args.undo),
+    ];
+    let words = options.into_iter().filter(|(_, is_given)| *is_given).map(|(word, _)| word.to_owned());
+    command(
+        paths,
+        "rewind",
+        &args.id,
+        args.entry.map(|entry| entry.to_string()).into_iter().chain(words),
+        json,
+    )
 }
 
 pub(super) fn delete(paths: &Paths, args: &DeleteArgs, json: bool) -> Result<i32, CliError> {

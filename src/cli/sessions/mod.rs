@@ -89,19 +89,21 @@ pub fn main(SessionsArgs { command, json }: SessionsArgs) -> Result<i32, CliErro
         SessionsCommand::List(args) => list::list(&paths, &args, json),
         SessionsCommand::Tail(args) => tail::tail(&paths, &args, json),
         SessionsCommand::Fork(args) => change::fork(&paths, &args, json),
-        SessionsCommand::Rename(args) => change::rename(&paths, args, json),
-        SessionsCommand::History { id } => change::command(&paths, "history", &id, Vec::new(), json),
-        SessionsCommand::Undo(args) => change::history(&paths, "undo", args, json),
-        SessionsCommand::Redo(args) => change::history(&paths, "redo", args, json),
-        SessionsCommand::Pin(args) => change::pin(&paths, args, json),
-        SessionsCommand::Unpin(args) => change::unpin(&paths, args, json),
-        SessionsCommand::Permissions(args) => change::permissions(&paths, args, json),
+        SessionsCommand::Rename(args) => change::command(&paths, "rename", &args.id, args.title, json),
+        SessionsCommand::History { id } => change::command(&paths, "history", &id, [], json),
+        SessionsCommand::Undo(args) => change::command(&paths, "undo", &args.id, args.entry, json),
+        SessionsCommand::Redo(args) => change::command(&paths, "redo", &args.id, args.entry, json),
+        SessionsCommand::Pin(args) => change::command(&paths, "pin", &args.id, args.pinned, json),
+        SessionsCommand::Unpin(args) => change::command(&paths, "unpin", &args.id, args.entry, json),
+        SessionsCommand::Permissions(args) => {
+            change::command(&paths, "permissions", &args.id, args.action, json)
+        }
         SessionsCommand::Inspect(mut args) => {
             args.session =
                 args.session.map(|typed| named(&paths, &typed)).transpose()?.map(|session| session.0);
             inspect::main(args)
         }
-        SessionsCommand::Checkpoints { id } => change::checkpoints(&paths, &id, json),
+        SessionsCommand::Checkpoints { id } => change::command(&paths, "checkpoints", &id, [], json),
         SessionsCommand::Rewind(args) => change::rewind(&paths, &args, json),
         SessionsCommand::Import(args) => import::import(&paths, &args, json),
         SessionsCommand::Delete(args) => change::delete(&paths, &args, json),

@@ -65,6 +65,7 @@ fn follow(
     // The log up to now precedes its answer, unless the session is live.
     client.watch(session, from, ());
     let mut printer = Printer::new(io::stdout(), Style::for_stdout(), io::stderr(), Style::for_stderr());
+    printer.session = Some(session.clone());
     let mut line = Vec::new();
     while let Ok(1..) = reader.read_until(b'\n', &mut line) {
         let shown = match client.receive(&line) {

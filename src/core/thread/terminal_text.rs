@@ -17,6 +17,11 @@ pub fn drawn(text: &str) -> String {
     shown
 }
 
+/// A text without escape sequences, and without control characters other than line ends and tabs.
+pub fn plain(text: String) -> String {
+    if text.contains(char::is_control) { Cleaner::default().clean(text.as_bytes()) } else { text }
+}
+
 /// Converts a byte stream to text: invalid UTF-8 becomes U+FFFD, terminal escape sequences and control
 /// characters are removed. The input may be split anywhere.
 #[derive(Default)]

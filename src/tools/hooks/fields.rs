@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::read::shown;
+use epitome_thread::terminal_text::plain;
 
 /// Maximum warnings kept per result; a script that prints garbage would produce many.
 const WARNINGS_MAX: usize = 12;
@@ -51,9 +52,9 @@ impl<'a> ObjectFields<'a> {
         found
     }
 
-    /// A string, even if it is blank.
+    /// A string, even if it is blank. Colors of a program whose output a script passes on are removed, as everywhere.
     pub fn exact_text(&mut self, name: &str) -> Option<String> {
-        self.value(name, "text", Value::as_str).map(str::to_owned)
+        self.value(name, "text", Value::as_str).map(|text| plain(text.to_owned()))
     }
 
     /// A string, or a list of strings and text blocks, without blank ones.
@@ -67,7 +68,7 @@ impl<'a> ObjectFields<'a> {
         for item in items {
             match block_text(item) {
                 Some(text) if text.trim().is_empty() => {}
-                Some(text) => texts.push(text.to_owned()),
+                Some(text) => texts.push(plain(text.to_owned())),
                 None => self.warn_type(name, "text or a list of texts", item),
             }
         }

@@ -13,6 +13,7 @@ use super::event::HookEvent;
 use super::fields::{ObjectFields, block_text};
 use super::output::{HookOutput, PermissionDecision, RequestedEdit, RequestedEdits, ResultChange, Utterance};
 use super::read::shown;
+use epitome_thread::terminal_text::plain;
 use epitome_thread::{PartId, Role, Seq};
 use round::round;
 
@@ -147,7 +148,7 @@ pub(super) enum ItemError {
 /// Parses a message: a string (from the user), or an object with `role` and `content`.
 pub(super) fn utterance(value: &Value) -> Result<Utterance, ItemError> {
     match value {
-        Value::String(text) => Ok(Utterance { role: Role::User, text: text.clone() }),
+        Value::String(text) => Ok(Utterance { role: Role::User, text: plain(text.clone()) }),
         Value::Object(object) => {
             let role = match object.get("role") {
                 None | Some(Value::Null) => Role::User,
@@ -156,7 +157,8 @@ pub(super) fn utterance(value: &Value) -> Result<Utterance, ItemError> {
                 Some(_) => return Err(ItemError::NoText("a role")),
             };
             let content = object.get("content").ok_or(ItemError::Missing("content"))?;
-            Ok(Utterance { role, text: content_text(content).ok_or(ItemError::NoText("content"))? })
+            let text = content_text(content).ok_or(ItemError::NoText("content"))?;
+            Ok(Utterance { role, text: plain(text) })
         }
         _ => Err(ItemError::NeitherTextNorObject),
     }

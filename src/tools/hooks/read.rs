@@ -38,13 +38,13 @@ pub fn read(stdout: &[u8]) -> ParsedStdout {
         return ParsedStdout::Nothing;
     }
     match parsed(text) {
-        Some(Value::Object(object)) => return ParsedStdout::Object { object, warnings },
-        Some(_) => return ParsedStdout::Invalid(sentence("it printed JSON that is not an object", text)),
-        None => {}
+        Ok(Value::Object(object)) => return ParsedStdout::Object { object, warnings },
+        Ok(_) => return ParsedStdout::Invalid(sentence("it printed JSON that is not an object", text)),
+        Err(_) => {}
     }
     let result = text.lines().rev().find_map(|line| match parsed(line.trim()) {
-        Some(Value::Object(object)) if object.keys().any(|key| normalise::is_known(key)) => Some(object),
-        Some(_) | None => None,
+        Ok(Value::Object(object)) if object.keys().any(|key| normalise::is_known(key)) => Some(object),
+        Ok(_) | Err(_) => None,
     });
     match result {
         Some(object) => {
@@ -67,10 +67,10 @@ fn sentence(what: &str, text: &str) -> String {
 }
 
 /// Parses one JSON value, strictly at first; otherwise with raw control characters inside strings.
-fn parsed(text: &str) -> Option<Value> {
-    serde_json::from_str(text).ok().or_else(|| {
-        let escaped = with_escaped_controls(text)?;
-        serde_json::from_str(&escaped).ok()
+pub fn parsed(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(text).or_else(|error| match with_escaped_controls(text) {
+        Some(escaped) => serde_json::from_str(&escaped),
+        None => Err(error),
     })
 }
 

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io;
 
 use epitome_platform::pipe;
+use epitome_thread::terminal_text::plain;
 use tokio::io::AsyncWriteExt;
 
 /// Maximum bytes read from each stream after the process has ended: the capacity of the largest pipe
@@ -103,9 +104,9 @@ impl OutputStream {
         self.trim(0);
     }
 
-    /// The kept bytes as text.
+    /// The kept bytes as text, without the colors of a program.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).into_owned()
+        plain(String::from_utf8_lossy(&self.kept).into_owned())
     }
 
     fn put(&mut self, bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! Reads the messages of servers, over whatever transport they come: all texts of a server pass through here. Pure.
 
 use epitome_thread::halves::replace_unpaired_surrogates;
-use epitome_thread::terminal_text::Cleaner;
+use epitome_thread::terminal_text;
 use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
 
@@ -25,17 +25,13 @@ pub fn json(bytes: &[u8]) -> Option<Value> {
 /// JSON whose texts have no escape sequences and control characters.
 pub fn plain(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(plain_text(text)),
+        Value::String(text) => Value::String(terminal_text::plain(text)),
         Value::Array(items) => items.into_iter().map(plain).collect(),
         Value::Object(fields) => {
-            fields.into_iter().map(|(name, value)| (plain_text(name), plain(value))).collect()
+            fields.into_iter().map(|(name, value)| (terminal_text::plain(name), plain(value))).collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
-}
-
-fn plain_text(text: String) -> String {
-    if text.contains(char::is_control) { Cleaner::default().clean(text.as_bytes()) } else { text }
 }
 
 #[cfg(test)]

@@ -132,6 +132,8 @@ fn run(files: &[FilePatch], context: &ToolContext, stop: &CancelFlag) -> Result<
 struct PatchPlan {
     files: Vec<PlannedFile>,
     notes: Vec<String>,
+    /// The notes that the person sees, too.
+    notes_shown: Vec<ToolDisplay>,
 }
 
 /// The content of a file before and after the patch; `None` if it doesn't exist.
@@ -217,7 +219,7 @@ impl PatchPlan {
             }
             FilePatch::Delete { path } => {
                 let at = self.existing(path, context, known)?;
-                self.files[at].stays_saved(workspace)?;
+                self.files[at].may_leave(path, workspace)?;
                 self.files[at].new = None;
             }
             FilePatch::Update { path, to, hunks } => {
@@ -250,7 +252,10 @@ impl PatchPlan {
                         self.files[at].new = Some(fitted.text.into_bytes());
                         self.files[at].lines.extend(fitted.lines);
                     }
-                    Some(to) => self.move_to(at, to, fitted, context)?,
+                    Some(to) => {
+                        self.files[at].may_leave(path, workspace)?;
+                        self.move_to(at, to, fitted, context)?;
+                    }
                 }
             }
         }
@@ -265,7 +270,6 @@ impl PatchPlan {
         context: &ToolContext,
     ) -> Result<(), ToolError> {
         let workspace = &*context.workspace;
-        self.files[from].stays_saved(workspace)?;
         let target = self.at(to, context)?;
         let name = workspace.display(&self.files[target].real);
         if target == from {
@@ -371,9 +375,12 @@ impl PatchPlan {
             Ok(())
         });
         let Err(why) = result else {
-            self.notes.extend(done.iter().filter_map(|(file, saved)| {
-                Some(format!("{}: {}", workspace.display(&file.real), (*saved)?.note()))
-            }));
+            for (file, saved) in done {
+                let Some(saved) = saved else { continue };
+                let note = format!("{}: {}", workspace.display(&file.real), saved.note());
+                self.notes_shown.extend(saved.shown(&note));
+                self.notes.push(note);
+            }
             return Ok(());
         };
         let stuck: Vec<String> = done
@@ -407,7 +414,7 @@ impl PatchPlan {
                 }
             }
         });
-        moved.chain(shown).collect()
+        moved.chain(shown).chain(self.notes_shown.iter().cloned()).collect()
     }
 
     fn report(&self, workspace: &Workspace) -> String {
@@ -438,16 +445,18 @@ impl PatchPlan {
 }
 
 impl PlannedFile {
-    /// Refuses to remove a file with unsaved text, because the editor would keep that text.
-    fn stays_saved(&self, workspace: &Workspace) -> Result<(), ToolError> {
-        match self.is_unsaved {
-            false => Ok(()),
-            true => Err(ToolError::new(format!(
-                "{} has changes in the user's editor that are not saved, so it is neither deleted nor moved. Ask the user to \
-                 save it first.",
-                workspace.display(&self.real)
-            ))),
-        }
+    /// Refuses to remove a file with unsaved text, because the editor would keep that text, and one that is named by a
+    /// link, because the link would stay.
+    fn may_leave(&self, named: &str, workspace: &Workspace) -> Result<(), ToolError> {
+        let name = workspace.display(&self.real);
+        let why = match (self.is_unsaved, workspace.resolve(named).is_symlink()) {
+            (false, false) => return Ok(()),
+            (true, _) => "has changes in the user's editor that are not saved, so it is neither deleted nor moved. Ask the user to \
+                          save it first.".to_owned(),
+            (false, true) => format!("was named by a link, {named}, so it is neither deleted nor moved. Remove the link with a command, or \
+                                      name {name} if you mean the file."),
+        };
+        Err(ToolError::new(format!("{name} {why}")))
     }
 
     /// Returns an error if the file no longer has the content `known`: it was saved while the patch was applied.
@@ -569,5 +578,46 @@ mod tests {
             let mode = fs::metadata(base.join("private")).expect("restored").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
+    }
+
+    fn workspace() -> (tempfile::TempDir, ToolContext) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        fs::write(base.join("file"), "old\n").expect("written");
+        let context = ToolContext::bare(Arc::new(Workspace::new(&base, Vec::new(), Arc::default())));
+        (directory, context)
+    }
+
+    fn planned(patch: &str, context: &ToolContext) -> Result<PatchPlan, ToolError> {
+        let patch = format!("*** Begin Patch\n{patch}\n*** End Patch");
+        plan(&parse::parse(&patch).expect("a patch"), context, None)
+    }
+
+    /// Regression: a user whose AGENTS.md was a link to CLAUDE.md had the link deleted. Its target was deleted instead, and
+    /// the link stayed.
+    #[test]
+    fn a_link_is_neither_deleted_nor_moved() {
+        let (directory, context) = workspace();
+        std::os::unix::fs::symlink("file", directory.path().join("link")).expect("linked");
+        for patch in ["*** Delete File: link", "*** Update File: link\n*** Move to: new\n@@\n-old\n+new"] {
+            let why = planned(patch, &context).map(drop).expect_err("it would stay");
+            assert!(why.to_string().contains("file was named by a link, link,"), "{why}");
+        }
+        assert!(planned("*** Update File: link\n@@\n-old\n+new", &context).is_ok());
+        assert!(planned("*** Delete File: file", &context).is_ok());
+    }
+
+    /// Regression: a user saw only the diff of a file whose other name kept the old content; the model alone was told.
+    #[test]
+    fn other_names_of_a_file_are_shown_to_the_person() {
+        let (directory, context) = workspace();
+        fs::hard_link(directory.path().join("file"), directory.path().join("other")).expect("linked");
+        let mut plan = planned("*** Update File: file\n@@\n-old\n+new", &context).expect("it fits");
+        plan.write(&context, &CancelFlag::default(), || ()).expect("written");
+        let [ToolDisplay::Diff { .. }, ToolDisplay::Text { text }] = &plan.shown()[..] else {
+            panic!("a diff and a note");
+        };
+        assert!(text.starts_with("file: The file had other names"), "{text}");
+        assert!(plan.report(&context.workspace).ends_with(text));
     }
 }

@@ -25,6 +25,7 @@ pub use self::route::WriteRoute;
 use self::route::{EditorText, WriteFacts, route};
 use super::{ToolError, Workspace, disk};
 use epitome_config::EditorWrites;
+use epitome_thread::ToolDisplay;
 use epitome_thread::attached::FileType;
 
 /// Maximum size in bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.
@@ -288,6 +289,11 @@ impl Saved {
                 "The file had other names (hard links). They keep the old content, because the file was replaced."
             }
         }
+    }
+
+    /// The note beside the diff that the person sees. The other notes are about their editor, which shows its state.
+    pub fn shown(self, note: &str) -> Option<ToolDisplay> {
+        (self == Saved::Detached).then(|| ToolDisplay::Text { text: note.to_owned() })
     }
 }
 

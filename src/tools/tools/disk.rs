@@ -441,20 +441,22 @@ fn changed_now() -> io::Error {
 }
 
 /// Returns the result of a change of one file, and records that the model knows its new text. `done` is the report
-/// for the model.
+/// for the model, `shown` what the person sees.
 pub fn changed(
     path: &Path,
     text: &str,
     mut done: String,
     saved: Option<Saved>,
+    mut shown: Vec<ToolDisplay>,
     context: &ToolContext,
 ) -> ToolResult {
     let known = [(path.to_path_buf(), Some(read_state::state_of(text.as_bytes())))];
     context.files.note(&known);
     if let Some(saved) = saved {
         done.push_str(&format!(" {}", saved.note()));
+        shown.extend(saved.shown(saved.note()));
     }
-    ToolResult { raw: Some(read_state::raw(&known)), ..ToolResult::completed(done) }
+    ToolResult { shown, raw: Some(read_state::raw(&known)), ..ToolResult::completed(done) }
 }
 
 /// Writes an entry's replacement to an unnamed file in the same directory.

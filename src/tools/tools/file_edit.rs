@@ -130,14 +130,11 @@ fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<
         [line] => format!("Edited {name} at line {line}."),
         lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
     };
-    let result = disk::changed(&real, &edit.text, done, saved, context);
     let path = workspace.target(&real);
+    let diff = ToolDisplay::Diff { path: path.clone(), old: Some(now.text), new: edit.text.clone() };
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
-    Ok(ToolResult {
-        shown: vec![ToolDisplay::Diff { path: path.clone(), old: Some(now.text), new: edit.text }],
-        locations: vec![Location { path, line }],
-        ..result
-    })
+    let result = disk::changed(&real, &edit.text, done, saved, vec![diff], context);
+    Ok(ToolResult { locations: vec![Location { path, line }], ..result })
 }
 
 /// Returns the file's current text and its edited form, if the model knows the file's current state. The

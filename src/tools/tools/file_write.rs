@@ -94,17 +94,14 @@ fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Resul
         OldContent::Text { .. } | OldContent::Other { .. } => "Overwrote",
     };
     let done = format!("{done} {name} ({} bytes).", text.len());
-    let result = disk::changed(&real, &text, done, saved, context);
     let path = workspace.target(&real);
-    Ok(ToolResult {
+    let shown = match old {
         // A diff without an old text would mean that the file was created.
-        shown: match old {
-            OldContent::Other { .. } => vec![replaces(&path)],
-            OldContent::Missing | OldContent::Text { .. } => shown(path.clone(), old, text),
-        },
-        locations: vec![Location { path, line: Some(1) }],
-        ..result
-    })
+        OldContent::Other { .. } => vec![replaces(&path)],
+        OldContent::Missing | OldContent::Text { .. } => shown(path.clone(), old, text.clone()),
+    };
+    let result = disk::changed(&real, &text, done, saved, shown, context);
+    Ok(ToolResult { locations: vec![Location { path, line: Some(1) }], ..result })
 }
 
 /// The text to write. `file_read` shows the cells of a notebook, and a model writes them in the same form. The line ends

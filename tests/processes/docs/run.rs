@@ -384,13 +384,8 @@ fn near(shown: &str, came: &str) -> bool {
 /// Removes the digests in brackets at the end of dry runs, which depend on the name of the scratch directory, and the ids of
 /// sessions.
 fn without_digests(text: &str) -> String {
-    let is_digest = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_digest = |word: &str| is_digest(word) || word.starts_with("s_");
-    let parts = text.split_inclusive('(').map(|part| match part.split_once(')') {
-        Some((word, rest)) if is_digest(word) => rest,
-        _ => part,
-    });
-    parts.collect()
+    let digest = regex::Regex::new(r"\([0-9a-f]{12}\)|\bs_(?:[0-9a-z]+|…)").expect("a valid pattern");
+    digest.replace_all(text, "").into_owned()
 }
 
 /// A line that is just `…` matches any lines.

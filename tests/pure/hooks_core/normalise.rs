@@ -34,6 +34,22 @@ fn warned(event: HookEvent, value: Value, part: &str) -> HookOutput {
     HookOutput { warnings: Vec::new(), ..output }
 }
 
+/// Regression: a user's hook passed on a result of tests with colors. Editors got the escape sequences in a notice, and the
+/// model in a note.
+#[test]
+fn colors_of_a_program_are_removed() {
+    let (red, plain) = ("\u{1b}[31m1 failed\u{1b}[0m", "1 failed");
+    let result = json!({"notice": red, "context": [red], "output_text": red});
+    let output = normal(HookEvent::AfterToolCall, result);
+    assert_eq!(
+        (output.notice.as_deref(), &output.context[..], output.output_text.as_deref()),
+        (Some(plain), &[plain.to_owned()][..], Some(plain))
+    );
+    let messages =
+        json!({"result": "mutate", "messages": [red, {"content": [{"type": "text", "text": red}]}]});
+    assert_eq!(both(messages).action, mutate(vec![user(plain), user(plain)]));
+}
+
 #[test]
 fn all_spellings_of_callback_compact_are_equivalent() {
     for value in [

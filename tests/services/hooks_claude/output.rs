@@ -105,6 +105,20 @@ fn plain_text_is_context_for_events_that_accept_it() {
     }
 }
 
+/// Regression: a user's hook passed on a result of tests with colors, in strings of JSON that were not escaped. The whole
+/// JSON became context, and editors got the escape sequences.
+#[test]
+fn colors_of_a_program_are_removed() {
+    let hook_context = start("startup");
+    let red = "\u{1b}[31m1 failed\u{1b}[0m";
+    let object = format!(
+        r#"{{"hookSpecificOutput": {{"hookEventName": "SessionStart", "additionalContext": "{red}"}}}}"#
+    );
+    for printed in [red, &object] {
+        assert_eq!(well(&hook_context, printed), context("1 failed"));
+    }
+}
+
 #[test]
 fn plain_text_before_a_compaction_extends_its_instructions() {
     let instructions =

@@ -81,7 +81,8 @@ async fn a_child_that_keeps_the_pipe_open_does_not_delay_the_result() {
 #[tokio::test]
 async fn long_stdout_keeps_its_beginning_and_long_stderr_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = "#!/bin/sh\nhead -c 100000000 /dev/zero\nhead -c 1000000 /dev/zero >&2\necho last >&2\n";
+    let text =
+        "#!/bin/sh\nhead -c 100000000 /dev/zero\nhead -c 1000000 /dev/zero | tr '\\0' x >&2\necho last >&2\n";
     let spec = spec(folder.path(), script(folder.path(), "hook", text), b"{}\n");
     let ran = patiently(process::run(spec)).await.expect("it starts");
     let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else { panic!() };

@@ -12,7 +12,8 @@ use crate::event::HookEvent;
 use crate::fields::ObjectFields;
 use crate::hook_context::{EventData, HookContext};
 use crate::output::{HookOutput, PermissionDecision, ProcessExit, Utterance};
-use epitome_thread::Role;
+use crate::read::parsed;
+use epitome_thread::{Role, terminal_text};
 
 /// The reason if a hook gives none.
 const NO_REASON: &str = "A hook stopped this without a reason.";
@@ -48,7 +49,8 @@ pub struct LateOutput {
 pub fn late_output(exit: ProcessExit, stdout: &[u8], stderr: &str) -> Option<LateOutput> {
     let (notice, context) = match exit {
         ProcessExit::Code(0) => {
-            let object: Map<String, Value> = serde_json::from_slice(stdout.trim_ascii()).ok()?;
+            let stdout = String::from_utf8_lossy(stdout);
+            let object: Map<String, Value> = parsed(stdout.trim()).and_then(serde_json::from_value).ok()?;
             let mut fields = ObjectFields::new("", &object);
             let special = fields.object("hookSpecificOutput");
             let context =
@@ -69,7 +71,7 @@ fn read(event: HookEvent, registered: &str, hook_context: &HookContext, stdout: 
     if !stdout.starts_with('{') {
         return plain(event, hook_context, stdout);
     }
-    match serde_json::from_str::<Map<String, Value>>(stdout) {
+    match parsed(stdout).and_then(serde_json::from_value::<Map<String, Value>>) {
         Ok(object) => {
             let mut reader =
                 ClaudeOutputReader { event, registered, hook_context, output: HookOutput::default() };
@@ -92,13 +94,14 @@ fn plain(event: HookEvent, hook_context: &HookContext, text: &str) -> HookOutput
     if text.is_empty() {
         return output;
     }
+    let text = terminal_text::plain(text.to_owned());
     match event {
-        HookEvent::UserMessageSend | HookEvent::SessionStart => output.context.push(text.to_owned()),
+        HookEvent::UserMessageSend | HookEvent::SessionStart => output.context.push(text),
         HookEvent::PreCompact => {
             let EventData::PreCompact { custom_instructions, .. } = &hook_context.what else { return output };
             let before = custom_instructions.as_deref().map(str::trim).filter(|before| !before.is_empty());
             output.custom_instructions =
-                Some(before.map_or(text.to_owned(), |before| format!("{before}\n\n{text}")));
+                Some(before.map_or_else(|| text.clone(), |before| format!("{before}\n\n{text}")));
         }
         // The other events use no text.
         _ => {}
