@@ -123,7 +123,7 @@ impl<'a> Printer<'a> {
     }
 
     fn in_shell<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.session.as_ref().map_or(text.into(), |session| in_shell(text, session))
+        self.session.as_ref().map_or(text.into(), |session| in_shell(text, session).into())
     }
 
     fn part(&mut self, part: &ShownPart<'_>) -> io::Result<()> {

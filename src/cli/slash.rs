@@ -1,6 +1,5 @@
 //! What a session calls `/undo` is `epitome sessions undo ID` in a shell: the one place that knows both names.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use clap::CommandFactory as _;
@@ -14,21 +13,28 @@ use crate::thread::SessionId;
 /// "added by /pin" says how it was.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        "(?m)“[^”]*”|by /[a-z]+|(?P<before>^|\\s)`?/(?P<name>[a-z]+)(?P<words>(?: \
+        "“[^”]*”|by /[a-z]+|(?P<before>^|\\s)`?/(?P<name>[a-z]+)(?P<words>(?: \
          (?:e[0-9]+(?:\\.[0-9]+)?|[A-Z]+|all|forget|keep|above|dry|files|conversation|force|undo)\\b)*)`?(?P<after>$|[^\\w/:-])",
     )
     .expect("a valid pattern")
 });
 
 /// Names the commands of a message of this session as a shell has them.
-pub fn in_shell<'a>(text: &'a str, session: &SessionId) -> Cow<'a, str> {
-    NAMED.replace_all(text, |found: &Captures<'_>| {
+pub fn in_shell(text: &str, session: &SessionId) -> String {
+    let named = |found: &Captures<'_>| {
         let given = |name: &str| found.name(name).map_or("", |part| part.as_str());
         match command(given("name"), given("words"), session) {
             Some(command) => format!("{}`{command}`{}", given("before"), given("after")),
             None => found[0].to_owned(),
         }
-    })
+    };
+    let shown = |line: &str| {
+        // An item of a list is somebody's text, but for a hint at its end.
+        let hint = || line.rfind("; /").filter(|_| line.ends_with("does it")).map_or(line.len(), |at| at + 2);
+        let from = if line.trim_start().starts_with(['-', '*', '>']) { hint() } else { 0 };
+        format!("{}{}", &line[..from], NAMED.replace_all(&line[from..], named))
+    };
+    text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
 fn command(name: &str, words: &str, session: &SessionId) -> Option<String> {
@@ -51,7 +57,7 @@ fn command(name: &str, words: &str, session: &SessionId) -> Option<String> {
 impl CliError {
     /// The error of a session, for a shell.
     pub fn in_shell(self, session: &SessionId) -> CliError {
-        let shown = |text: String| in_shell(&text, session).into_owned();
+        let shown = |text: String| in_shell(&text, session);
         CliError { message: shown(self.message), hint: self.hint.map(shown), ..self }
     }
 }
@@ -79,7 +85,11 @@ mod tests {
                 "/permissions forget all, or\n/why",
                 "`epitome sessions permissions s_1 forget all`, or\n`epitome run --resume s_1 /why`",
             ),
-            ("- e2 “please explain /undo”", "- e2 “please explain /undo”"),
+            ("e2 “please explain /undo”", "e2 “please explain /undo”"),
+            (
+                "Pins:\n- e2: never use /undo here\n- e3: done; /undo undoes it",
+                "Pins:\n- e2: never use /undo here\n- e3: done; `epitome sessions undo s_1` undoes it",
+            ),
             ("added by /pin; you rewound it (/rewind)", "added by /pin; you rewound it (/rewind)"),
             ("read /history/of/rome, /undo-log and /tmp", "read /history/of/rome, /undo-log and /tmp"),
         ] {
