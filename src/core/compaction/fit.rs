@@ -25,11 +25,17 @@ const TO_MAKE_ROOM: [ShrinkablePart; 3] =
 /// quarter and a sixteenth change seven messages of half the size, and keep no more.
 const STEP_PART: u64 = 8;
 
+/// Divisor: the share of the tables that goes after the user's words beyond their own share. Two sessions with long prompts had
+/// neither plan nor files, failures or last calls in their messages.
+const CARRIED_PART: u64 = 8;
+
 /// A part that can be shortened or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShrinkablePart {
-    /// The tables computed from the log.
+    /// The tables computed from the log, down to their guaranteed share.
     Carried,
+    /// The rest of the tables.
+    AllCarried,
     /// The middle of the summary.
     Summary,
     /// The middle of long pastes in the user's messages, of which more is kept than of others.
@@ -63,7 +69,7 @@ enum ShrinkablePart {
 /// than the middle of a log does. The guaranteed share of the user's messages comes after everything that was
 /// computed or can be read from the log again. Messages beyond that share come before the current round: a model that
 /// never sees the outcomes of its calls repeats them without end.
-const TO_FIT: [ShrinkablePart; 15] = [
+const TO_FIT: [ShrinkablePart; 16] = [
     ShrinkablePart::LongPastes,
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
@@ -71,6 +77,7 @@ const TO_FIT: [ShrinkablePart; 15] = [
     ShrinkablePart::Outcomes,
     ShrinkablePart::Recalled,
     ShrinkablePart::User,
+    ShrinkablePart::AllCarried,
     ShrinkablePart::Attached,
     ShrinkablePart::Request,
     ShrinkablePart::Kept,
@@ -104,6 +111,7 @@ fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
             ShrinkablePart::Context,
             ShrinkablePart::Pastes,
             ShrinkablePart::User,
+            ShrinkablePart::AllCarried,
             ShrinkablePart::Request,
             ShrinkablePart::Kept,
             ShrinkablePart::AllOfUser,
@@ -313,14 +321,16 @@ impl<'a> FitSearch<'a> {
         let excess = self.after.saturating_sub(target);
         let parts = &mut self.parts;
         match step {
-            ShrinkablePart::Carried => {
-                let is_there = !parts.carried.is_empty();
-                if is_there {
-                    let taken = input.ruler.text(&parts.carried);
-                    self.carried_max = lessened(self.carried_max.min(taken), excess);
+            ShrinkablePart::Carried | ShrinkablePart::AllCarried => {
+                let is_all = step == ShrinkablePart::AllCarried;
+                let guaranteed = if is_all { 0 } else { input.carried_max() / CARRIED_PART };
+                let taken = input.ruler.text(&parts.carried);
+                let is_more = taken > guaranteed;
+                if is_more {
+                    self.carried_max = lessened(self.carried_max.min(taken), excess).max(guaranteed);
                     parts.carried = self.carryover.within(&input.ruler, self.carried_max);
                 }
-                is_there
+                is_more
             }
             ShrinkablePart::LongPastes | ShrinkablePart::Pastes => {
                 let chars_min = if step == ShrinkablePart::LongPastes { LONG_PASTE_CHARS } else { 0 };
