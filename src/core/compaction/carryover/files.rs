@@ -225,7 +225,7 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     if call.command().is_some() {
         return paths_in_command(call);
     }
-    if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
+    if let Some(patch) = call.patch() {
         paths.extend(patched(patch).map(|(path, action, _)| (path.to_owned(), action)));
     }
     let Some(action) = action_of(call) else { return paths };
@@ -248,7 +248,10 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     for command in pipelines.flat_map(|pipeline| &pipeline.commands).flat_map(ShellCommand::all) {
         let words = &command.words[..];
         let mut add = |path: &str, action| {
-            found.push((normal(&directory.join(path)).to_string_lossy().into_owned(), action))
+            // A path in the home is in no other directory.
+            let path =
+                if path.starts_with('~') { PathBuf::from(path) } else { normal(&directory.join(path)) };
+            found.push((path.to_string_lossy().into_owned(), action))
         };
         command.writes.iter().for_each(|path| add(path, FileAction::Changed));
         let is_git = program(command) == "git";
@@ -399,7 +402,7 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             // `fmt.Println`, `user@host.org`, `//host.org` and `roles/cloudsql.admin` are not files.
             let is_file = is_source(extension) && has_name && word.len() <= PATH_BYTES_MAX;
             let is_other =
-                ["//", "..."].iter().any(|begin| word.starts_with(begin)) || FRAMEWORKS.contains(&word);
+                ["//", "...", "--"].iter().any(|begin| word.starts_with(begin)) || FRAMEWORKS.contains(&word);
             if is_file && !is_other && !word.contains('@') {
                 return Some(word);
             }
@@ -439,19 +442,9 @@ pub(super) fn defined<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
         if call.status != CallStatus::Succeeded || call.command().is_some() {
             continue;
         }
-        let new = [
-            "new_string",
-            "new_text",
-            "new_str",
-            "newText",
-            "newString",
-            "content",
-            "file_text",
-            "text",
-            "patch",
-            "input",
-        ];
-        let Some(new) = call.input_text(&new) else { continue };
+        let new =
+            ["new_string", "new_text", "new_str", "newText", "newString", "content", "file_text", "text"];
+        let Some(new) = call.input_text(&new).or_else(|| call.patch()) else { continue };
         let is_code = |path: &str| !PROSE.iter().any(|extension| path.ends_with(extension));
         let mut edits: Vec<(String, &str)> =
             patched(new).map(|(path, _, lines)| (path.to_owned(), lines)).collect();

@@ -1,6 +1,6 @@
 //! Version control: commits, branches and pull requests, from the output of `git`, `gh` and `glab`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -27,9 +27,10 @@ static COMMIT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern")
 });
 
-/// `On branch x`, `Switched to a new branch 'x'`.
+/// `On branch x`, `Switched to a new branch 'x'`, `Already on 'x'`.
 static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
+    Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch '|Already on ')([^'\s]+)")
+        .expect("a valid pattern")
 });
 
 /// A pull or merge request, by its URL: the repository and the number.
@@ -42,6 +43,11 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
 static CHANGING: LazyLock<Regex> = LazyLock::new(|| {
     let actions = "create|new|edit|update|merge|ready|close|reopen|comment|note|review|approve|submit";
     Regex::new(&format!(r"\b(?:pr|mr|stack) (?:{actions})\b")).expect("a valid pattern")
+});
+
+/// A command line that takes the newest commits back, with their number.
+static RESET: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\bgit reset (?:--[a-z]+ )?HEAD(?:~(\d*)|\^)(?:\s|$)").expect("a valid pattern")
 });
 
 /// Printed at the end of a rebase that succeeded, before the name of the branch and a period.
@@ -62,6 +68,8 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
     let (mut requests, mut commits) = (Vec::new(), Vec::new());
     // Branches whose next older commit was rewritten, and those of which all older ones were.
     let (mut amended, mut rebased) = (HashSet::new(), HashSet::new());
+    // The number of older commits that were taken back, by directory.
+    let mut reset: HashMap<String, usize> = HashMap::new();
     for call in history.calls.iter().rev() {
         let output = bounded(call.text());
         // The name of the server precedes that of the tool.
@@ -86,7 +94,11 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
                 let is_before = || commit.get(0).map(|commit| commit.start()) < rebase;
                 let is_rebased = rebased.contains(branch) || rebased_now == Some(branch) && is_before();
                 let subject = &commit[3];
-                if is_replaced || is_rebased && FOLDED.iter().any(|begin| subject.starts_with(begin)) {
+                let is_reset = reset.get_mut(&elsewhere).filter(|count| **count > 0).map(|count| *count -= 1);
+                if is_replaced
+                    || is_reset.is_some()
+                    || is_rebased && FOLDED.iter().any(|begin| subject.starts_with(begin))
+                {
                     continue;
                 }
                 let id = if is_rebased { "before a rebase" } else { &commit[2] };
@@ -97,6 +109,10 @@ pub(super) fn compute<'a>(history: &ConversationHistory<'a>) -> Render<'a> {
             let branch = branch.or_else(|| printed.last().map(|commit| branch_of(commit).to_owned()));
             let branch = branch.or_else(|| created_branch(call));
             rebased.extend(rebased_now.map(str::to_owned));
+            if let Some(found) = RESET.captures(&command).filter(|_| call.status == CallStatus::Succeeded) {
+                let count = found.get(1).map_or(Ok(1), |count| count.as_str().parse()).unwrap_or(1);
+                *reset.entry(elsewhere.clone()).or_default() += count;
+            }
             if let Some(branch) = branch
                 && branches.iter().all(|(_, known)| *known != elsewhere)
             {

@@ -284,6 +284,7 @@ impl<'a> CallRecord<'a> {
                     [_, option, line] if option.starts_with('-') && option.ends_with('c') => {
                         (*line).to_owned()
                     }
+                    ["apply_patch", _] => return None,
                     words => words.join(" "),
                 }
             }
@@ -310,6 +311,15 @@ impl<'a> CallRecord<'a> {
             .find_map(|key| self.input.get(key))
             .and_then(Value::as_str)
             .filter(|path| !path.is_empty())
+    }
+
+    /// The patch in the input. Codex had a shell command for it once.
+    pub fn patch(&self) -> Option<&str> {
+        let in_command = || match self.input.get("command")?.as_array()?.as_slice() {
+            [program, patch] if program == "apply_patch" => patch.as_str(),
+            _ => None,
+        };
+        self.input_text(&["patch", "input", "patchText", "diff"]).or_else(in_command)
     }
 
     /// The directory in which a call runs its command, if the input names one.

@@ -73,7 +73,7 @@ const RUNNING: [&str; 4] = [
 const PROCESS_RUNNING: &str = "Process running with session ID ";
 
 /// The first of the lines that Codex writes above the output of a command.
-const OUTPUT_HEADS: [&str; 4] = ["Exit code: ", "Chunk ID: ", "Wall time", "Script "];
+const OUTPUT_HEADS: [&str; 5] = ["Command: ", "Exit code: ", "Chunk ID: ", "Wall time", "Script "];
 
 /// What Claude Code, pi, Epitome and Cline write in place of the output of such a command.
 const SILENT: [&str; 4] =

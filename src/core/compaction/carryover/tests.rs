@@ -224,7 +224,7 @@ fn what_a_later_command_or_another_site_made_of_it_is_not_stated() {
 }
 
 /// Regression, read in a session that squashed its commits with `git rebase --autosquash`: ten `fixup!` commits were listed with ids that
-/// no longer existed. A branch that a quiet `git checkout -b` made was unknown, and a request was one of the work because a
+/// no longer existed, and so was one that was taken back. A branch that a quiet `git checkout -b` made was unknown, and a request was one of the work because a
 /// tool that was not known had shown it.
 #[test]
 fn a_rebase_and_a_quiet_checkout_change_what_is_stated() {
@@ -237,10 +237,13 @@ fn a_rebase_and_a_quiet_checkout_change_what_is_stated() {
     shell(&mut conversation, rebase, DONE, output);
     shell(&mut conversation, "git commit -m y", DONE, "[queue 9a9b9c9] Test it");
     shell(&mut conversation, "gh stack view --json", DONE, "https://github.com/o/r/pull/82");
+    shell(&mut conversation, "git commit -m z", DONE, "[queue 7a7b7c7] Too early");
+    shell(&mut conversation, "git reset --soft HEAD~1", DONE, "");
     shell(&mut conversation, "git checkout -q -b next", DONE, "");
+    shell(&mut conversation, "git checkout dev", DONE, "Already on 'dev'");
     let text = carried(&conversation, 5_000);
     let expected = [
-        "- branch: next",
+        "- branch: dev",
         "- 9a9b9c9 on queue: Test it",
         "- before a rebase on queue: Add the queue",
         "- 0a0b0c0 on main: Begin",

@@ -95,6 +95,21 @@ fn a_result_that_a_script_prints_as_an_object_has_its_status() {
     assert!(!text.contains("chunk_id"), "{text}");
 }
 
+/// Regression: Codex had a shell command for patches in 2025. Joined with blanks, each line of a patch was a command, and no file of such a
+/// session was called changed.
+#[test]
+fn a_patch_in_a_shell_command_is_an_edit() {
+    let mut conversation = TestConversation::new();
+    let patch =
+        "*** Begin Patch\n*** Update File: src/a.rs\n@@\n-fn old() {}\n+fn renamed() {}\n*** End Patch";
+    let input = json!({ "command": ["apply_patch", patch], "workdir": "/w" });
+    let last = conversation.calls_with("shell", input, DONE, "Exit code: 0\nOutput:\nSuccess.");
+    let text = carried(&conversation, 5_000);
+    assert_eq!(part(&text, FILES), [format!("- changed: src/a.rs ({last})")]);
+    assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: renamed"]);
+    assert!(part(&text, OTHERS).is_empty(), "{text}");
+}
+
 /// Regression: Gemini CLI names the command above its output and its state below it. So the output quoted of a failed command was
 /// that it has no background processes, and no commit was found.
 #[test]
