@@ -302,6 +302,21 @@ fn words_behind_a_command_to_claude_code_are_the_users() {
     );
 }
 
+/// Regression: a session that was resumed has lines again under other ids, and each copy of a call counted as one.
+#[test]
+fn copies_of_a_reply_are_read_once() {
+    let bash = || call("t1", "Bash", json!({ "command": "make" }));
+    let text = lines(&[
+        user("a", None, "Make it."),
+        reply("b", "a", "m1", bash()),
+        user("c", Some("b"), result("t1", "made", false)),
+        reply("d", "c", "m1", bash()),
+        user("e", Some("d"), "Thanks."),
+    ]);
+    let (thread, _) = read(&text);
+    assert_eq!(seen(&thread).matches("[Bash").count(), 1, "{}", seen(&thread));
+}
+
 /// Regression: a user refused two calls by typing something else. In the log, the results followed the user's message,
 /// which had closed the calls, so the results could not be attached.
 #[test]

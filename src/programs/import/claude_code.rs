@@ -167,7 +167,12 @@ fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Cl
         lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant")
     {
         let reply = replies.entry(reply_id(line)).or_default();
-        reply.parts.extend(parts(line));
+        // A session that was resumed has lines again under other ids.
+        for part in parts(line) {
+            if !reply.parts.contains(&part) {
+                reply.parts.push(part);
+            }
+        }
         // Each line of a reply contains the usage so far.
         let usage = usage(&line["message"]["usage"]);
         if usage.as_ref().map(|usage| usage.output) >= reply.usage.as_ref().map(|usage| usage.output) {

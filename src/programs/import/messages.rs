@@ -52,8 +52,11 @@ pub(super) fn read(request: &Value, _: ImportFile, context: &ImportContext) -> B
     log
 }
 
-/// Start of the result of a call that failed, as kodelet and Cline write it.
-const FAILED: &str = "<error>";
+/// Starts of the results of calls that failed, as kodelet, Cline and Claude Code write them.
+const FAILED: [&str; 2] = ["<error>", "<tool_use_error>"];
+
+/// Start of a message that Claude Code writes for the user, with a summary.
+const CONTINUED: &str = "This session is being continued from a previous conversation";
 
 /// Adds a message to a log. OpenAI's Responses have an item for each part of a reply.
 pub(super) fn add(log: &mut Builder, message: &Value) {
@@ -70,7 +73,10 @@ pub(super) fn add(log: &mut Builder, message: &Value) {
         (None | Some("message"), Some("user")) => {
             let parts = parts_of(message);
             list(parts).for_each(|part| result_part(log, part));
-            log.prompt(contents(parts));
+            let (written, typed): (Vec<_>, Vec<_>) =
+                contents(parts).into_iter().partition(|part| begins_with(part, &[CONTINUED]));
+            log.context(written, "Claude Code");
+            log.prompt(typed);
         }
         (kind @ (None | Some("message")), Some("assistant" | "model")) => {
             if kind.is_none() {
@@ -115,7 +121,7 @@ fn result(log: &mut Builder, id: &Value, printed: &Value, is_error: bool) {
         Value::Object(_) => vec![text(printed.to_string())],
         printed => contents(printed),
     };
-    let is_error = is_error || content.first().is_some_and(|part| begins_with(part, &[FAILED]));
+    let is_error = is_error || content.first().is_some_and(|part| begins_with(part, &FAILED));
     let status = if is_error { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
     log.outcome(id.as_str(), status, content, None);
 }
@@ -147,5 +153,21 @@ mod tests {
         let outcomes = draft.entries.iter().filter_map(|entry| entry.change.outcome());
         assert_eq!(outcomes.map(|outcome| outcome.model_text()).collect::<Vec<_>>(), ["of a", "of b"]);
         assert_eq!(draft.notes, Vec::<String>::new());
+    }
+
+    /// Regression: the summary that Claude Code writes for the user in a request counted as the user's words, and a refused edit as
+    /// one that was made.
+    #[test]
+    fn a_summary_by_claude_code_is_not_the_users_and_a_tool_error_is_one() {
+        let text = r#"{"model":"m","messages":[
+            {"role":"user","content":"This session is being continued from a previous conversation that ran out of context. So far: x"},
+            {"role":"assistant","content":[{"type":"tool_use","id":"a","name":"Edit","input":{}}]},
+            {"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"<tool_use_error>File has changed</tool_use_error>"}]},
+            {"role":"user","content":"Go on."}]}"#;
+        let context = ImportContext { cwd: Path::new("/w"), now: 0, read_sibling: &|_| None };
+        let draft = super::super::read_request(Path::new("x"), text, &context).expect("a request");
+        let prompts = draft.entries.iter().filter(|entry| entry.change.is_prompt()).count();
+        let outcome = draft.entries.iter().find_map(|entry| entry.change.outcome()).expect("a result");
+        assert_eq!((prompts, outcome.status), (1, OutcomeStatus::Failed));
     }
 }
