@@ -125,7 +125,7 @@ fn the_results_of_gemini_are_read() {
         ("make", "no rule", 2),
         ("netstat | findstr 80", "(empty)", 1),
     ] {
-        conversation.calls_with("run_shell_command", json!({ "command": line }), DONE, &result(output, code));
+        conversation.calls_with("run_shell_command", json!({ "command": line }), DONE, result(output, code));
     }
     let text = carried(&conversation, 5_000);
     assert_eq!(part(&text, "Version control, newest first"), ["- branch: main", "- 1a2b3c4 on main: Add it"]);
