@@ -1,4 +1,4 @@
-//! What a session calls `/undo` is `epitome sessions undo ID` in a shell: the one place that knows both names.
+//! Names the commands of a session as a shell has them: `/undo` is `epitome sessions undo ID` there.
 
 use std::sync::LazyLock;
 

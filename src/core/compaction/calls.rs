@@ -24,7 +24,7 @@ const QUESTION_TOOLS: [&str; 7] = [
     "requestuserinput",
 ];
 
-/// Around the answers in the results of Claude Code and opencode.
+/// The beginnings of the text around the answers in the results of Claude Code and opencode, and its end.
 const ANSWERED: [&str; 2] = ["User has answered your questions: ", "Your questions have been answered: "];
 const GO_ON: &str = ". You can now continue with ";
 

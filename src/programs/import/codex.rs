@@ -36,14 +36,14 @@ const SCAFFOLDING: [&str; 6] = [
 /// Prefixes of user messages for the model that the user did not type as a prompt.
 const NOT_TYPED: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
-/// What Codex's extensions for editors write above a prompt, and the line before what the user typed.
+/// The first line that Codex's extensions for editors write above a prompt, and the last one.
 const EDITOR: &str = "# Context from my IDE setup:";
 const REQUEST: &str = "## My request for Codex:\n";
 
 /// Starts of the results of calls that the user, a rule or a reviewer rejected.
 const REJECTED: [&str; 3] = ["exec command rejected", "patch rejected", "This action was rejected"];
 
-/// The same in the error of a script, behind the call.
+/// The same in the error of a script: the reason stands behind the call.
 const REJECTED_IN_SCRIPT: &str = "Rejected(";
 
 /// Start of the result of a script that ended with an error.

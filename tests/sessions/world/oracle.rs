@@ -49,7 +49,7 @@ pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
     known.iter().map(|(session, (_, log))| (session.clone(), log.clone())).collect()
 }
 
-/// Where the log has prompts with this text.
+/// The places of the prompts with this text in a log.
 pub fn prompts<'a>(log: &'a [Arc<Entry>], text: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_it = move |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
     let is_prompt = move |entry: &Arc<Entry>| match &entry.change {

@@ -288,7 +288,7 @@ fn paths_in_command(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
                     add(&target.to_string_lossy(), FileAction::Created);
                 }
             }
-            // Which of the files is new is not known; and arguments of others are patterns or addresses.
+            // It is not known which of the files is new; and arguments of the others are patterns or addresses.
             "cp" | "find" | "gh" | "glab" | "curl" => {}
             _ => files.for_each(|path| add(path, FileAction::Read)),
         }

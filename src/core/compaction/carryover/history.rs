@@ -178,7 +178,7 @@ impl<'a> ConversationHistory<'a> {
             call.text = if is_room { all() } else { printed.clone() };
         }
         for call in &mut self.calls[records.clone()] {
-            // That of a call that reads the output of a command is the command's.
+            // The result of a call that reads the output of a command is that of the command.
             call.status = match continued.is_empty() {
                 true => call.status_with(outcome, &text),
                 false => CallStatus::Unknown,

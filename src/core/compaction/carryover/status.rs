@@ -59,7 +59,7 @@ const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 /// The end of pi's result for a command that the user interrupted.
 const ABORTED: &str = "\nCommand aborted";
 
-/// Around what Claude Code adds to a result for the model.
+/// The tags around the notes that Claude Code adds to a result for the model.
 const REMINDER: &str = "<system-reminder>";
 const REMINDED: &str = "</system-reminder>";
 
