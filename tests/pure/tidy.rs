@@ -40,7 +40,7 @@ const CIRCLES_MAX: [(&str, usize, usize); 3] = [("cli", 4, 10), ("session", 3, 5
 const SMALL_CIRCLE: usize = 3;
 
 /// Lines of code below `src`, without tests, comments and blank lines. Never raise it.
-const CODE_LINES_MAX: usize = 139_346;
+const CODE_LINES_MAX: usize = 139_339;
 
 #[test]
 fn the_drawing_shows_every_crate_in_its_room_above_its_dependencies() {

@@ -401,8 +401,7 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic()) && !stem.ends_with('.');
             // `fmt.Println`, `user@host.org`, `//host.org` and `roles/cloudsql.admin` are not files.
             let is_file = is_source(extension) && has_name && word.len() <= PATH_BYTES_MAX;
-            let is_other =
-                ["//", "...", "--"].iter().any(|begin| word.starts_with(begin)) || FRAMEWORKS.contains(&word);
+            let is_other = ["//", "...", "--"].iter().any(|begin| word.starts_with(begin));
             if is_file && !is_other && !word.contains('@') {
                 return Some(word);
             }
@@ -410,9 +409,6 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
         None
     })
 }
-
-/// Names of frameworks that look like files.
-const FRAMEWORKS: [&str; 6] = ["Next.js", "Node.js", "Nuxt.js", "Vue.js", "Three.js", "Express.js"];
 
 /// Extensions by which a name is recognized as a file.
 fn is_source(extension: &str) -> bool {

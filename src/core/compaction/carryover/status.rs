@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use epitome_thread::{OutcomeStatus, ToolOutcome};
+use epitome_thread::{OutcomeStatus, ToolOutcome, terminal_text};
 use regex::Regex;
 use serde_json::Value;
 
@@ -85,11 +85,6 @@ static CHUNK: LazyLock<Regex> = LazyLock::new(|| {
         r#"\A(?:Script completed\nWall time.*\nOutput:\n\s*)?(?:Warning: truncated output.*\n(?:Total output lines.*\n)?\s*)?\{"chunk_id":"(?<id>\w+)","wall_time_seconds":[\d.]+(?:,"exit_code":(?<code>\d+)|,"session_id":(?<session>\d+))?"#,
     )
     .expect("a valid pattern")
-});
-
-/// A sequence by which a program controls a terminal.
-static ESCAPE_CODE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?").expect("a valid pattern")
 });
 
 /// The inputs of calls that read the output of a running command, or end it, with its name.
@@ -173,12 +168,10 @@ pub(super) fn plain(text: Cow<'_, str>) -> Cow<'_, str> {
         }
         None => text,
     };
-    if memchr::memchr2(b'\r', b'\x1b', text.as_bytes()).is_none() {
-        return text;
+    match text.contains(['\r', '\x1b']) {
+        true => Cow::Owned(terminal_text::plain(terminal_text::drawn(&text))),
+        false => text,
     }
-    let text = ESCAPE_CODE.replace_all(&text, "");
-    let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().to_owned();
-    Cow::Owned(text.split('\n').map(shown).collect::<Vec<_>>().join("\n"))
 }
 
 /// The result of a command of Gemini CLI, which names the command above its output and its state below it.
