@@ -6,7 +6,7 @@
 //! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
 //! - For models without tool support, calls are written as tags in the text. Their results are text too, and follow
-//!   `[TOOL for '…'] Result:`, by which the tags of calls are told from others. Results of other calls may have that form
+//!   `[TOOL for '…'] Result:`, which distinguishes the tags of calls from others. Results of other calls may have that form
 //!   too.
 //! - Messages that are no longer sent are determined by `conversationHistoryDeletedRange` in `ui_messages.json`
 //!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, starts with a fixed text or is marked.

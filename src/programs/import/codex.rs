@@ -43,7 +43,7 @@ const REQUEST: &str = "## My request for Codex:\n";
 /// Starts of the results of calls that the user, a rule or a reviewer rejected.
 const REJECTED: [&str; 3] = ["exec command rejected", "patch rejected", "This action was rejected"];
 
-/// The same in the error of a script: the reason stands behind the call.
+/// The same in the error of a script, after the call.
 const REJECTED_IN_SCRIPT: &str = "Rejected(";
 
 /// Start of the result of a script that ended with an error.

@@ -33,7 +33,7 @@ pub(super) fn read(session: &Value, _: ImportFile, context: &ImportContext) -> B
         let summary = text_of(&segment["marker"]["summary"]).unwrap_or(ENCRYPTED);
         log.summarized(None, summary, Trigger::Threshold, 0);
     }
-    // What precedes this message is the summary.
+    // The summary precedes this message.
     let first = session["history"]["activeDisplayStart"].as_u64().unwrap_or_default();
     let active = list(&session["messages"]).skip(usize::try_from(first).unwrap_or(usize::MAX));
     active.for_each(|message| messages::add(&mut log, message));

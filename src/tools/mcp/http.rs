@@ -161,7 +161,7 @@ fn readable(mut event: Sse) -> Sse {
 mod tests {
     use super::*;
 
-    /// Regression: of a server that sends the empty line at the end of an event by itself, all events counted as one, and a
+    /// Regression: of a server that sends the empty line at the end of an event separately, all events counted as one, and a
     /// connection that lasts would have ended after 16 MiB.
     #[test]
     fn an_event_ends_with_an_empty_line_wherever_the_stream_is_cut() {
